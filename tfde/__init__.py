@@ -1,0 +1,57 @@
+"""Dual-encoder text retrieval on Keras and TensorFlow.
+
+Names are imported on first use, so that `import tfde` costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from typing import Any
+
+from tfde.version import __version__
+
+# tensorflow-recommenders needs Keras 2 as `tf.keras`; our models are Keras 3 (`import keras`).
+# The variable works only if it is set before anything touches `tf.keras`.
+os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
+
+_WHERE = {
+    "DualEncoder": "tfde.towers.dual_encoder",
+    "RetrievalTask": "tfde.tasks.retrieval_task",
+    "adafactor": "tfde.training.optimizers",
+    "adamw": "tfde.training.optimizers",
+    "pairs": "tfde.data.pairs",
+    "DatasetDirectory": "tfde.data.dataset_directory",
+    "Document": "tfde.types",
+    "Query": "tfde.types",
+    "Pair": "tfde.types",
+    "Sharing": "tfde.config",
+    "T5Config": "tfde.config",
+    "BertConfig": "tfde.config",
+    "BagOfWordsConfig": "tfde.config",
+    "TextConfig": "tfde.config",
+    "train_sentencepiece": "tfde.text.train_sentencepiece",
+    "encode_corpus": "tfde.retrieval.encode_corpus",
+    "Embeddings": "tfde.retrieval.embeddings",
+    "ExactIndex": "tfde.retrieval.exact_index",
+    "ScannIndex": "tfde.retrieval.scann_index",
+    "Bm25Index": "tfde.retrieval.bm25_index",
+    "retrieve": "tfde.retrieval.retrieve",
+    "evaluate": "tfde.evaluation.measures",
+    "export_bundle": "tfde.export.bundle",
+    "Client": "tfde.serving.client",
+}
+
+__all__ = ["__version__", *sorted(_WHERE)]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'tfde' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_WHERE[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

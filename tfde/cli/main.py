@@ -1,0 +1,101 @@
+"""`tfde COMMAND ...`: finds the command's module and turns errors into one line.
+
+A command lives in `tfde/cli/NAME.py` (dashes become underscores) and has `build_parser()`,
+which must not import TensorFlow, and `run(args)`, which may. `tfde --help` imports neither.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+COMMANDS = {
+    "demo": "the whole road on this machine's own documentation, no network",
+    "convert": "a dataset of a known format -> dataset directory",
+    "train": "train a dual encoder by a recipe",
+    "encode": "encode a corpus to embedding shards",
+    "build-index": "embeddings -> ScaNN index, with its measured recall",
+    "retrieve": "queries -> TREC run",
+    "evaluate": "measures of models, runs and BM25 on a dataset",
+    "export": "model (and index) -> bundle of SavedModels",
+    "serve": "serve a bundle over gRPC and REST, as TensorFlow Serving does",
+    "query": "ask a server and print the answers",
+    "verify": "check a bundle's fingerprints and golden queries",
+}
+
+
+def usage() -> str:
+    """Returns the help text of `tfde --help`."""
+    width = max(map(len, COMMANDS))
+    rows = "\n".join(f"  {name:<{width}}  {line}" for name, line in COMMANDS.items())
+    return (
+        "usage: tfde COMMAND [options]\n\n"
+        "Dual-encoder text retrieval on Keras and TensorFlow.\n\n"
+        f"commands:\n{rows}\n\n"
+        "  tfde COMMAND --help   the options of a command\n"
+        "  tfde --version        the version"
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command.
+
+    Args:
+        argv: Arguments without the program's name. `None` takes those of the process.
+
+    Returns:
+        The exit code: 0 done, 1 the command failed, 2 the command line is wrong.
+    """
+    argv = list(sys.argv[1:] if argv is None else argv)
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        print(usage())  # noqa: T201
+        return 0 if argv else 2
+    if argv[0] == "--version":
+        from tfde.version import __version__
+
+        print(f"tfde {__version__}")  # noqa: T201
+        return 0
+    name = argv[0]
+    if name not in COMMANDS:
+        return _fail(f"unknown command {name!r}; `tfde --help` lists the commands", 2)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    command = importlib.import_module(f"tfde.cli.{name.replace('-', '_')}")
+    args = command.build_parser().parse_args(argv[1:])
+    return run_command(name, command.run, args)
+
+
+def run_command(name: str, run, args) -> int:  # type: ignore[no-untyped-def]
+    """Calls `run(args)`; an expected error becomes one line on stderr and exit code 1."""
+    try:
+        return run(args) or 0
+    except KeyboardInterrupt:
+        return _fail("interrupted", 130)
+    except BrokenPipeError:
+        # The reader of our output went away (`tfde ... | head`): nothing is left to say.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except (ValueError, OSError, ImportError, RuntimeError, TypeError, KeyError) as error:
+        return _failed(name, error)
+    except Exception as error:
+        from tfde.errors import TfdeError
+
+        if isinstance(error, TfdeError):
+            return _failed(name, error)
+        return _failed(name, error, unexpected=True)
+
+
+def _failed(name: str, error: BaseException, *, unexpected: bool = False) -> int:
+    if os.environ.get("TFDE_TRACEBACK") == "1":
+        raise error
+    lines = [line for line in str(error).strip().splitlines() if line.strip()]
+    message = lines[0] if lines else type(error).__name__
+    if unexpected:
+        message = f"{type(error).__name__}: {message}"
+    return _fail(f"{name}: {message} (TFDE_TRACEBACK=1 shows where)" if unexpected else f"{name}: {message}", 1)
+
+
+def _fail(message: str, code: int) -> int:
+    print(f"tfde: {message}", file=sys.stderr)  # noqa: T201
+    return code

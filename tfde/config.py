@@ -1,0 +1,203 @@
+"""The frozen descriptions of everything that is built or run (stdlib only).
+
+A model directory's `config.json` and a recipe's YAML hold exactly these fields.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from tfde.errors import ConfigError, shorten
+
+Part = Literal["shared", "separate", "frozen"]
+Pooling = Literal["mean", "first"]
+
+DEFAULT_BUCKETS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+
+
+@dataclass(frozen=True)
+class T5Config:
+    """A T5 encoder (version 1.1: gated tanh GELU; version 1.0: `activation="relu"`, not gated).
+
+    Source: Raffel et al. 2020; field values as in T5 1.1 small.
+    """
+
+    vocabulary_size: int = 32_128
+    num_layers: int = 8
+    num_heads: int = 6
+    hidden_dim: int = 512
+    intermediate_dim: int = 1024
+    key_value_dim: int = 64
+    dropout: float = 0.1
+    activation: Literal["gelu", "relu"] = "gelu"
+    gated: bool = True
+    relative_buckets: int = 32
+    relative_max_distance: int = 128
+    layer_norm_epsilon: float = 1e-6
+
+
+@dataclass(frozen=True)
+class BertConfig:
+    """A BERT encoder with exact GELU. Source: Devlin et al. 2019."""
+
+    vocabulary_size: int = 30_522
+    num_layers: int = 12
+    num_heads: int = 12
+    hidden_dim: int = 768
+    intermediate_dim: int = 3072
+    max_sequence_length: int = 512
+    num_segments: int = 2
+    dropout: float = 0.1
+    layer_norm_epsilon: float = 1e-12
+
+
+@dataclass(frozen=True)
+class BagOfWordsConfig:
+    """Mean of token embeddings, then two tanh layers. Source: Chang et al. 2020, section 4.4."""
+
+    vocabulary_size: int = 30_522
+    embedding_dim: int = 512
+    hidden_dim: int = 512
+    dropout: float = 0.0
+
+
+BackboneConfig = T5Config | BertConfig | BagOfWordsConfig
+BACKBONES: dict[str, type] = {"t5": T5Config, "bert": BertConfig, "bag_of_words": BagOfWordsConfig}
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """What the two towers share, part by part.
+
+    `shared`: one set of weights for both towers. `separate`: one each, both starting from the
+    same values. `frozen`: one set for both, which training leaves as it is. (Frozen towers
+    that started equal stay equal, so a second copy would only cost memory.)
+    """
+
+    token_embedder: Part = "shared"
+    encoder: Part = "shared"
+    projection: Part = "shared"
+
+    @classmethod
+    def of(cls, value: str | Sharing | Mapping[str, Any]) -> Sharing:
+        """Returns the sharing named by a preset or given part by part.
+
+        Raises:
+            ConfigError: an unknown preset, part or kind.
+        """
+        if isinstance(value, Sharing):
+            return value
+        if isinstance(value, str):
+            if value not in SHARING:
+                raise ConfigError(
+                    f"`sharing` must be one of {', '.join(SHARING)} or name the parts"
+                    f" (token_embedder, encoder, projection). Received: {shorten(value)}"
+                )
+            return SHARING[value]
+        sharing = from_mapping(cls, value, "sharing")
+        for name, kind in dataclasses.asdict(sharing).items():
+            if kind not in ("shared", "separate", "frozen"):
+                raise ConfigError(
+                    f"`sharing.{name}` must be shared, separate or frozen. Received: {kind!r}"
+                )
+        return sharing
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether both towers are one and the same function."""
+        return "separate" not in dataclasses.astuple(self)
+
+
+# Source: Dong et al. 2022, Figure 1.
+SHARING: dict[str, Sharing] = {
+    "sde": Sharing("shared", "shared", "shared"),
+    "ade": Sharing("separate", "separate", "separate"),
+    "ade_ste": Sharing("shared", "separate", "separate"),
+    "ade_fte": Sharing("frozen", "separate", "separate"),
+    "ade_spl": Sharing("separate", "separate", "shared"),
+}
+
+
+@dataclass(frozen=True)
+class TextConfig:
+    """How texts become token ids, alike in training, encoding and export.
+
+    Args:
+        query_max_length_tokens: Longest query, special tokens included.
+        document_max_length_tokens: Longest document, special tokens included.
+        document_template: How title and text become one string. `[SEP]` in it stands for the
+            tokenizer's own separator token (Chang et al. use `{title} [SEP] {text}`).
+        query_prompt: Put before every query.
+        document_prompt: Put before every document.
+        buckets: A batch is padded to the smallest of these that holds it.
+    """
+
+    query_max_length_tokens: int = 64
+    document_max_length_tokens: int = 256
+    document_template: str = "{title} {text}"
+    query_prompt: str = ""
+    document_prompt: str = ""
+    buckets: tuple[int, ...] = DEFAULT_BUCKETS
+
+    def __post_init__(self) -> None:
+        for name in ("query_max_length_tokens", "document_max_length_tokens"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 3:
+                raise ConfigError(f"`{name}` must be an integer of at least 3. Received: {value!r}")
+        if "{text}" not in self.document_template:
+            raise ConfigError(
+                "`document_template` must contain {text} (and may contain {title} and [SEP])."
+                f" Received: {shorten(self.document_template)}"
+            )
+        object.__setattr__(self, "buckets", tuple(sorted(set(self.buckets))))
+
+
+@dataclass(frozen=True)
+class TowersConfig:
+    """A dual encoder without its weights: backbone, sharing and what follows the backbone."""
+
+    backbone: BackboneConfig
+    sharing: Sharing = field(default_factory=Sharing)
+    pooling: Pooling = "mean"
+    embedding_dim: int | None = None  # None: no projection, the backbone's hidden size
+    projection_bias: bool = False
+    normalize: bool = True
+
+
+def backbone_kind(config: BackboneConfig) -> str:
+    """Returns the name under which `BACKBONES` lists the type of `config`."""
+    return next(kind for kind, cls in BACKBONES.items() if type(config) is cls)
+
+
+def backbone_from_mapping(value: Mapping[str, Any], where: str = "backbone") -> BackboneConfig:
+    """Returns the backbone description in `{"kind": ..., sizes}`.
+
+    Raises:
+        ConfigError: the kind or a field is unknown.
+    """
+    value = dict(value)
+    kind = value.pop("kind", None)
+    if kind not in BACKBONES:
+        raise ConfigError(
+            f"`{where}.kind` must be one of {', '.join(BACKBONES)}. Received: {kind!r}"
+        )
+    return from_mapping(BACKBONES[kind], value, where)
+
+
+def backbone_to_mapping(config: BackboneConfig) -> dict[str, Any]:
+    """Returns `{"kind": ..., sizes}`, what `backbone_from_mapping` reads."""
+    return {"kind": backbone_kind(config), **dataclasses.asdict(config)}
+
+
+def from_mapping(cls: type, value: Mapping[str, Any], where: str) -> Any:
+    """Builds a flat frozen dataclass from a mapping and refuses keys it does not have."""
+    names = {f.name for f in dataclasses.fields(cls)}
+    unknown = sorted(set(value) - names)
+    if unknown:
+        raise ConfigError(
+            f"`{where}` has no field {unknown[0]!r}; it has {', '.join(sorted(names))}."
+        )
+    return cls(**value)

@@ -1,0 +1,46 @@
+"""What a caller may catch. Every message is one line that names the place, the rule and the value."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class TfdeError(Exception):
+    """Base class of the errors that tfde raises on purpose."""
+
+
+class DataError(TfdeError, ValueError):
+    """A record of a data file breaks a rule.
+
+    Args:
+        path: The file.
+        line: 1-based line number, or `None` where the fault is the whole file's.
+        rule: What must hold.
+        value: What was received; shortened to 80 characters.
+    """
+
+    def __init__(
+        self, path: str | Path, line: int | None, rule: str, value: object = None
+    ) -> None:
+        where = f"{path}:{line}" if line is not None else f"{path}"
+        self.path, self.line, self.rule, self.value = path, line, rule, value
+        received = "" if value is None else f" Received: {shorten(value)}"
+        super().__init__(f"{where}: {rule}{received}")
+
+
+class ConfigError(TfdeError, ValueError):
+    """A recipe, an option or a combination of them is impossible."""
+
+
+class MismatchError(TfdeError):
+    """Two parts that do not belong together: other fingerprints, other dimensions."""
+
+
+class CorruptError(TfdeError):
+    """A stored file differs from what was written: checksum, size or format."""
+
+
+def shorten(value: object, limit: int = 80) -> str:
+    """Returns `repr(value)`, cut to `limit` characters."""
+    text = repr(value)
+    return text if len(text) <= limit else text[: limit - 3] + "..."

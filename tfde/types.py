@@ -1,0 +1,53 @@
+"""Small typed records that pass between the parts (TREC's field names)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Query(NamedTuple):
+    """A query: its id and its text."""
+
+    query_id: str
+    text: str
+
+
+class Document(NamedTuple):
+    """A document: its id, its title (may be empty) and its text."""
+
+    doc_id: str
+    title: str
+    text: str
+
+
+class Qrel(NamedTuple):
+    """A judgement: how relevant a document is to a query (0 = not relevant)."""
+
+    query_id: str
+    doc_id: str
+    relevance: int
+
+
+class ScoredDocument(NamedTuple):
+    """One line of a run: the score of a document for a query."""
+
+    query_id: str
+    doc_id: str
+    score: float
+
+
+class Pair(NamedTuple):
+    """A training example: a query, one positive document, given hard negatives.
+
+    `positive_doc_ids` lists every document known to be relevant to the query, the positive
+    included; none of them may stand as a negative of this query.
+    """
+
+    query: Query
+    positive: Document
+    negatives: tuple[Document, ...] = ()
+    positive_doc_ids: tuple[str, ...] = ()
+
+
+Qrels = dict[str, dict[str, int]]  # query_id -> {doc_id: relevance}
+Run = dict[str, dict[str, float]]  # query_id -> {doc_id: score}
