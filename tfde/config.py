@@ -14,6 +14,8 @@ from tfde.errors import ConfigError, shorten
 
 Part = Literal["shared", "separate", "frozen"]
 Pooling = Literal["mean", "first"]
+# "gelu" is exact (erf), "gelu_tanh" its approximation; checkpoints were trained with one or other.
+Activation = Literal["gelu", "gelu_tanh", "relu"]
 
 DEFAULT_BUCKETS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
@@ -32,7 +34,7 @@ class T5Config:
     intermediate_dim: int = 1024
     key_value_dim: int = 64
     dropout: float = 0.1
-    activation: Literal["gelu", "relu"] = "gelu"
+    activation: Activation = "gelu_tanh"
     gated: bool = True
     relative_buckets: int = 32
     relative_max_distance: int = 128
@@ -41,7 +43,7 @@ class T5Config:
 
 @dataclass(frozen=True)
 class BertConfig:
-    """A BERT encoder with exact GELU. Source: Devlin et al. 2019."""
+    """A BERT encoder. Source: Devlin et al. 2019."""
 
     vocabulary_size: int = 30_522
     num_layers: int = 12
@@ -51,6 +53,7 @@ class BertConfig:
     max_sequence_length: int = 512
     num_segments: int = 2
     dropout: float = 0.1
+    activation: Activation = "gelu"  # keras-hub's presets: "gelu_tanh"
     layer_norm_epsilon: float = 1e-12
 
 
