@@ -1,0 +1,144 @@
+"""The retrieval task against its equations in float64 NumPy, gradients included."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfde.tasks.retrieval_task import RetrievalTask
+
+B, M, D = 5, 2, 7  # queries, given negatives a query, embedding size
+
+
+def reference(queries, candidates, allowed, tau, bidirectional, probability=None):
+    """Loss and gradients by hand: softmax cross entropy over the allowed candidates.
+
+    `allowed[i]` is the set of candidates in the denominator of query i.
+    """
+    loss, grad_q, grad_c = 0.0, np.zeros_like(queries), np.zeros_like(candidates)
+    correction = np.zeros(len(candidates)) if probability is None else np.log(probability)
+    weight = 1.0 / len(queries) / (2 if bidirectional else 1)
+    for i, query in enumerate(queries):
+        members = sorted(allowed[i])
+        logits = candidates[members] @ query / tau - correction[members]
+        p = np.exp(logits - logits.max())
+        p /= p.sum()
+        own = members.index(i)
+        loss -= weight * np.log(p[own])
+        p[own] -= 1
+        grad_q[i] += weight * p @ candidates[members] / tau
+        grad_c[members] += weight * np.outer(p, query) / tau
+    if bidirectional:
+        for j in range(len(queries)):
+            members = [i for i in range(len(queries)) if i == j or j in allowed[i]]
+            logits = queries[members] @ candidates[j] / tau
+            p = np.exp(logits - logits.max())
+            p /= p.sum()
+            own = members.index(j)
+            loss -= weight * np.log(p[own])
+            p[own] -= 1
+            grad_c[j] += weight * p @ queries[members] / tau
+            grad_q[members] += weight * np.outer(p, candidates[j]) / tau
+    return loss, grad_q, grad_c
+
+
+def unit(rng, rows):
+    x = rng.normal(size=(rows, D))
+    return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+
+def run(task, queries, candidates, keys, positives, probability=None):
+    q, c = tf.constant(queries), tf.constant(candidates)
+    with tf.GradientTape() as tape:
+        tape.watch([q, c])
+        loss = task(
+            q,
+            c,
+            candidate_keys=tf.constant(keys, tf.int64),
+            positive_keys=tf.constant(positives, tf.int64),
+            candidate_sampling_probability=None
+            if probability is None
+            else tf.constant(probability),
+        )
+    gradients = [tf.convert_to_tensor(g).numpy() for g in tape.gradient(loss, [q, c])]
+    return float(loss), *gradients
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("tau", [1.0, 0.05])
+def test_in_batch_softmax_with_given_negatives(bidirectional, tau):
+    rng = np.random.default_rng(0)
+    queries, candidates = unit(rng, B), unit(rng, B + B * M)
+    keys = np.arange(1, B + B * M + 1)
+    positives = keys[:B, None]
+    allowed = [set(range(B + B * M))] * B
+    actual = run(
+        RetrievalTask(tau, bidirectional=bidirectional), queries, candidates, keys, positives
+    )
+    expected = reference(queries, candidates, allowed, tau, bidirectional)
+    for got, want in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_duplicates_other_positives_and_padding_are_left_out(bidirectional):
+    rng = np.random.default_rng(1)
+    queries, candidates = unit(rng, B), unit(rng, B + B * M)
+    # Documents 0 and 3 are one document; document 1 is also known to answer query 4; a given
+    # negative (row 7) is a copy of the positive of query 2; row 9 is padding.
+    keys = np.arange(1, B + B * M + 1)
+    candidates[3], keys[3] = candidates[0], keys[0]
+    candidates[7], keys[7] = candidates[2], keys[2]
+    keys[9] = 0
+    positives = np.zeros((B, 2), np.int64)
+    positives[:, 0] = keys[:B]
+    positives[4, 1] = keys[1]
+    everything = set(range(B + B * M)) - {9}
+    allowed = [
+        everything - {3},
+        everything,
+        everything - {7},
+        everything - {0},
+        everything - {1},
+    ]
+    tau = 0.1
+    actual = run(
+        RetrievalTask(tau, bidirectional=bidirectional), queries, candidates, keys, positives
+    )
+    expected = reference(queries, candidates, allowed, tau, bidirectional)
+    for got, want in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-11)
+
+
+def test_without_the_removal_an_oracle_is_punished_for_duplicates():
+    # Two of four queries have the same document. With its copy removed a perfect model has no
+    # loss; with the copy kept as a negative it cannot do better than log 2 on those two.
+    documents = np.eye(D)[[0, 1, 2, 0]]
+    removed, kept = np.array([1, 2, 3, 1]), np.array([1, 2, 3, 4])
+    task = RetrievalTask(0.01)
+    assert run(task, documents, documents, removed, removed[:, None])[0] < 1e-9
+    loss = run(task, documents, documents, kept, kept[:, None])[0]
+    np.testing.assert_allclose(loss, 2 / 4 * np.log(2), rtol=1e-9)
+
+
+def test_sampling_probability_is_subtracted_from_the_logits():
+    rng = np.random.default_rng(2)
+    queries, candidates = unit(rng, B), unit(rng, B)
+    keys = np.arange(1, B + 1)
+    probability = np.array([0.5, 0.2, 0.1, 0.15, 0.05])
+    allowed = [set(range(B))] * B
+    actual = run(RetrievalTask(0.2), queries, candidates, keys, keys[:, None], probability)
+    expected = reference(queries, candidates, allowed, 0.2, False, probability)
+    for got, want in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-8)
+
+
+def test_permuted_documents_permute_the_gradient():
+    rng = np.random.default_rng(3)
+    queries, candidates = unit(rng, B), unit(rng, B)
+    keys = np.arange(1, B + 1)
+    task = RetrievalTask(0.1, bidirectional=True)
+    loss, _, grad = run(task, queries, candidates, keys, keys[:, None])
+    order = np.array([3, 0, 4, 1, 2])
+    permuted = run(task, queries[order], candidates[order], keys[order], keys[order][:, None])
+    np.testing.assert_allclose(permuted[0], loss, rtol=1e-12)
+    np.testing.assert_allclose(permuted[2], grad[order], rtol=1e-9, atol=1e-13)

@@ -1,0 +1,1 @@
+"""The TFRS retrieval task inside a Keras 3 model."""

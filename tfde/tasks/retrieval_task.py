@@ -1,0 +1,179 @@
+"""In-batch sampled softmax: `tfrs.tasks.Retrieval` with the masks that text retrieval needs."""
+
+from __future__ import annotations
+
+import sys
+
+import tensorflow as tf
+
+from tfde.errors import ConfigError
+
+PADDING_KEY = 0  # the key of "no document", in `candidate_keys` and `positive_keys`
+
+
+class RetrievalTask:
+    """In-batch sampled softmax loss over a batch of queries and its candidates.
+
+    With s(q, d) the similarity, tau the temperature and C_i the candidates of query i,
+
+        loss = mean_i -log( exp(s(q_i, d_i) / tau) / sum_{j in C_i} exp(s(q_i, d_j) / tau) ).
+
+    C_i holds every document of the batch and every given hard negative of every query, without
+    padding and without the other known positives of query i (another copy of its own positive
+    is the usual case: an accidental hit). The bidirectional loss is the mean of this and of the
+    same over the transposed scores of the positives, where the queries to which document i is
+    a known positive are left out but for query i.
+
+    Args:
+        temperature: Divides the similarity, > 0.
+        bidirectional: Whether documents also choose among queries.
+
+    Raises:
+        ConfigError: `temperature` is not above 0.
+        ImportError: `tf.keras` is Keras 3 already, which tensorflow-recommenders refuses.
+
+    Source: Dong et al. 2022, equation 1; Ni et al. 2021, section 3.1 (negatives in the
+        denominator, bidirectional); the masks are derived here.
+    """
+
+    def __init__(self, temperature: float = 0.05, *, bidirectional: bool = False) -> None:
+        if not temperature > 0:
+            raise ConfigError(f"`temperature` must be above 0. Received: {temperature!r}")
+        self.temperature = float(temperature)
+        self.bidirectional = bidirectional
+        tfrs, legacy_keras = _import_tfrs()
+        self._retrieval = tfrs.tasks.Retrieval(
+            loss=legacy_keras.losses.CategoricalCrossentropy(
+                from_logits=True, reduction=legacy_keras.losses.Reduction.SUM
+            ),
+            temperature=self.temperature,
+        )
+        # Keras 3 traces train steps with AutoGraph off, the Keras 2 task needs it on: its own
+        # tf.function turns it on again.
+        self._sum_of_losses = tf.function(self._call_retrieval, reduce_retracing=True)
+
+    def _call_retrieval(
+        self,
+        query_embeddings: tf.Tensor,
+        candidate_embeddings: tf.Tensor,
+        score_mask: tf.Tensor,
+        candidate_sampling_probability: tf.Tensor | None,
+    ) -> tf.Tensor:
+        # `call`, not `__call__`: a Keras 2 layer would cast its first argument to float32.
+        return self._retrieval.call(
+            query_embeddings,
+            candidate_embeddings,
+            score_mask=score_mask,
+            candidate_sampling_probability=candidate_sampling_probability,
+            compute_metrics=False,
+            compute_batch_metrics=False,
+        )
+
+    def __call__(
+        self,
+        query_embeddings: tf.Tensor,
+        candidate_embeddings: tf.Tensor,
+        *,
+        candidate_keys: tf.Tensor,
+        positive_keys: tf.Tensor,
+        candidate_sampling_probability: tf.Tensor | None = None,
+    ) -> tf.Tensor:
+        """Returns the loss of a batch.
+
+        Args:
+            query_embeddings: (B, D) float32 or float64.
+            candidate_embeddings: (C, D), C >= B; row i < B is the positive of query i, rows from
+                B on are given negatives, used for every query.
+            candidate_keys: (C,) int64, equal for equal documents; 0 = padding, never a candidate.
+            positive_keys: (B, P) int64, the keys of all known positives of each query; 0 = none.
+            candidate_sampling_probability: (C,) float, the probability of each candidate to stand
+                in a batch; its logarithm is subtracted from the logits (of query to document).
+
+        Returns:
+            Scalar loss, mean over queries, of the embeddings' dtype.
+        """
+        mask = candidate_mask(candidate_keys, positive_keys)
+        num_queries = tf.shape(query_embeddings)[0]
+        count = tf.cast(num_queries, query_embeddings.dtype)
+        if candidate_sampling_probability is not None:
+            candidate_sampling_probability = tf.cast(
+                candidate_sampling_probability, query_embeddings.dtype
+            )
+        loss = (
+            self._sum_of_losses(
+                query_embeddings, candidate_embeddings, mask, candidate_sampling_probability
+            )
+            / count
+        )
+        if not self.bidirectional:
+            return loss
+        positives = candidate_embeddings[:num_queries]
+        backward = self._sum_of_losses(
+            positives, query_embeddings, tf.transpose(mask[:, :num_queries]), None
+        )
+        return (loss + backward / count) / 2
+
+
+def candidate_mask(candidate_keys: tf.Tensor, positive_keys: tf.Tensor) -> tf.Tensor:
+    """Returns (B, C) bool: whether candidate j stands in the denominator of query i.
+
+    Args:
+        candidate_keys: (C,) int64; the first B are the queries' own positives; 0 = padding.
+        positive_keys: (B, P) int64, 0 = none.
+
+    Source: derived here.
+    """
+    known = tf.reduce_any(
+        candidate_keys[tf.newaxis, :, tf.newaxis] == positive_keys[:, tf.newaxis], -1
+    )
+    own = tf.eye(tf.shape(positive_keys)[0], tf.shape(candidate_keys)[0], dtype=tf.bool)
+    return own | ((candidate_keys != PADDING_KEY)[tf.newaxis] & ~known)
+
+
+def in_batch_accuracy(
+    query_embeddings: tf.Tensor,
+    candidate_embeddings: tf.Tensor,
+    *,
+    candidate_keys: tf.Tensor,
+    positive_keys: tf.Tensor,
+) -> tf.Tensor:
+    """Returns the share of queries whose positive has the highest similarity, ties broken evenly.
+
+    A query whose positive ties with n - 1 other candidates for the first place counts 1/n, so a
+    model that gives every text the same embedding scores chance, not 1.
+
+    Args:
+        query_embeddings: (B, D) float.
+        candidate_embeddings: (C, D) float, C >= B, as in `RetrievalTask`.
+        candidate_keys: (C,) int64.
+        positive_keys: (B, P) int64.
+
+    Returns:
+        Scalar in [0, 1], float32.
+
+    Source: derived here.
+    """
+    mask = candidate_mask(candidate_keys, positive_keys)
+    similarity = tf.matmul(query_embeddings, candidate_embeddings, transpose_b=True)
+    similarity = tf.where(mask, similarity, similarity.dtype.min)
+    best = tf.reduce_max(similarity, axis=-1, keepdims=True)
+    own = tf.linalg.diag_part(similarity)[:, tf.newaxis]
+    ties = tf.reduce_sum(tf.cast(similarity == best, tf.float32), axis=-1)
+    return tf.reduce_mean(tf.where((own == best)[:, 0], 1.0 / ties, 0.0))
+
+
+def _import_tfrs():  # type: ignore[no-untyped-def]
+    """Imports tensorflow-recommenders and Keras 2; when it is too late for that, says why."""
+    try:
+        import tensorflow_recommenders as tfrs
+        import tf_keras
+    except ImportError as error:
+        first = [name for name in ("keras_hub", "keras_nlp") if name in sys.modules]
+        order = list(sys.modules)
+        early = [name for name in first if order.index(name) < order.index("tfde")]
+        cause = f"{early[0]!r} was imported before tfde" if early else str(error).splitlines()[0]
+        raise ImportError(
+            f"tensorflow-recommenders needs Keras 2 as `tf.keras`, but {cause}; either import tfde"
+            " first, or set TF_USE_LEGACY_KERAS=1 before Python starts."
+        ) from error
+    return tfrs, tf_keras

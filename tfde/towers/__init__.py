@@ -1,0 +1,1 @@
+"""Towers, what they share, and the dual encoder."""

@@ -1,0 +1,472 @@
+"""`DualEncoder`: two towers, their tokenization, training, encoding, saving and loading."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from tqdm.auto import tqdm
+
+from tfde.backbones.backbone import Backbone, build_backbone
+from tfde.backbones.loading import load_backbone
+from tfde.config import (
+    BackboneConfig,
+    Sharing,
+    TextConfig,
+    TowersConfig,
+    backbone_from_mapping,
+    backbone_to_mapping,
+    from_mapping,
+)
+from tfde.data.atomic import atomic_directory
+from tfde.data.pairs import PairDataset
+from tfde.errors import ConfigError, CorruptError, shorten
+from tfde.tasks.retrieval_task import RetrievalTask, in_batch_accuracy
+from tfde.text.preprocessor import TextPreprocessor
+from tfde.text.tokenizer import Tokenizer
+from tfde.towers.sharing import build_towers, sharing_table
+from tfde.types import Document
+from tfde.version import __version__
+
+CONFIG_FILE = "config.json"
+WEIGHTS_FILE = "model.weights.h5"
+METADATA_FILE = "metadata.json"
+_CLASS_NAME = "DualEncoder"
+
+
+class DualEncoder(keras.Model):
+    """A query tower and a document tower with their tokenization.
+
+    Made by `from_backbone`, `from_preset` or `load`; the constructor joins parts that exist.
+
+    Args:
+        backbone: Layers of the query tower, with their weights.
+        config: What the towers share and what follows the backbone. `config.backbone` must
+            describe `backbone`.
+        preprocessor: Texts to token ids, for both towers.
+
+    Attributes:
+        query_tower: Functional model, (B, L) `token_ids` and `padding_mask` -> (B, D) float32.
+        document_tower: The same for documents; shares layers as `config.sharing` says.
+    """
+
+    def __init__(
+        self, backbone: Backbone, config: TowersConfig, *, preprocessor: TextPreprocessor
+    ) -> None:
+        super().__init__(name="dual_encoder")
+        self.config = config
+        self.preprocessor = preprocessor
+        self._towers = build_towers(backbone, config)
+        self.query_tower = self._towers.query_tower
+        self.document_tower = self._towers.document_tower
+        self.task: RetrievalTask | None = None
+        self._accuracy = keras.metrics.Mean(name="in_batch_accuracy")
+        self._encode_functions: dict[str, Any] = {}
+        self.built = True
+
+    # ---- making, saving, loading -------------------------------------------------------------
+
+    @classmethod
+    def from_backbone(
+        cls,
+        backbone: str | Path | BackboneConfig,
+        *,
+        sharing: str | Sharing | Mapping[str, Any] = "sde",
+        tokenizer: Tokenizer | None = None,
+        text: TextConfig | None = None,
+        pooling: str = "mean",
+        embedding_dim: int | None = None,
+        projection_bias: bool = False,
+        normalize: bool = True,
+        dropout: float | None = None,
+        seed: int | None = None,
+    ) -> DualEncoder:
+        """Builds a dual encoder on a pre-trained backbone, or on random weights of given sizes.
+
+        Args:
+            backbone: A keras-hub preset (name or directory), a Hugging Face directory, or a
+                backbone description such as `tfde.T5Config(num_layers=4)` for random weights.
+            sharing: `"sde"`, `"ade"`, `"ade_ste"`, `"ade_fte"`, `"ade_spl"`, or a mix by parts.
+            tokenizer: Needed for random weights; otherwise the checkpoint brings its own.
+            text: Lengths, template and prompts. Lengths beyond what the checkpoint can hold are
+                cut to it.
+            pooling: `"mean"` or `"first"`.
+            embedding_dim: Size of the projection's output; `None` for no projection.
+            projection_bias: Whether the projection has a bias.
+            normalize: Whether embeddings have unit length (cosine similarity).
+            dropout: Replaces the checkpoint's dropout rate.
+            seed: Seed of random weights.
+
+        Raises:
+            ConfigError: a tokenizer is missing, does not fit, or an option is unknown.
+        """
+        text = text or TextConfig()
+        if seed is not None:
+            keras.utils.set_random_seed(seed)
+        if isinstance(backbone, str | Path):
+            loaded = load_backbone(backbone, dropout=dropout)
+            parts = loaded.backbone
+            tokenizer = tokenizer or loaded.tokenizer
+            text = _cut_lengths(text, loaded.max_length_tokens)
+        else:
+            if dropout is not None:
+                backbone = dataclasses.replace(backbone, dropout=dropout)
+            if tokenizer is None:
+                raise ConfigError(
+                    "`tokenizer` is needed when `backbone` is a description: random weights"
+                    " bring no vocabulary; train one with tfde.train_sentencepiece."
+                )
+            parts = build_backbone(backbone, seed=seed)
+            text = _cut_lengths(text, getattr(backbone, "max_sequence_length", None))
+        if tokenizer.vocabulary_size > parts.config.vocabulary_size:
+            raise ConfigError(
+                f"`tokenizer` has {tokenizer.vocabulary_size} tokens, more than the backbone's"
+                f" vocabulary_size={parts.config.vocabulary_size}."
+            )
+        config = TowersConfig(
+            backbone=parts.config,
+            sharing=Sharing.of(sharing),
+            pooling=pooling,  # type: ignore[arg-type]
+            embedding_dim=embedding_dim,
+            projection_bias=projection_bias,
+            normalize=normalize,
+        )
+        return cls(parts, config, preprocessor=TextPreprocessor(tokenizer, text))
+
+    @classmethod
+    def from_preset(cls, directory: str | Path) -> DualEncoder:
+        """Loads a model directory that `save_to_preset` wrote.
+
+        Raises:
+            CorruptError: a file of the directory is missing or not what was written.
+        """
+        directory = Path(directory)
+        if not is_preset(directory):
+            raise CorruptError(
+                f"{directory}: not a tfde model directory (a {CONFIG_FILE} of class"
+                f" {_CLASS_NAME} is expected)."
+            )
+        fields = json.loads((directory / CONFIG_FILE).read_text("utf-8"))["config"]
+        config = towers_from_mapping(fields)
+        model = cls(
+            build_backbone(config.backbone), config, preprocessor=TextPreprocessor.load(directory)
+        )
+        try:
+            model.load_weights(directory / WEIGHTS_FILE)
+        except (OSError, ValueError, KeyError) as error:
+            reason = str(error).strip().splitlines()[0]
+            raise CorruptError(f"{directory / WEIGHTS_FILE}: {reason}") from error
+        return model
+
+    @classmethod
+    def load(cls, path: str | Path) -> DualEncoder:
+        """Loads whatever `--model` takes: a model directory, else a backbone (as `sde`)."""
+        return cls.from_preset(path) if is_preset(path) else cls.from_backbone(path)
+
+    def save_to_preset(self, directory: str | Path) -> None:
+        """Writes the model directory: configuration, weights, tokenizer, metadata. Whole or not.
+
+        An existing model directory is replaced.
+        """
+        with atomic_directory(Path(directory), overwrite=True) as temporary:
+            fields = towers_to_mapping(self.config)
+            record = {"module": type(self).__module__, "class_name": _CLASS_NAME, "config": fields}
+            _write_json(temporary / CONFIG_FILE, record)
+            self.preprocessor.save(temporary)
+            self.save_weights(temporary / WEIGHTS_FILE)
+            metadata = {
+                "tfde_version": __version__,
+                "keras_version": keras.__version__,
+                "parameter_count": sum(int(np.prod(weight.shape)) for weight in self.weights),
+                "date_saved": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d@%H:%M:%S"),
+                "fingerprint": self.fingerprint(),
+            }
+            _write_json(temporary / METADATA_FILE, metadata)
+
+    def fingerprint(self) -> str:
+        """Returns 16 hex digits that change with any weight, the tokenizer or the configuration.
+
+        Embeddings and indexes carry it: vectors of another model are refused.
+        """
+        digest = hashlib.sha256()
+        digest.update(json.dumps(towers_to_mapping(self.config), sort_keys=True).encode())
+        digest.update(self.preprocessor.fingerprint_bytes())
+        for tower in (self.query_tower, self.document_tower):
+            for weight in tower.weights:
+                array = np.ascontiguousarray(keras.ops.convert_to_numpy(weight), dtype="<f4")
+                digest.update(repr(array.shape).encode())
+                digest.update(array.data)
+        return digest.hexdigest()[:16]
+
+    # ---- what it is --------------------------------------------------------------------------
+
+    @property
+    def embedding_dim(self) -> int:
+        """D, the length of an embedding."""
+        return int(self.query_tower.output_shape[-1])
+
+    def summary_of_sharing(self) -> str:
+        """Returns a table of parts: who shares what, parameters, and how many of them train."""
+        return sharing_table(self._towers, self.config.sharing)
+
+    def call(self, inputs: Mapping[str, tf.Tensor], training: bool = False) -> dict[str, tf.Tensor]:
+        """Returns `query_embeddings` (B, D) and `document_embeddings` (C, D), float32.
+
+        Args:
+            inputs: `query_token_ids`, `query_padding_mask` (B, L) and `document_token_ids`,
+                `document_padding_mask` (C, L'), int32; other entries are passed over.
+            training: Whether dropout is on.
+        """
+        embeddings = {}
+        for side, tower in (("query", self.query_tower), ("document", self.document_tower)):
+            tokens = {k: inputs[f"{side}_{k}"] for k in ("token_ids", "padding_mask")}
+            embeddings[f"{side}_embeddings"] = tower(tokens, training=training)
+        return embeddings
+
+    # ---- training ----------------------------------------------------------------------------
+
+    def compile(  # type: ignore[override]
+        self,
+        optimizer: Any = "adam",
+        *,
+        task: RetrievalTask | None = None,
+        jit_compile: bool = False,
+        run_eagerly: bool = False,
+    ) -> None:
+        """Sets optimizer and task.
+
+        Args:
+            optimizer: A Keras optimizer, such as `tfde.adafactor(1e-3, decay_steps=20_000)`.
+            task: The loss; `None` takes `RetrievalTask()`.
+            jit_compile: XLA. Off by default: lengths differ from batch to batch, and every new
+                shape would be compiled anew.
+            run_eagerly: For debugging.
+        """
+        self.task = task or RetrievalTask()
+        super().compile(optimizer=optimizer, jit_compile=jit_compile, run_eagerly=run_eagerly)
+
+    def fit(  # type: ignore[override]
+        self,
+        x: PairDataset | tf.data.Dataset | None = None,
+        *,
+        epochs: int = 1,
+        steps: int | None = None,
+        initial_step: int = 0,
+        callbacks: Sequence[keras.callbacks.Callback] | None = None,
+        verbose: str | int = "auto",
+    ) -> keras.callbacks.History:
+        """Trains on pairs; tokenization is mapped over them here.
+
+        Args:
+            x: `tfde.pairs(...)`, or a `tf.data.Dataset` of batches with the same keys.
+            epochs: Passes over the pairs.
+            steps: Train up to this step instead; it counts from the beginning of the data.
+            initial_step: First batch to take, to go on where an earlier run stopped.
+            callbacks: Keras callbacks.
+            verbose: As in Keras.
+
+        Raises:
+            ConfigError: there is nothing left to train.
+        """
+        if isinstance(x, PairDataset):
+            per_epoch = x.steps_per_epoch
+            total = steps if steps is not None else epochs * per_epoch
+            if total <= initial_step:
+                raise ConfigError(
+                    f"`initial_step` must be below the {total} steps to train."
+                    f" Received: initial_step={initial_step}"
+                )
+            x = x.dataset(start_step=initial_step, steps=total - initial_step)
+            if initial_step == 0 and steps is None:
+                schedule = {"epochs": epochs, "steps_per_epoch": per_epoch}
+            else:
+                schedule = {"epochs": 1, "steps_per_epoch": total - initial_step}
+        else:
+            schedule = {"epochs": epochs, "steps_per_epoch": steps}
+        batches = x.map(self.prepare_batch, num_parallel_calls=tf.data.AUTOTUNE)
+        return super().fit(
+            batches.prefetch(tf.data.AUTOTUNE), callbacks=callbacks, verbose=verbose, **schedule
+        )
+
+    def prepare_batch(self, batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Tokenizes a batch of `tfde.pairs` (graph ops); given negatives follow the positives.
+
+        Args:
+            batch: Strings and keys, as `PairDataset.dataset` yields them.
+
+        Returns:
+            Token ids and masks as `call` takes them, `positive_keys` (B, P) and `candidate_keys`
+            (C,) int64, and `candidate_sampling_probability` (C,) float32 if the batch has
+            `document_probability`.
+        """
+        titles, texts, keys = (
+            tf.concat([batch[f"document_{name}"], tf.reshape(batch[f"negative_{name}"], [-1])], 0)
+            for name in ("title", "text", "key")
+        )
+        query_ids, query_mask = self.preprocessor.queries(batch["query"])
+        document_ids, document_mask = self.preprocessor.documents(titles, texts)
+        prepared = {
+            "query_token_ids": query_ids,
+            "query_padding_mask": query_mask,
+            "document_token_ids": document_ids,
+            "document_padding_mask": document_mask,
+            "positive_keys": batch["positive_keys"],
+            "candidate_keys": keys,
+        }
+        if "document_probability" in batch:
+            given = tf.ones([tf.size(batch["negative_key"])], tf.float32)
+            prepared["candidate_sampling_probability"] = tf.concat(
+                [batch["document_probability"], given], 0
+            )
+        return prepared
+
+    def compute_loss(  # type: ignore[override]
+        self, x=None, y=None, y_pred=None, sample_weight=None, training=True
+    ) -> tf.Tensor:
+        """Returns the task's loss of a batch (called by Keras' train step)."""
+        queries = tf.cast(y_pred["query_embeddings"], tf.float32)
+        documents = tf.cast(y_pred["document_embeddings"], tf.float32)
+        keys = {"candidate_keys": x["candidate_keys"], "positive_keys": x["positive_keys"]}
+        self._accuracy.update_state(in_batch_accuracy(queries, documents, **keys))
+        return self.task(
+            queries,
+            documents,
+            candidate_sampling_probability=x.get("candidate_sampling_probability"),
+            **keys,
+        )
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None) -> dict[str, Any]:
+        """Returns loss and in-batch accuracy so far."""
+        return self.get_metrics_result()
+
+    # ---- encoding ----------------------------------------------------------------------------
+
+    def encode_queries(
+        self, texts: Sequence[str], *, batch_size: int = 64, show_progress: bool = False
+    ) -> np.ndarray:
+        """Returns the embeddings of queries, (Q, D) float32, in the order given.
+
+        Args:
+            texts: Query texts.
+            batch_size: Texts per batch; those of like length share one.
+            show_progress: Whether a progress bar goes to stderr.
+        """
+        texts = list(texts)
+        for text in texts:
+            if not isinstance(text, str):
+                raise ConfigError(f"`texts` must hold strings. Received: {shorten(text)}")
+        return self._encode("query", [("", text) for text in texts], batch_size, show_progress)
+
+    def encode_documents(
+        self,
+        documents: Iterable[Document | Mapping[str, str] | str],
+        *,
+        batch_size: int = 64,
+        show_progress: bool = False,
+    ) -> np.ndarray:
+        """Returns the embeddings of documents, (N, D) float32, in the order given.
+
+        Args:
+            documents: `tfde.Document`, mappings with `text` (and `title`), or plain texts.
+            batch_size: Documents per batch; those of like length share one.
+            show_progress: Whether a progress bar goes to stderr.
+
+        Raises:
+            ConfigError: an entry is none of these.
+        """
+        pairs = [_title_and_text(document) for document in documents]
+        return self._encode("document", pairs, batch_size, show_progress)
+
+    def _encode(
+        self, side: str, texts: list[tuple[str, str]], batch_size: int, show_progress: bool
+    ) -> np.ndarray:
+        if batch_size < 1:
+            raise ConfigError(f"`batch_size` must be at least 1. Received: {batch_size!r}")
+        embeddings = np.zeros((len(texts), self.embedding_dim), np.float32)
+        order = sorted(range(len(texts)), key=lambda i: -len(texts[i][0]) - len(texts[i][1]))
+        encode = self._encode_function(side)
+        progress = tqdm(total=len(texts), unit="text", disable=not show_progress)
+        for start in range(0, len(order), batch_size):
+            rows = order[start : start + batch_size]
+            titles = tf.constant([texts[row][0] for row in rows], tf.string)
+            bodies = tf.constant([texts[row][1] for row in rows], tf.string)
+            embeddings[rows] = encode(titles, bodies).numpy()
+            progress.update(len(rows))
+        progress.close()
+        return embeddings
+
+    def _encode_function(self, side: str) -> Any:
+        """Returns the traced function (titles, texts) -> embeddings of one side."""
+        if side not in self._encode_functions:
+            strings = tf.TensorSpec([None], tf.string)
+
+            @tf.function(input_signature=[strings, strings])
+            def encode(titles: tf.Tensor, texts: tf.Tensor) -> tf.Tensor:
+                if side == "query":
+                    token_ids, padding_mask = self.preprocessor.queries(texts)
+                    tower = self.query_tower
+                else:
+                    token_ids, padding_mask = self.preprocessor.documents(titles, texts)
+                    tower = self.document_tower
+                tokens = {"token_ids": token_ids, "padding_mask": padding_mask}
+                return tf.cast(tower(tokens, training=False), tf.float32)
+
+            self._encode_functions[side] = encode
+        return self._encode_functions[side]
+
+
+def is_preset(path: str | Path) -> bool:
+    """Returns whether `path` is a model directory that `save_to_preset` wrote."""
+    try:
+        record = json.loads((Path(path) / CONFIG_FILE).read_text("utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(record, dict) and record.get("class_name") == _CLASS_NAME
+
+
+def towers_to_mapping(config: TowersConfig) -> dict[str, Any]:
+    """Returns the JSON form of a towers description."""
+    return {**dataclasses.asdict(config), "backbone": backbone_to_mapping(config.backbone)}
+
+
+def towers_from_mapping(value: Mapping[str, Any]) -> TowersConfig:
+    """Returns the towers description that `towers_to_mapping` wrote."""
+    value = dict(value)
+    value["backbone"] = backbone_from_mapping(value["backbone"])
+    value["sharing"] = Sharing.of(value["sharing"])
+    return from_mapping(TowersConfig, value, "config")
+
+
+def _title_and_text(document: Document | Mapping[str, str] | str) -> tuple[str, str]:
+    if isinstance(document, str):
+        return "", document
+    if isinstance(document, Document):
+        return document.title, document.text
+    if isinstance(document, Mapping) and isinstance(document.get("text"), str):
+        return document.get("title") or "", document["text"]
+    raise ConfigError(
+        "`documents` must hold tfde.Document, mappings with a `text`, or strings."
+        f" Received: {shorten(document)}"
+    )
+
+
+def _cut_lengths(text: TextConfig, longest: int | None) -> TextConfig:
+    if longest is None:
+        return text
+    return dataclasses.replace(
+        text,
+        query_max_length_tokens=min(text.query_max_length_tokens, longest),
+        document_max_length_tokens=min(text.document_max_length_tokens, longest),
+    )
+
+
+def _write_json(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", "utf-8")

@@ -1,0 +1,111 @@
+"""Two towers from one description of what they share, and the table that shows it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import keras
+
+from tfde.backbones.backbone import Backbone, copy_backbone
+from tfde.config import Sharing, TowersConfig
+from tfde.layers.projection import Projection
+from tfde.towers.tower import TowerParts, build_tower
+
+PARTS = tuple(field.name for field in dataclasses.fields(Sharing))
+
+
+@dataclasses.dataclass(frozen=True)
+class Towers:
+    """Both towers, and the parts they were made of."""
+
+    query_tower: keras.Model
+    document_tower: keras.Model
+    query_parts: TowerParts
+    document_parts: TowerParts
+
+
+def build_towers(backbone: Backbone, config: TowersConfig) -> Towers:
+    """Builds the query and the document tower.
+
+    A shared or frozen part is one layer object in both towers; a separate part of the document
+    tower is a second layer that starts from the same weights.
+
+    Args:
+        backbone: The query tower's backbone, weights loaded.
+        config: What the towers share and what follows the backbone.
+    """
+    sharing = config.sharing
+    query_parts = TowerParts(
+        backbone.token_embedder, backbone.encoder, _build_projection(config, "projection")
+    )
+    if sharing.token_embedder == "separate" or sharing.encoder == "separate":
+        second = copy_backbone(backbone, name_prefix="document_")
+    else:
+        second = backbone
+    document_projection = query_parts.projection
+    if query_parts.projection is not None and sharing.projection == "separate":
+        document_projection = _build_projection(config, "document_projection")
+    document_parts = TowerParts(
+        second.token_embedder if sharing.token_embedder == "separate" else backbone.token_embedder,
+        second.encoder if sharing.encoder == "separate" else backbone.encoder,
+        document_projection,
+    )
+    for part in PARTS:
+        layer = getattr(query_parts, part)
+        if layer is not None and getattr(sharing, part) == "frozen":
+            layer.trainable = False
+    query_tower, document_tower = (
+        build_tower(parts, pooling=config.pooling, normalize=config.normalize, name=name)
+        for parts, name in ((query_parts, "query_tower"), (document_parts, "document_tower"))
+    )
+    if document_parts.projection is not query_parts.projection:
+        document_parts.projection.set_weights(query_parts.projection.get_weights())
+    return Towers(query_tower, document_tower, query_parts, document_parts)
+
+
+def sharing_table(towers: Towers, sharing: Sharing) -> str:
+    """Returns the table of parts: which layer each tower uses, how many parameters, who trains.
+
+    Args:
+        towers: The towers.
+        sharing: Their description.
+    """
+    header = ("part", "query tower", "document tower", "sharing", "parameters", "trainable")
+    rows: list[tuple[str, ...]] = [header]
+    total = trainable = 0
+    for part in PARTS:
+        layers = [getattr(towers.query_parts, part), getattr(towers.document_parts, part)]
+        if layers[0] is None:
+            rows.append((part, "-", "-", "-", "0", "0"))
+            continue
+        distinct = list({id(layer): layer for layer in layers}.values())
+        count = sum(_count(layer.weights) for layer in distinct)
+        trains = sum(_count(layer.trainable_weights) for layer in distinct)
+        total, trainable = total + count, trainable + trains
+        names = [layer.name for layer in layers]
+        rows.append((part, *names, getattr(sharing, part), f"{count:,}", f"{trains:,}"))
+    rows.append(("total", "", "", "", f"{total:,}", f"{trainable:,}"))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        left = [cell.ljust(width) for cell, width in zip(row[:4], widths[:4], strict=True)]
+        right = [cell.rjust(width) for cell, width in zip(row[4:], widths[4:], strict=True)]
+        lines.append("  ".join(left + right).rstrip())
+    lines.insert(1, "-" * max(map(len, lines)))
+    return "\n".join(lines)
+
+
+def _build_projection(config: TowersConfig, name: str) -> Projection | None:
+    if config.embedding_dim is None:
+        return None
+    return Projection(config.embedding_dim, use_bias=config.projection_bias, name=name)
+
+
+def _count(weights: list) -> int:
+    sizes = []
+    for weight in weights:
+        size = 1
+        for dim in weight.shape:
+            size *= dim
+        sizes.append(size)
+    return sum(sizes)

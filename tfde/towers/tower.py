@@ -1,0 +1,50 @@
+"""One tower: backbone, pooling, projection and unit norm as a functional model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import keras
+
+from tfde.layers.pooling import Pooling
+from tfde.layers.unit_norm import UnitNorm
+
+
+@dataclass(frozen=True)
+class TowerParts:
+    """The three parts that towers share or have apart (Dong et al. 2022, Figure 1).
+
+    Args:
+        token_embedder: `token_ids (B, L)` -> `(B, L, H)`.
+        encoder: `(B, L, H)`, `padding_mask (B, L)` -> `sequence_output (B, L, H)`.
+        projection: `(B, H)` -> `(B, D)`, or `None` for none.
+    """
+
+    token_embedder: keras.layers.Layer
+    encoder: keras.layers.Layer
+    projection: keras.layers.Layer | None
+
+
+def build_tower(parts: TowerParts, *, pooling: str, normalize: bool, name: str) -> keras.Model:
+    """Returns the functional model of a tower.
+
+    Args:
+        parts: Layers; those already used by another tower are shared with it.
+        pooling: `"mean"` over real tokens or `"first"` token.
+        normalize: Whether embeddings are scaled to unit length.
+        name: Name of the model.
+
+    Returns:
+        A `keras.Model` from `{"token_ids", "padding_mask"}`, both (B, L) int32 with mask 1 = real
+        token, to embeddings (B, D) float32.
+    """
+    token_ids = keras.Input((None,), dtype="int32", name="token_ids")
+    padding_mask = keras.Input((None,), dtype="int32", name="padding_mask")
+    sequence_output = parts.encoder(parts.token_embedder(token_ids), padding_mask)
+    x = Pooling(pooling, name="pooling")(sequence_output, padding_mask)
+    if parts.projection is not None:
+        x = parts.projection(x)
+    if normalize:
+        x = UnitNorm(name="unit_norm")(x)
+    inputs = {"token_ids": token_ids, "padding_mask": padding_mask}
+    return keras.Model(inputs, x, name=name)
