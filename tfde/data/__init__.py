@@ -1,0 +1,1 @@
+"""Readers and writers of data sets, and the batches that training reads."""

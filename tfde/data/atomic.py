@@ -1,0 +1,96 @@
+"""Files and directories that appear whole or not at all.
+
+Everything is written under a temporary name beside the target (the same file system), flushed
+to the disk, then renamed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+from tfde.errors import ConfigError
+
+
+@contextlib.contextmanager
+def atomic_file(path: str | Path) -> Iterator[Path]:
+    """Gives a temporary path beside `path`; what was written there becomes `path` at the end.
+
+    The temporary name keeps the last suffix, for libraries that look at it. An existing file is
+    replaced. After an error nothing is left behind and an older file stays as it was.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = _beside(path, path.suffix)
+    try:
+        yield temporary
+        _flush(temporary)
+        os.replace(temporary, path)
+        _flush(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def atomic_directory(path: str | Path, *, overwrite: bool = False) -> Iterator[Path]:
+    """Gives a temporary directory beside `path` that becomes `path` at the end.
+
+    After an error nothing is left behind and an older directory stays as it was.
+
+    Raises:
+        ConfigError: `path` is a file, or a directory that is not empty without `overwrite`.
+    """
+    path = Path(path)
+    refuse_existing(path, overwrite=overwrite)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary, older = _beside(path), _beside(path, ".old")
+    temporary.mkdir()
+    try:
+        yield temporary
+        for folder, _, names in os.walk(temporary):
+            for name in names:
+                _flush(Path(folder, name))
+            _flush(Path(folder))
+        if path.exists():
+            os.rename(path, older)
+        try:
+            os.rename(temporary, path)
+        except OSError:
+            if older.exists():
+                os.rename(older, path)
+            raise
+        _flush(path.parent)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+        if path.exists():
+            shutil.rmtree(older, ignore_errors=True)
+
+
+def refuse_existing(path: str | Path, *, overwrite: bool) -> None:
+    """Refuses an output directory that already holds something; call it before long work.
+
+    Raises:
+        ConfigError: `path` is a file, or a directory that is not empty without `overwrite`.
+    """
+    path = Path(path)
+    if path.exists() and not path.is_dir():
+        raise ConfigError(f"{path}: the output must be a directory, but a file stands there.")
+    if not overwrite and path.exists() and any(path.iterdir()):
+        raise ConfigError(f"{path}: the output exists and is not empty; `overwrite` replaces it.")
+
+
+def _beside(path: Path, suffix: str = "") -> Path:
+    # Not tempfile: its files are readable by their owner only, and stay so after the rename.
+    return path.absolute().parent / f".{path.name}.{uuid.uuid4().hex[:12]}.tmp{suffix}"
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,115 @@
+"""Training pairs in memory: texts once, everything else as index arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import overload
+
+import numpy as np
+
+from tfde.data.ids import key_of
+from tfde.errors import ConfigError, shorten
+from tfde.types import Document, Pair, Query
+
+
+class PairTable(Sequence[Pair]):
+    """An immutable list of `Pair` that keeps each query and each document once.
+
+    A query is known by its id: all pairs with that id have one text, and every document that is
+    positive in any of them is a known positive of all of them.
+
+    Args:
+        pairs: The pairs; read once.
+
+    Raises:
+        ConfigError: one id stands for two different queries or documents.
+
+    Attributes:
+        queries: The distinct queries.
+        documents: The distinct documents, positives and negatives.
+        query_rows: Row in `queries` of each pair, (N,) int32.
+        positive_rows: Row in `documents` of each pair's positive, (N,) int32.
+        negative_rows: Rows in `documents` of all pairs' negatives, (sum,) int32.
+        negative_starts: Where each pair's negatives start in `negative_rows`, (N + 1,) int64.
+        document_keys: Key of each of `documents`, (documents,) int64.
+        known_positives: Keys of the known positives of each of `queries`, 0 = padding,
+            (queries, P) int64.
+    """
+
+    def __init__(self, pairs: Iterable[Pair]) -> None:
+        self.queries: list[Query] = []
+        self.documents: list[Document] = []
+        self._known_ids: list[dict[str, None]] = []
+        query_row: dict[str, int] = {}
+        document_row: dict[str, int] = {}
+        query_rows, positive_rows, negative_rows, starts = [], [], [], [0]
+        for pair in pairs:
+            row = query_row.setdefault(pair.query.query_id, len(self.queries))
+            if row == len(self.queries):
+                self.queries.append(pair.query)
+                self._known_ids.append({})
+            elif self.queries[row].text != pair.query.text:
+                raise ConfigError(
+                    f"`pairs`: query id {pair.query.query_id!r} must stand for one text."
+                    f" Received: {shorten(self.queries[row].text)}"
+                    f" and {shorten(pair.query.text)}"
+                )
+            query_rows.append(row)
+            positive_rows.append(self._row_of(pair.positive, document_row))
+            self._known_ids[row].update(
+                dict.fromkeys((pair.positive.doc_id, *pair.positive_doc_ids))
+            )
+            negative_rows += [self._row_of(negative, document_row) for negative in pair.negatives]
+            starts.append(len(negative_rows))
+        self.query_rows = np.array(query_rows, np.int32)
+        self.positive_rows = np.array(positive_rows, np.int32)
+        self.negative_rows = np.array(negative_rows, np.int32)
+        self.negative_starts = np.array(starts, np.int64)
+        self.document_keys = np.array(
+            [key_of(document.doc_id) for document in self.documents], np.int64
+        )
+        width = max(map(len, self._known_ids), default=0)
+        self.known_positives = np.zeros((len(self.queries), width), np.int64)
+        for row, ids in enumerate(self._known_ids):
+            self.known_positives[row, : len(ids)] = [key_of(doc_id) for doc_id in ids]
+
+    @property
+    def max_negatives(self) -> int:
+        """The most given negatives that any pair has."""
+        return int(np.diff(self.negative_starts).max(initial=0))
+
+    def __len__(self) -> int:
+        return len(self.query_rows)
+
+    @overload
+    def __getitem__(self, index: int) -> Pair: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Pair]: ...
+    def __getitem__(self, index: int | slice) -> Pair | list[Pair]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"`index` must be in [0, {len(self)}). Received: {index}")
+        index %= len(self)
+        query = self.query_rows[index]
+        start, stop = self.negative_starts[index : index + 2]
+        return Pair(
+            self.queries[query],
+            self.documents[self.positive_rows[index]],
+            tuple(self.documents[row] for row in self.negative_rows[start:stop]),
+            tuple(self._known_ids[query]),
+        )
+
+    def __iter__(self) -> Iterator[Pair]:
+        return (self[i] for i in range(len(self)))
+
+    def _row_of(self, document: Document, rows: dict[str, int]) -> int:
+        row = rows.setdefault(document.doc_id, len(self.documents))
+        if row == len(self.documents):
+            self.documents.append(document)
+        elif self.documents[row] != document:
+            raise ConfigError(
+                f"`pairs`: document id {document.doc_id!r} must stand for one document."
+                f" Received: {shorten(self.documents[row].text)} and {shorten(document.text)}"
+            )
+        return row

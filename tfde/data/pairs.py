@@ -1,0 +1,241 @@
+"""Batches of training pairs as a tf.data input that can start at any step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfde.data.pair_table import PairTable
+from tfde.data.read_pairs import read_pairs
+from tfde.errors import ConfigError
+from tfde.types import Pair
+
+_MAX_STEP = np.iinfo(np.int64).max
+
+
+def pairs(
+    path: str | Path,
+    *,
+    split: str = "train",
+    batch_size: int,
+    seed: int = 0,
+    negatives_per_query: int = 0,
+    shuffle: bool = True,
+    dataset: str | Path | None = None,
+    limit: int | None = None,
+) -> PairDataset:
+    """Returns the training batches of a dataset directory or of a pair file.
+
+    Args:
+        path: As `read_pairs`.
+        split: The split of a dataset directory.
+        batch_size: Pairs in a batch.
+        seed: Decides the order and which given negatives are drawn.
+        negatives_per_query: Given negatives M in each row of a batch.
+        shuffle: Whether each epoch has an order of its own; else file order.
+        dataset: The dataset directory whose documents a pair file names by id.
+        limit: Take only the first so many pairs.
+
+    Raises:
+        ConfigError: as `PairDataset` and `read_pairs`.
+        DataError: as `read_pairs`.
+    """
+    table = read_pairs(path, split=split, dataset=dataset, limit=limit)
+    return PairDataset(
+        table,
+        batch_size=batch_size,
+        seed=seed,
+        negatives_per_query=negatives_per_query,
+        shuffle=shuffle,
+    )
+
+
+class PairDataset:
+    """Batches of strings from training pairs; batch number s is a pure function of (seed, s).
+
+    A batch is a dict: `query` (B,) string; `document_title`, `document_text` (B,) string;
+    `document_key` (B,) int64; `positive_keys` (B, P) int64, the known positives of the query,
+    0 = padding; `negative_title`, `negative_text` (B, M) string; `negative_key` (B, M) int64,
+    0 = no negative (its texts are empty); `document_probability` (B,) float32, the share of the
+    pairs whose positive is that document. P is the most positives that any query has.
+
+    With `shuffle`, an epoch is a permutation drawn from (seed, epoch) and its last pairs that fill
+    no batch are left out (they stand elsewhere in the next epoch), so all batches are full.
+    Without, pairs come in their order and the last batch of an epoch may be smaller. A query with
+    more than M given negatives gets M of them, drawn from (seed, s).
+
+    Args:
+        pairs: The pairs; texts are kept once however often they occur.
+        batch_size: Pairs in a batch, B.
+        seed: At least 0.
+        negatives_per_query: Given negatives in each row, M.
+        shuffle: Whether each epoch has an order of its own.
+
+    Raises:
+        ConfigError: there are no pairs; `batch_size` is below 1 or, when shuffling, above the
+            number of pairs; `seed` or `negatives_per_query` is negative; negatives are asked for
+            and no pair has one.
+    """
+
+    def __init__(
+        self,
+        pairs: Iterable[Pair],
+        *,
+        batch_size: int,
+        seed: int = 0,
+        negatives_per_query: int = 0,
+        shuffle: bool = True,
+    ) -> None:
+        self.table = pairs if isinstance(pairs, PairTable) else PairTable(pairs)
+        self.batch_size = batch_size
+        self.seed = seed
+        self.negatives_per_query = negatives_per_query
+        self.shuffle = shuffle
+        self._check()
+        count = len(self.table)
+        self._shares = np.bincount(self.table.positive_rows) / count
+        self._order: tuple[int, np.ndarray] = (-1, np.arange(count))
+
+    def __len__(self) -> int:
+        """Returns the number of pairs."""
+        return len(self.table)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Batches in an epoch: full ones only when shuffling, else with the rest as the last."""
+        count = len(self.table)
+        return count // self.batch_size if self.shuffle else -(-count // self.batch_size)
+
+    @property
+    def element_spec(self) -> dict[str, tf.TensorSpec]:
+        """Shape and dtype of each part of a batch."""
+        columns = {
+            "positive_keys": self.table.known_positives.shape[1],
+            "negative_title": self.negatives_per_query,
+            "negative_text": self.negatives_per_query,
+            "negative_key": self.negatives_per_query,
+        }
+        return {
+            name: tf.TensorSpec((None, columns[name]) if name in columns else (None,), dtype, name)
+            for name, dtype in _DTYPES.items()
+        }
+
+    def rows(self, step: int) -> np.ndarray:
+        """Returns which pairs stand in batch number `step`, counted from 0 over all epochs."""
+        epoch, place = divmod(step, self.steps_per_epoch)
+        known, order = self._order  # read once: two iterators may be in two epochs
+        if self.shuffle and known != epoch:
+            generator = np.random.Generator(np.random.PCG64([self.seed, epoch]))
+            order = generator.permutation(len(self.table))
+            self._order = (epoch, order)
+        start = place * self.batch_size
+        return order[start : start + self.batch_size]
+
+    def batch(self, step: int) -> dict[str, np.ndarray]:
+        """Returns batch number `step` as NumPy arrays, strings as `bytes` objects."""
+        table, rows = self.table, self.rows(step)
+        positives = table.positive_rows[rows]
+        negatives = self._negatives(step, rows)
+        queries = table.query_rows[rows]
+        # Row -1 is "no negative": title and text are empty, the key is 0.
+        keys = np.where(negatives >= 0, table.document_keys[negatives], 0)
+        return {
+            "query": _strings([table.queries[row].text for row in queries], queries.shape),
+            "document_title": self._texts(positives, "title"),
+            "document_text": self._texts(positives, "text"),
+            "document_key": table.document_keys[positives],
+            "positive_keys": table.known_positives[queries],
+            "negative_title": self._texts(negatives, "title"),
+            "negative_text": self._texts(negatives, "text"),
+            "negative_key": keys,
+            "document_probability": self._shares[positives].astype(np.float32),
+        }
+
+    def dataset(self, *, start_step: int = 0, steps: int | None = None) -> tf.data.Dataset:
+        """Returns the batches from number `start_step` on.
+
+        Args:
+            start_step: The number of the first batch; starting late costs nothing.
+            steps: How many batches; `None` never ends.
+        """
+        if start_step < 0:
+            raise ConfigError(f"`start_step` must be at least 0. Received: {start_step}")
+        specs = self.element_spec
+        dtypes = [spec.dtype for spec in specs.values()]
+
+        def batch(step: tf.Tensor) -> dict[str, tf.Tensor]:
+            parts = tf.numpy_function(
+                lambda number: list(self.batch(int(number)).values()), [step], dtypes
+            )
+            return {
+                name: tf.ensure_shape(part, spec.shape)
+                for part, (name, spec) in zip(parts, specs.items(), strict=True)
+            }
+
+        stop = _MAX_STEP if steps is None else start_step + steps
+        # Calls in parallel would only wait for Python's lock.
+        return tf.data.Dataset.range(start_step, stop).map(batch).prefetch(4)
+
+    def _negatives(self, step: int, rows: np.ndarray) -> np.ndarray:
+        """Returns rows of documents, (B, M), -1 = none."""
+        table, width = self.table, self.negatives_per_query
+        negatives = np.full((len(rows), width), -1, np.int64)
+        if not width:
+            return negatives
+        # The third word keeps this stream apart from the one of an epoch's order.
+        generator = np.random.Generator(np.random.PCG64([self.seed, step, 1]))
+        for place, row in enumerate(rows):
+            given = table.negative_rows[table.negative_starts[row] : table.negative_starts[row + 1]]
+            if len(given) > width:
+                given = generator.choice(given, width, replace=False)
+            negatives[place, : len(given)] = given
+        return negatives
+
+    def _texts(self, rows: np.ndarray, field: str) -> np.ndarray:
+        documents = self.table.documents
+        return _strings(
+            [getattr(documents[row], field) if row >= 0 else "" for row in rows.flat], rows.shape
+        )
+
+    def _check(self) -> None:
+        count = len(self.table)
+        if not count:
+            raise ConfigError("`pairs` must hold at least one pair.")
+        for name, least in (("batch_size", 1), ("seed", 0), ("negatives_per_query", 0)):
+            if getattr(self, name) < least:
+                raise ConfigError(
+                    f"`{name}` must be at least {least}. Received: {getattr(self, name)}"
+                )
+        if self.shuffle and self.batch_size > count:
+            raise ConfigError(
+                f"`batch_size` must be at most the number of pairs, {count}."
+                f" Received: {self.batch_size}"
+            )
+        if self.negatives_per_query and not self.table.max_negatives:
+            raise ConfigError(
+                "`negatives_per_query` must be 0, for no pair has given negatives."
+                f" Received: {self.negatives_per_query}"
+            )
+
+
+_DTYPES: Mapping[str, Any] = {
+    "query": tf.string,
+    "document_title": tf.string,
+    "document_text": tf.string,
+    "document_key": tf.int64,
+    "positive_keys": tf.int64,
+    "negative_title": tf.string,
+    "negative_text": tf.string,
+    "negative_key": tf.int64,
+    "document_probability": tf.float32,
+}
+
+
+def _strings(texts: list[str], shape: tuple[int, ...]) -> np.ndarray:
+    array = np.empty(len(texts), object)
+    array[:] = [text.encode() for text in texts]
+    return array.reshape(shape)

@@ -1,0 +1,163 @@
+"""Training pairs from a dataset directory or from a file of pairs."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tfde.data.dataset_directory import DatasetDirectory
+from tfde.data.ids import id_of_text
+from tfde.data.json_lines import read_json_lines, string_field, write_json_lines
+from tfde.data.pair_table import PairTable
+from tfde.data.qrels import read_qrels
+from tfde.errors import ConfigError, DataError
+from tfde.types import Document, Pair, Query
+
+
+def read_pairs(
+    path: str | Path,
+    *,
+    split: str = "train",
+    dataset: str | Path | None = None,
+    limit: int | None = None,
+) -> PairTable:
+    """Returns the training pairs of a dataset directory or of a pair file.
+
+    A dataset directory gives one pair for each judgement above 0 of the split. A pair file is
+    JSON Lines, `{"query": text, "positive": DOCUMENT, "negatives": [DOCUMENT, ...]}`, where
+    `negatives` may be absent and DOCUMENT is `{"title", "text"}`, or a string: a text, or with
+    `dataset` the id of one of its documents. A text without id gets one from its hash.
+
+    Args:
+        path: The dataset directory, or the pair file (`.jsonl` or `.jsonl.gz`).
+        split: The split of the dataset directory; a pair file has none.
+        dataset: The dataset directory whose documents a pair file names by id.
+        limit: Take only the first so many pairs; `None` takes all.
+
+    Raises:
+        ConfigError: `path` does not exist; `dataset` beside a dataset directory; no such split.
+        DataError: a record breaks a rule, a judgement or pair names an unknown id, or there is
+            no pair at all.
+    """
+    path = Path(path)
+    if limit is not None and limit < 1:
+        raise ConfigError(f"`limit` must be at least 1. Received: {limit}")
+    if not path.exists():
+        raise ConfigError(f"{path}: a dataset directory or a pair file must stand here.")
+    if path.is_dir():
+        if dataset is not None:
+            raise ConfigError(
+                f"`dataset` goes with a pair file, but {path} is a dataset directory."
+                f" Received: {str(dataset)!r}"
+            )
+        pairs = _pairs_of_dataset(DatasetDirectory(path), split, limit)
+        rule = f"split {split!r} must have at least one judgement above 0."
+    else:
+        pairs = _pairs_of_file(path, None if dataset is None else DatasetDirectory(dataset), limit)
+        rule = "must hold at least one pair."
+    table = PairTable(pairs)
+    if not len(table):
+        raise DataError(path, None, rule)
+    return table
+
+
+def write_pairs(path: str | Path, pairs: Iterable[Pair]) -> int:
+    """Writes a pair file with titles and texts, atomically; returns the number of pairs."""
+    return write_json_lines(
+        path,
+        (
+            {
+                "query": pair.query.text,
+                "positive": {"title": pair.positive.title, "text": pair.positive.text},
+                "negatives": [{"title": d.title, "text": d.text} for d in pair.negatives],
+            }
+            for pair in pairs
+        ),
+    )
+
+
+def _pairs_of_dataset(dataset: DatasetDirectory, split: str, limit: int | None) -> Iterator[Pair]:
+    qrels = dataset.qrels(split)
+    positives = {
+        query_id: tuple(doc_id for doc_id, relevance in judged.items() if relevance > 0)
+        for query_id, judged in qrels.items()
+    }
+    wanted = [(query_id, doc_id) for query_id, ids in positives.items() for doc_id in ids][:limit]
+    queries = {query.query_id: query for query in dataset.queries(split)}
+    store = dataset.document_store({doc_id for _, doc_id in wanted})
+    for query_id, doc_id in wanted:
+        if doc_id not in store:
+            # Only reading again finds the line; a good dataset never comes here.
+            read_qrels(dataset.qrels_file(split), doc_ids={d.doc_id for d in dataset.documents()})
+        yield Pair(queries[query_id], store[doc_id], (), positives[query_id])
+
+
+class _Line(NamedTuple):
+    number: int
+    query: str
+    positive: Document | str
+    negatives: list[Document | str]
+
+
+def _pairs_of_file(
+    path: Path, dataset: DatasetDirectory | None, limit: int | None
+) -> Iterator[Pair]:
+    lines: Iterable[_Line] = itertools.islice(_lines(path, dataset is not None), limit)
+    store: dict[str, Document] = {}
+    if dataset is not None:
+        lines = list(lines)
+        store = dataset.document_store(
+            {
+                document
+                for line in lines
+                for document in (line.positive, *line.negatives)
+                if isinstance(document, str)
+            }
+        )
+
+    def document(line: _Line, value: Document | str) -> Document:
+        if isinstance(value, Document):
+            return value
+        if value not in store:
+            where = "" if dataset is None else str(dataset.path)
+            raise DataError(path, line.number, f"must name documents of {where}.", value)
+        return store[value]
+
+    for line in lines:
+        query = Query(id_of_text(line.query), line.query)
+        positive = document(line, line.positive)
+        negatives = tuple(document(line, value) for value in line.negatives)
+        yield Pair(query, positive, negatives, (positive.doc_id,))
+
+
+def _lines(path: Path, strings_are_ids: bool) -> Iterator[_Line]:
+    for number, record in read_json_lines(path):
+        query = string_field(path, number, record, "query")
+        if "positive" not in record:
+            raise DataError(path, number, "field 'positive' is missing.", record)
+        positive = _document(path, number, record["positive"], "positive", strings_are_ids)
+        negatives = record.get("negatives") or []
+        if not isinstance(negatives, list):
+            raise DataError(path, number, "field 'negatives' must be a list.", negatives)
+        yield _Line(
+            number,
+            query,
+            positive,
+            [_document(path, number, n, "negatives", strings_are_ids) for n in negatives],
+        )
+
+
+def _document(
+    path: Path, line: int, value: Any, name: str, strings_are_ids: bool
+) -> Document | str:
+    if isinstance(value, str):
+        text = string_field(path, line, {name: value}, name)
+        return text if strings_are_ids else Document(id_of_text(text), "", text)
+    if not isinstance(value, Mapping):
+        kinds = "a string or an object with 'title' and 'text'"
+        raise DataError(path, line, f"field {name!r} must hold {kinds}.", value)
+    title = string_field(path, line, value, "title", optional=True)
+    text = string_field(path, line, value, "text")
+    return Document(id_of_text(text, title=title), title, text)
