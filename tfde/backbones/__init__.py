@@ -1,0 +1,1 @@
+"""Encoders behind one interface: T5, BERT and bag of words."""

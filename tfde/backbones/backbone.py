@@ -1,0 +1,120 @@
+"""A backbone: the two layers that every tower starts with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+
+from tfde.backbones.bag_of_words import BagOfWordsEncoder, BagOfWordsTokenEmbedder
+from tfde.backbones.bert import BertEncoder, BertTokenEmbedder
+from tfde.backbones.functional import seed_stream
+from tfde.backbones.t5 import T5Encoder, T5TokenEmbedder
+from tfde.config import BackboneConfig, BagOfWordsConfig, BertConfig, T5Config
+
+
+@dataclass(frozen=True)
+class Backbone:
+    """Everything below pooling, as two Keras layers that already have their weights.
+
+    Args:
+        config: The sizes.
+        token_embedder: `token_ids (B, L) int32` -> `(B, L, H)`: all below the first Transformer
+            layer.
+        encoder: `(B, L, H)`, `padding_mask (B, L) int32` -> `sequence_output (B, L, H)`.
+    """
+
+    config: BackboneConfig
+    token_embedder: keras.layers.Layer
+    encoder: keras.layers.Layer
+
+
+def build_backbone(
+    config: BackboneConfig, *, name_prefix: str = "", seed: int | None = None
+) -> Backbone:
+    """Returns a backbone with random weights, under Keras's current dtype policy.
+
+    Args:
+        config: The sizes.
+        name_prefix: Put before the names of the two layers.
+        seed: Seed of weights and dropout; `None` takes Keras's global seed.
+    """
+    seeds = seed_stream(seed)
+    embedder_args: dict[str, Any] = {"seed": next(seeds), "name": f"{name_prefix}token_embedder"}
+    encoder_args: dict[str, Any] = {"seed": next(seeds), "name": f"{name_prefix}encoder"}
+    token_embedder: keras.layers.Layer
+    encoder: keras.layers.Layer
+    match config:
+        case T5Config():
+            token_embedder = T5TokenEmbedder(
+                config.vocabulary_size, config.hidden_dim, dropout=config.dropout, **embedder_args
+            )
+            encoder = T5Encoder(
+                config.num_layers,
+                config.hidden_dim,
+                num_heads=config.num_heads,
+                key_value_dim=config.key_value_dim,
+                intermediate_dim=config.intermediate_dim,
+                dropout=config.dropout,
+                activation=config.activation,
+                gated=config.gated,
+                relative_buckets=config.relative_buckets,
+                relative_max_distance=config.relative_max_distance,
+                layer_norm_epsilon=config.layer_norm_epsilon,
+                **encoder_args,
+            )
+        case BertConfig():
+            token_embedder = BertTokenEmbedder(
+                config.vocabulary_size,
+                config.hidden_dim,
+                max_sequence_length=config.max_sequence_length,
+                num_segments=config.num_segments,
+                dropout=config.dropout,
+                layer_norm_epsilon=config.layer_norm_epsilon,
+                **embedder_args,
+            )
+            encoder = BertEncoder(
+                config.num_layers,
+                config.hidden_dim,
+                num_heads=config.num_heads,
+                intermediate_dim=config.intermediate_dim,
+                dropout=config.dropout,
+                activation=config.activation,
+                layer_norm_epsilon=config.layer_norm_epsilon,
+                **encoder_args,
+            )
+        case BagOfWordsConfig():
+            token_embedder = BagOfWordsTokenEmbedder(
+                config.vocabulary_size,
+                config.embedding_dim,
+                dropout=config.dropout,
+                **embedder_args,
+            )
+            encoder = BagOfWordsEncoder(
+                config.embedding_dim, config.hidden_dim, dropout=config.dropout, **encoder_args
+            )
+    token_embedder.build((None, None))
+    encoder.build((None, None, None))
+    return Backbone(config, token_embedder, encoder)
+
+
+def copy_backbone(
+    backbone: Backbone, *, name_prefix: str = "", seed: int | None = None
+) -> Backbone:
+    """Returns a second set of layers with equal weights.
+
+    Args:
+        backbone: What to copy.
+        name_prefix: Put before the names of the two new layers.
+        seed: Seed of the copy's dropout; `None` takes Keras's global seed.
+    """
+    seeds = seed_stream(seed)
+    layers = []
+    for layer, name in ((backbone.token_embedder, "token_embedder"), (backbone.encoder, "encoder")):
+        config = {**layer.get_config(), "name": name_prefix + name, "seed": next(seeds)}
+        copy = type(layer).from_config(config)
+        copy.build((None, None, None))
+        copy.set_weights(layer.get_weights())
+        layers.append(copy)
+    return Backbone(backbone.config, *layers)

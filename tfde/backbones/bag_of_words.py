@@ -1,0 +1,141 @@
+"""Bag of words: the mean of token embeddings and a two-layer network."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfde.backbones.functional import seed_stream, shape_of
+from tfde.layers.pooling import Pooling
+
+
+@keras.saving.register_keras_serializable(package="tfde")
+class BagOfWordsTokenEmbedder(keras.layers.Layer):
+    """A table of token embeddings, then dropout.
+
+    Call arguments:
+        token_ids: (B, L) int32.
+
+    Returns:
+        (B, L, E) in the compute dtype.
+
+    Source: Chang et al. 2020, section 4.4.
+    """
+
+    def __init__(
+        self,
+        vocabulary_size: int,
+        embedding_dim: int,
+        *,
+        dropout: float = 0.0,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(autocast=False, **kwargs)
+        self.vocabulary_size = vocabulary_size
+        self.embedding_dim = embedding_dim
+        self.dropout = dropout
+        self.seed = seed
+        self._seeds = seed_stream(seed)
+        self.seed_generator = keras.random.SeedGenerator(next(self._seeds))
+
+    def build(self, input_shape: Any) -> None:
+        """Creates `token_table` (V, E)."""
+        deviation = self.embedding_dim**-0.5
+        self.token_table = self.add_weight(
+            shape=(self.vocabulary_size, self.embedding_dim),
+            initializer=keras.initializers.RandomNormal(0.0, deviation, seed=next(self._seeds)),
+            name="token_table",
+            autocast=False,
+        )
+
+    def call(self, token_ids: tf.Tensor, training: bool | None = None) -> tf.Tensor:
+        """Returns the embedded tokens, (B, L, E)."""
+        x = tf.cast(tf.gather(self.token_table.value, token_ids), self.compute_dtype)
+        if training and self.dropout:
+            x = keras.random.dropout(x, self.dropout, seed=self.seed_generator)
+        return x
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "vocabulary_size": self.vocabulary_size,
+            "embedding_dim": self.embedding_dim,
+            "dropout": self.dropout,
+            "seed": self.seed,
+        }
+
+
+@keras.saving.register_keras_serializable(package="tfde")
+class BagOfWordsEncoder(keras.layers.Layer):
+    """The mean over real tokens, then two dense tanh layers.
+
+    A text has one vector here, not one a token. It is repeated at all L positions, so that the
+    encoder has the same shape as the others and any pooling of it yields that vector.
+
+    Call arguments:
+        x: Embedded tokens, (B, L, E).
+        padding_mask: (B, L) int32, 1 = real token.
+
+    Returns:
+        sequence_output, (B, L, H) in the compute dtype, equal at all positions of a row.
+
+    Source: Chang et al. 2020, section 4.4.
+    """
+
+    def __init__(
+        self,
+        embedding_dim: int,
+        hidden_dim: int,
+        *,
+        dropout: float = 0.0,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(autocast=False, **kwargs)
+        self.embedding_dim = embedding_dim
+        self.hidden_dim = hidden_dim
+        self.dropout = dropout
+        self.seed = seed
+        self._seeds = seed_stream(seed)
+        self.seed_generator = keras.random.SeedGenerator(next(self._seeds))
+        self._mean = Pooling("mean", name="mean")
+
+    def build(self, input_shape: Any) -> None:
+        """Creates the weights of the two dense layers."""
+        rows = self.embedding_dim
+        for i in range(2):
+            initializer = keras.initializers.GlorotUniform(seed=next(self._seeds))
+            self._add(f"kernel_{i}", (rows, self.hidden_dim), initializer)
+            self._add(f"bias_{i}", (self.hidden_dim,), "zeros")
+            rows = self.hidden_dim
+
+    def call(
+        self, x: tf.Tensor, padding_mask: tf.Tensor, training: bool | None = None
+    ) -> tf.Tensor:
+        """Returns the text's vector at every position, (B, L, H)."""
+        length = shape_of(x)[1]
+        x = tf.cast(self._mean(x, padding_mask), self.compute_dtype)
+        for kernel, bias in ((self.kernel_0, self.bias_0), (self.kernel_1, self.bias_1)):
+            x = tf.matmul(x, tf.cast(kernel.value, x.dtype))
+            x = tf.tanh(tf.nn.bias_add(x, tf.cast(bias.value, x.dtype)))
+            if training and self.dropout:
+                x = keras.random.dropout(x, self.dropout, seed=self.seed_generator)
+        return tf.repeat(x[:, None, :], length, axis=1)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "embedding_dim": self.embedding_dim,
+            "hidden_dim": self.hidden_dim,
+            "dropout": self.dropout,
+            "seed": self.seed,
+        }
+
+    def _add(self, name: str, shape: tuple[int, ...], initializer: Any) -> None:
+        weight = self.add_weight(shape=shape, initializer=initializer, name=name, autocast=False)
+        setattr(self, name, weight)

@@ -1,0 +1,300 @@
+"""BERT: token embedder and encoder of post-norm Transformer layers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfde.backbones.functional import (
+    ACTIVATIONS,
+    attention_weights,
+    check_activation,
+    layer_norm,
+    mask_bias,
+    merge_heads,
+    seed_stream,
+    shape_of,
+    split_heads,
+)
+
+
+@keras.saving.register_keras_serializable(package="tfde")
+class BertTokenEmbedder(keras.layers.Layer):
+    """Word + position + segment 0 embedding, layer norm, dropout.
+
+    Call arguments:
+        token_ids: (B, L) int32, L at most `max_sequence_length`.
+
+    Returns:
+        (B, L, H) in the compute dtype.
+
+    Raises:
+        ValueError: L is known beforehand and more than `max_sequence_length`.
+
+    Source: Devlin et al. 2019, section 3 and Figure 2.
+    """
+
+    def __init__(
+        self,
+        vocabulary_size: int,
+        hidden_dim: int,
+        *,
+        max_sequence_length: int = 512,
+        num_segments: int = 2,
+        dropout: float = 0.1,
+        layer_norm_epsilon: float = 1e-12,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(autocast=False, **kwargs)
+        self.vocabulary_size = vocabulary_size
+        self.hidden_dim = hidden_dim
+        self.max_sequence_length = max_sequence_length
+        self.num_segments = num_segments
+        self.dropout = dropout
+        self.layer_norm_epsilon = layer_norm_epsilon
+        self.seed = seed
+        self._seeds = seed_stream(seed)
+        self.seed_generator = keras.random.SeedGenerator(next(self._seeds))
+
+    def build(self, input_shape: Any) -> None:
+        """Creates the three tables and the layer norm."""
+        for name, rows in (
+            ("token_table", self.vocabulary_size),
+            ("position_table", self.max_sequence_length),
+            ("segment_table", self.num_segments),
+        ):
+            initializer = keras.initializers.TruncatedNormal(0.0, 0.02, seed=next(self._seeds))
+            shape = (rows, self.hidden_dim)
+            self._add(name, shape, initializer)
+        self._add("norm_gamma", (self.hidden_dim,), "ones")
+        self._add("norm_beta", (self.hidden_dim,), "zeros")
+
+    def call(self, token_ids: tf.Tensor, training: bool | None = None) -> tf.Tensor:
+        """Returns the embedded tokens, (B, L, H)."""
+        if token_ids.shape[1] is not None and token_ids.shape[1] > self.max_sequence_length:
+            raise ValueError(
+                "`token_ids` must have at most `max_sequence_length` positions"
+                f" ({self.max_sequence_length}). Received: L={token_ids.shape[1]}"
+            )
+        length = shape_of(token_ids)[1]
+        offset = self.position_table.value[:length] + self.segment_table.value[0]
+        x = tf.gather(self.token_table.value, token_ids) + offset
+        x = layer_norm(x, self.norm_gamma.value, self.norm_beta.value, self.layer_norm_epsilon)
+        x = tf.cast(x, self.compute_dtype)
+        if training and self.dropout:
+            x = keras.random.dropout(x, self.dropout, seed=self.seed_generator)
+        return x
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "vocabulary_size": self.vocabulary_size,
+            "hidden_dim": self.hidden_dim,
+            "max_sequence_length": self.max_sequence_length,
+            "num_segments": self.num_segments,
+            "dropout": self.dropout,
+            "layer_norm_epsilon": self.layer_norm_epsilon,
+            "seed": self.seed,
+        }
+
+    def _add(self, name: str, shape: tuple[int, ...], initializer: Any) -> None:
+        weight = self.add_weight(shape=shape, initializer=initializer, name=name, autocast=False)
+        setattr(self, name, weight)
+
+
+@keras.saving.register_keras_serializable(package="tfde")
+class BertTransformerLayer(keras.layers.Layer):
+    """Self-attention and feed-forward network, each with a residual and then a layer norm.
+
+    Call arguments:
+        x: Flat tokens, (B*L, H) in the compute dtype.
+        bias: What is added to the attention scores, (B, 1, 1, L) float32.
+
+    Returns:
+        (B*L, H) in the compute dtype.
+
+    Source: Vaswani et al. 2017, equation 1; Devlin et al. 2019, section 3.
+    """
+
+    def __init__(
+        self,
+        hidden_dim: int,
+        intermediate_dim: int,
+        *,
+        num_heads: int,
+        dropout: float,
+        activation: str,
+        layer_norm_epsilon: float,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(autocast=False, **kwargs)
+        self.hidden_dim = hidden_dim
+        self.intermediate_dim = intermediate_dim
+        self.num_heads = num_heads
+        self.dropout = dropout
+        self.activation = check_activation(activation)
+        self.layer_norm_epsilon = layer_norm_epsilon
+        self.seed = seed
+        self._seeds = seed_stream(seed)
+        self.seed_generator = keras.random.SeedGenerator(next(self._seeds))
+
+    def build(self, input_shape: Any) -> None:
+        """Creates the weights; query, key and value lie side by side in `qkv_kernel`."""
+        hidden, inner = self.hidden_dim, self.intermediate_dim
+        for part, rows, columns in (
+            ("qkv", hidden, 3 * hidden),
+            ("attention_output", hidden, hidden),
+            ("intermediate", hidden, inner),
+            ("output", inner, hidden),
+        ):
+            initializer = keras.initializers.TruncatedNormal(0.0, 0.02, seed=next(self._seeds))
+            self._add(f"{part}_kernel", (rows, columns), initializer)
+            self._add(f"{part}_bias", (columns,), "zeros")
+        for part in ("attention_norm", "output_norm"):
+            self._add(f"{part}_gamma", (hidden,), "ones")
+            self._add(f"{part}_beta", (hidden,), "zeros")
+
+    def query_key_value(self, x: tf.Tensor, bias: tf.Tensor) -> list[tf.Tensor]:
+        """Returns query (divided by the root of its dimension), key and value, (B, A, L, d)."""
+        query, key, value = split_heads(self._dense(x, "qkv"), bias, self.num_heads)
+        return [query * (1.0 / math.sqrt(self.hidden_dim // self.num_heads)), key, value]
+
+    def call(self, x: tf.Tensor, bias: tf.Tensor, training: bool | None = None) -> tf.Tensor:
+        """Returns the flat tokens after this layer, (B*L, H)."""
+        query, key, value = self.query_key_value(x, bias)
+        weights = self._drop(attention_weights(query, key, bias), training)
+        attended = merge_heads(tf.matmul(weights, value))
+        x = self._norm(
+            x + self._drop(self._dense(attended, "attention_output"), training), "attention"
+        )
+        inner = ACTIVATIONS[self.activation](self._dense(x, "intermediate"))
+        return self._norm(x + self._drop(self._dense(inner, "output"), training), "output")
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "hidden_dim": self.hidden_dim,
+            "intermediate_dim": self.intermediate_dim,
+            "num_heads": self.num_heads,
+            "dropout": self.dropout,
+            "activation": self.activation,
+            "layer_norm_epsilon": self.layer_norm_epsilon,
+            "seed": self.seed,
+        }
+
+    def _add(self, name: str, shape: tuple[int, ...], initializer: Any) -> None:
+        weight = self.add_weight(shape=shape, initializer=initializer, name=name, autocast=False)
+        setattr(self, name, weight)
+
+    def _dense(self, x: tf.Tensor, part: str) -> tf.Tensor:
+        kernel = tf.cast(getattr(self, f"{part}_kernel").value, x.dtype)
+        bias = tf.cast(getattr(self, f"{part}_bias").value, x.dtype)
+        return tf.nn.bias_add(tf.matmul(x, kernel), bias)
+
+    def _norm(self, x: tf.Tensor, part: str) -> tf.Tensor:
+        gamma = getattr(self, f"{part}_norm_gamma").value
+        beta = getattr(self, f"{part}_norm_beta").value
+        return layer_norm(x, gamma, beta, self.layer_norm_epsilon)
+
+    def _drop(self, x: tf.Tensor, training: bool | None) -> tf.Tensor:
+        if training and self.dropout:
+            return keras.random.dropout(x, self.dropout, seed=self.seed_generator)
+        return x
+
+
+@keras.saving.register_keras_serializable(package="tfde")
+class BertEncoder(keras.layers.Layer):
+    """A stack of BERT's Transformer layers as one layer; `transformer_layers` holds them.
+
+    Call arguments:
+        x: Embedded tokens, (B, L, H).
+        padding_mask: (B, L) int32, 1 = real token.
+
+    Returns:
+        sequence_output, (B, L, H) in the compute dtype. Padding changes nothing at real tokens.
+
+    Raises:
+        ValueError: `hidden_dim` is not a multiple of `num_heads`; an unknown activation.
+
+    Source: Devlin et al. 2019, section 3.
+    """
+
+    def __init__(
+        self,
+        num_layers: int,
+        hidden_dim: int,
+        *,
+        num_heads: int,
+        intermediate_dim: int,
+        dropout: float = 0.1,
+        activation: str = "gelu",
+        layer_norm_epsilon: float = 1e-12,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if hidden_dim % num_heads:
+            raise ValueError(
+                "`hidden_dim` must be a multiple of `num_heads`."
+                f" Received: hidden_dim={hidden_dim}, num_heads={num_heads}"
+            )
+        super().__init__(autocast=False, **kwargs)
+        self.num_layers = num_layers
+        self.hidden_dim = hidden_dim
+        self.num_heads = num_heads
+        self.intermediate_dim = intermediate_dim
+        self.dropout = dropout
+        self.activation = activation
+        self.layer_norm_epsilon = layer_norm_epsilon
+        self.seed = seed
+        seeds = seed_stream(seed)
+        self.transformer_layers = [
+            BertTransformerLayer(
+                hidden_dim,
+                intermediate_dim,
+                num_heads=num_heads,
+                dropout=dropout,
+                activation=activation,
+                layer_norm_epsilon=layer_norm_epsilon,
+                seed=next(seeds),
+                dtype=self.dtype_policy,
+                name=f"transformer_layer_{i}",
+            )
+            for i in range(num_layers)
+        ]
+
+    def build(self, input_shape: Any) -> None:
+        """Creates the weights of every Transformer layer."""
+        for layer in self.transformer_layers:
+            layer.build((None, self.hidden_dim))
+
+    def call(
+        self, x: tf.Tensor, padding_mask: tf.Tensor, training: bool | None = None
+    ) -> tf.Tensor:
+        """Returns the sequence output, (B, L, H)."""
+        shape = shape_of(x)
+        bias = mask_bias(padding_mask)
+        x = tf.reshape(tf.cast(x, self.compute_dtype), (-1, self.hidden_dim))
+        for layer in self.transformer_layers:
+            x = layer(x, bias, training=training)
+        return tf.reshape(x, shape)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "num_layers": self.num_layers,
+            "hidden_dim": self.hidden_dim,
+            "num_heads": self.num_heads,
+            "intermediate_dim": self.intermediate_dim,
+            "dropout": self.dropout,
+            "activation": self.activation,
+            "layer_norm_epsilon": self.layer_norm_epsilon,
+            "seed": self.seed,
+        }

@@ -1,0 +1,339 @@
+"""The encoder of T5: token embedder and pre-norm Transformer layers with relative positions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfde.backbones.functional import (
+    ACTIVATIONS,
+    attention_weights,
+    check_activation,
+    mask_bias,
+    merge_heads,
+    rms_norm,
+    seed_stream,
+    shape_of,
+    split_heads,
+)
+
+
+@keras.saving.register_keras_serializable(package="tfde")
+class T5TokenEmbedder(keras.layers.Layer):
+    """A table of token embeddings, then dropout.
+
+    Call arguments:
+        token_ids: (B, L) int32.
+
+    Returns:
+        (B, L, H) in the compute dtype.
+
+    Source: Raffel et al. 2020, section 2.1.
+    """
+
+    def __init__(
+        self,
+        vocabulary_size: int,
+        hidden_dim: int,
+        *,
+        dropout: float = 0.1,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(autocast=False, **kwargs)
+        self.vocabulary_size = vocabulary_size
+        self.hidden_dim = hidden_dim
+        self.dropout = dropout
+        self.seed = seed
+        self._seeds = seed_stream(seed)
+        self.seed_generator = keras.random.SeedGenerator(next(self._seeds))
+
+    def build(self, input_shape: Any) -> None:
+        """Creates `token_table` (V, H)."""
+        self.token_table = self.add_weight(
+            shape=(self.vocabulary_size, self.hidden_dim),
+            initializer=keras.initializers.RandomNormal(0.0, 1.0, seed=next(self._seeds)),
+            name="token_table",
+            autocast=False,
+        )
+
+    def call(self, token_ids: tf.Tensor, training: bool | None = None) -> tf.Tensor:
+        """Returns the embedded tokens, (B, L, H)."""
+        x = tf.cast(tf.gather(self.token_table.value, token_ids), self.compute_dtype)
+        if training and self.dropout:
+            x = keras.random.dropout(x, self.dropout, seed=self.seed_generator)
+        return x
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "vocabulary_size": self.vocabulary_size,
+            "hidden_dim": self.hidden_dim,
+            "dropout": self.dropout,
+            "seed": self.seed,
+        }
+
+
+@keras.saving.register_keras_serializable(package="tfde")
+class T5TransformerLayer(keras.layers.Layer):
+    """RMS norm, self-attention, residual; RMS norm, (gated) feed-forward network, residual.
+
+    Call arguments:
+        x: Flat tokens, (B*L, H) in the compute dtype.
+        bias: Relative position bias and padding mask, (B, A, L, L) float32.
+
+    Returns:
+        (B*L, H) in the compute dtype.
+
+    Source: Raffel et al. 2020, section 2.1; Shazeer 2020 for the gate.
+    """
+
+    def __init__(
+        self,
+        hidden_dim: int,
+        intermediate_dim: int,
+        *,
+        num_heads: int,
+        key_value_dim: int,
+        dropout: float,
+        activation: str,
+        gated: bool,
+        layer_norm_epsilon: float,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(autocast=False, **kwargs)
+        self.hidden_dim = hidden_dim
+        self.intermediate_dim = intermediate_dim
+        self.num_heads = num_heads
+        self.key_value_dim = key_value_dim
+        self.dropout = dropout
+        self.activation = check_activation(activation)
+        self.gated = gated
+        self.layer_norm_epsilon = layer_norm_epsilon
+        self.seed = seed
+        self._seeds = seed_stream(seed)
+        self.seed_generator = keras.random.SeedGenerator(next(self._seeds))
+
+    def build(self, input_shape: Any) -> None:
+        """Creates the weights: [query | key | value] and [activated | gate] side by side."""
+        hidden, inner = self.hidden_dim, self.intermediate_dim
+        attention = self.num_heads * self.key_value_dim
+        # Scores are not divided by the root of d, so the query starts smaller by that factor.
+        query_deviation = (hidden * self.key_value_dim) ** -0.5
+        deviations = (query_deviation, hidden**-0.5, hidden**-0.5)
+        seeds = [next(self._seeds) for _ in deviations]
+
+        def qkv_initializer(shape: Any, dtype: Any = None) -> tf.Tensor:
+            parts = [
+                keras.initializers.RandomNormal(0.0, deviation, seed=seed)
+                for deviation, seed in zip(deviations, seeds, strict=True)
+            ]
+            return tf.concat([part((hidden, attention), dtype) for part in parts], axis=1)
+
+        self._add("attention_norm_gamma", (hidden,), "ones")
+        self._add("qkv_kernel", (hidden, 3 * attention), qkv_initializer)
+        self._add_normal("attention_output_kernel", (attention, hidden))
+        self._add("feedforward_norm_gamma", (hidden,), "ones")
+        self._add_normal("intermediate_kernel", (hidden, (2 if self.gated else 1) * inner))
+        self._add_normal("output_kernel", (inner, hidden))
+
+    def query_key_value(self, x: tf.Tensor, bias: tf.Tensor) -> list[tf.Tensor]:
+        """Returns query, key and value, (B, A, L, d) each, of the normalised tokens."""
+        x = rms_norm(x, self.attention_norm_gamma.value, self.layer_norm_epsilon)
+        return split_heads(self._dense(x, self.qkv_kernel), bias, self.num_heads)
+
+    def call(self, x: tf.Tensor, bias: tf.Tensor, training: bool | None = None) -> tf.Tensor:
+        """Returns the flat tokens after this layer, (B*L, H)."""
+        query, key, value = self.query_key_value(x, bias)
+        weights = self._drop(attention_weights(query, key, bias), training)
+        attended = merge_heads(tf.matmul(weights, value))
+        x += self._drop(self._dense(attended, self.attention_output_kernel), training)
+        inner = rms_norm(x, self.feedforward_norm_gamma.value, self.layer_norm_epsilon)
+        inner = self._dense(inner, self.intermediate_kernel)
+        if self.gated:
+            inner, gate = tf.split(inner, 2, axis=-1)
+            inner = ACTIVATIONS[self.activation](inner) * gate
+        else:
+            inner = ACTIVATIONS[self.activation](inner)
+        inner = self._drop(inner, training)
+        return x + self._drop(self._dense(inner, self.output_kernel), training)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "hidden_dim": self.hidden_dim,
+            "intermediate_dim": self.intermediate_dim,
+            "num_heads": self.num_heads,
+            "key_value_dim": self.key_value_dim,
+            "dropout": self.dropout,
+            "activation": self.activation,
+            "gated": self.gated,
+            "layer_norm_epsilon": self.layer_norm_epsilon,
+            "seed": self.seed,
+        }
+
+    def _add(self, name: str, shape: tuple[int, ...], initializer: Any) -> None:
+        weight = self.add_weight(shape=shape, initializer=initializer, name=name, autocast=False)
+        setattr(self, name, weight)
+
+    def _add_normal(self, name: str, shape: tuple[int, int]) -> None:
+        deviation = shape[0] ** -0.5
+        seed = next(self._seeds)
+        self._add(name, shape, keras.initializers.RandomNormal(0.0, deviation, seed=seed))
+
+    def _dense(self, x: tf.Tensor, kernel: keras.Variable) -> tf.Tensor:
+        return tf.matmul(x, tf.cast(kernel.value, x.dtype))
+
+    def _drop(self, x: tf.Tensor, training: bool | None) -> tf.Tensor:
+        if training and self.dropout:
+            return keras.random.dropout(x, self.dropout, seed=self.seed_generator)
+        return x
+
+
+@keras.saving.register_keras_serializable(package="tfde")
+class T5Encoder(keras.layers.Layer):
+    """A stack of T5's encoder layers as one layer; `transformer_layers` holds them.
+
+    The relative position bias is computed once, from one table, and shared by all layers.
+
+    Call arguments:
+        x: Embedded tokens, (B, L, H).
+        padding_mask: (B, L) int32, 1 = real token.
+
+    Returns:
+        sequence_output, (B, L, H) in the compute dtype. Padding changes nothing at real tokens.
+
+    Raises:
+        ValueError: an unknown activation.
+
+    Source: Raffel et al. 2020, section 2.1.
+    """
+
+    def __init__(
+        self,
+        num_layers: int,
+        hidden_dim: int,
+        *,
+        num_heads: int,
+        key_value_dim: int,
+        intermediate_dim: int,
+        dropout: float = 0.1,
+        activation: str = "gelu_tanh",
+        gated: bool = True,
+        relative_buckets: int = 32,
+        relative_max_distance: int = 128,
+        layer_norm_epsilon: float = 1e-6,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(autocast=False, **kwargs)
+        self.num_layers = num_layers
+        self.hidden_dim = hidden_dim
+        self.num_heads = num_heads
+        self.key_value_dim = key_value_dim
+        self.intermediate_dim = intermediate_dim
+        self.dropout = dropout
+        self.activation = activation
+        self.gated = gated
+        self.relative_buckets = relative_buckets
+        self.relative_max_distance = relative_max_distance
+        self.layer_norm_epsilon = layer_norm_epsilon
+        self.seed = seed
+        self._seeds = seed_stream(seed)
+        self.seed_generator = keras.random.SeedGenerator(next(self._seeds))
+        self.transformer_layers = [
+            T5TransformerLayer(
+                hidden_dim,
+                intermediate_dim,
+                num_heads=num_heads,
+                key_value_dim=key_value_dim,
+                dropout=dropout,
+                activation=activation,
+                gated=gated,
+                layer_norm_epsilon=layer_norm_epsilon,
+                seed=next(self._seeds),
+                dtype=self.dtype_policy,
+                name=f"transformer_layer_{i}",
+            )
+            for i in range(num_layers)
+        ]
+
+    def build(self, input_shape: Any) -> None:
+        """Creates the position table, every Transformer layer's weights and the last norm."""
+        deviation = self.hidden_dim**-0.5
+        self.relative_table = self.add_weight(
+            shape=(self.relative_buckets, self.num_heads),
+            initializer=keras.initializers.RandomNormal(0.0, deviation, seed=next(self._seeds)),
+            name="relative_table",
+            autocast=False,
+        )
+        for layer in self.transformer_layers:
+            layer.build((None, self.hidden_dim))
+        self.norm_gamma = self.add_weight(
+            shape=(self.hidden_dim,), initializer="ones", name="norm_gamma", autocast=False
+        )
+
+    def call(
+        self, x: tf.Tensor, padding_mask: tf.Tensor, training: bool | None = None
+    ) -> tf.Tensor:
+        """Returns the sequence output, (B, L, H)."""
+        shape = shape_of(x)
+        bias = self.position_bias(shape[1]) + mask_bias(padding_mask)
+        x = tf.reshape(tf.cast(x, self.compute_dtype), (-1, self.hidden_dim))
+        for layer in self.transformer_layers:
+            x = layer(x, bias, training=training)
+        x = rms_norm(x, self.norm_gamma.value, self.layer_norm_epsilon)
+        if training and self.dropout:
+            x = keras.random.dropout(x, self.dropout, seed=self.seed_generator)
+        return tf.reshape(x, shape)
+
+    def position_bias(self, length: int | tf.Tensor) -> tf.Tensor:
+        """Returns the relative position bias of a text of `length` tokens, (1, A, L, L) float32."""
+        positions = tf.range(length)
+        distance = positions[None, :] - positions[:, None]  # key minus query
+        buckets = distance_buckets(self.relative_buckets // 2, self.relative_max_distance)
+        bucket = tf.gather(buckets, tf.minimum(tf.abs(distance), self.relative_max_distance))
+        bucket += tf.where(distance > 0, self.relative_buckets // 2, 0)
+        bias = tf.gather(self.relative_table.value, bucket)  # (L, L, A)
+        return tf.transpose(bias, (2, 0, 1))[None]
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "num_layers": self.num_layers,
+            "hidden_dim": self.hidden_dim,
+            "num_heads": self.num_heads,
+            "key_value_dim": self.key_value_dim,
+            "intermediate_dim": self.intermediate_dim,
+            "dropout": self.dropout,
+            "activation": self.activation,
+            "gated": self.gated,
+            "relative_buckets": self.relative_buckets,
+            "relative_max_distance": self.relative_max_distance,
+            "layer_norm_epsilon": self.layer_norm_epsilon,
+            "seed": self.seed,
+        }
+
+
+def distance_buckets(num_buckets: int, max_distance: int) -> np.ndarray:
+    """Returns the bucket of each distance 0 .. max_distance, (max_distance + 1,) int32.
+
+    The first half of the buckets hold one distance each, the others grow with the logarithm;
+    the last takes everything from `max_distance` on. Computed in float32, because a distance on
+    the border of two buckets must fall on the side where the pre-trained models had it.
+
+    Source: Raffel et al. 2020, section 2.1; the formula as in their Mesh TensorFlow.
+    """
+    exact = num_buckets // 2
+    distance = np.arange(max_distance + 1)
+    ratio = np.log(np.maximum(distance, 1).astype(np.float32) / np.float32(exact))
+    ratio = ratio / np.float32(np.log(max_distance / exact)) * np.float32(num_buckets - exact)
+    large = np.minimum(exact + ratio.astype(np.int32), num_buckets - 1)
+    return np.where(distance < exact, distance, large).astype(np.int32)

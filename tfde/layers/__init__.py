@@ -1,0 +1,1 @@
+"""Layers above the backbone: pooling, projection, unit norm."""
