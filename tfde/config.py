@@ -204,3 +204,177 @@ def from_mapping(cls: type, value: Mapping[str, Any], where: str) -> Any:
             f"`{where}` has no field {unknown[0]!r}; it has {', '.join(sorted(names))}."
         )
     return cls(**value)
+
+
+# ---- recipes -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """What a recipe trains.
+
+    Args:
+        backbone: Where it starts: a tfde model directory, a keras-hub preset, a Hugging Face
+            directory; or a mapping `{kind: t5 | bert | bag_of_words, sizes}` for random weights.
+        tokenizer: For random weights: a SentencePiece `.model`, a `vocab.txt`, or a directory
+            with either; `null` trains a SentencePiece vocabulary on the first stage's texts.
+        sharing: A preset's name or a mapping of parts. Ignored for a tfde model directory, like
+            the four options that follow.
+        pooling: Mean over real tokens, or the first token.
+        embedding_dim: Size of the projection; `null` for no projection.
+        projection_bias: Whether the projection has a bias.
+        normalize: Unit length, that is cosine similarity.
+        dropout: Replaces the checkpoint's rate; `null` keeps it.
+        text: Lengths, template, prompts.
+    """
+
+    backbone: str | dict[str, Any]
+    tokenizer: str | None = None
+    sharing: str | dict[str, str] = "sde"
+    pooling: Pooling = "mean"
+    embedding_dim: int | None = None
+    projection_bias: bool = False
+    normalize: bool = True
+    dropout: float | None = None
+    text: TextConfig = field(default_factory=TextConfig)
+
+
+@dataclass(frozen=True)
+class OptimizerConfig:
+    """Optimizer and learning rate: warm-up from 0, then linear decay to 0 at the stage's end.
+
+    Args:
+        name: `adafactor` (Dong et al., Ni et al.) or `adamw`.
+        learning_rate: Highest rate, > 0.
+        warmup_steps: Steps of linear growth from 0.
+        weight_decay: For `adamw`; biases and norms are left out.
+        clip_norm: Largest global norm of the gradients; `null` for no clipping.
+    """
+
+    name: Literal["adafactor", "adamw"] = "adafactor"
+    learning_rate: float = 1e-3
+    warmup_steps: int = 0
+    weight_decay: float = 0.01
+    clip_norm: float | None = 1.0
+
+    def __post_init__(self) -> None:
+        _require(self.learning_rate > 0, "learning_rate", "above 0", self.learning_rate)
+        _require(self.warmup_steps >= 0, "warmup_steps", "at least 0", self.warmup_steps)
+        _require(self.weight_decay >= 0, "weight_decay", "at least 0", self.weight_decay)
+        _require(self.clip_norm is None or self.clip_norm > 0, "clip_norm", "> 0", self.clip_norm)
+
+
+@dataclass(frozen=True)
+class ValidationConfig:
+    """Retrieval on a dev split while training.
+
+    Args:
+        dataset: Dataset directory.
+        split: Its split of judged queries; never a test split that is reported.
+        every_steps: Steps between validations.
+        max_queries: A seeded sample of the queries; `null` takes all.
+        max_documents: Their judged documents, filled up to this number with others of the
+            corpus; `null` searches the whole corpus.
+        measures: The first one decides which model is the best.
+    """
+
+    dataset: str
+    split: str = "dev"
+    every_steps: int = 1000
+    max_queries: int | None = 1000
+    max_documents: int | None = 20_000
+    measures: tuple[str, ...] = ("P@1", "RR")
+
+    def __post_init__(self) -> None:
+        _require(self.every_steps >= 1, "every_steps", "at least 1", self.every_steps)
+        for name in ("max_queries", "max_documents"):
+            value = getattr(self, name)
+            _require(value is None or value >= 1, name, "at least 1", value)
+        _require(len(self.measures) > 0, "measures", "not empty", self.measures)
+
+
+@dataclass(frozen=True)
+class StageConfig:
+    """One stage of training.
+
+    Args:
+        data: A dataset directory, or a pair file (JSON Lines).
+        split: The split of a dataset directory.
+        dataset: For a pair file that names documents by id: the directory that holds them.
+        steps: Batches to train; give this or `epochs`.
+        epochs: Passes over the pairs.
+        batch_size: Queries a batch.
+        negatives_per_query: Given hard negatives of each query in the denominator.
+        limit: Only the first so many pairs.
+        temperature: Divides the similarity.
+        bidirectional: Documents also choose among queries.
+        sampling_correction: Subtract the log of each document's share of the training pairs.
+        optimizer: Optimizer and learning rate.
+        validation: Retrieval on a dev split at intervals.
+        checkpoint_every_steps: Steps between checkpoints from which a killed run goes on.
+        log_every_steps: Steps between lines of `history.jsonl` and TensorBoard.
+    """
+
+    data: str
+    split: str = "train"
+    dataset: str | None = None
+    steps: int | None = None
+    epochs: int | None = None
+    batch_size: int = 64
+    negatives_per_query: int = 0
+    limit: int | None = None
+    temperature: float = 0.05
+    bidirectional: bool = False
+    sampling_correction: bool = False
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    validation: ValidationConfig | None = None
+    checkpoint_every_steps: int = 500
+    log_every_steps: int = 50
+
+    def __post_init__(self) -> None:
+        if (self.steps is None) == (self.epochs is None):
+            raise ConfigError(
+                "a stage needs either `steps` or `epochs`."
+                f" Received: steps={self.steps}, epochs={self.epochs}"
+            )
+        for name in ("steps", "epochs", "batch_size", "limit"):
+            value = getattr(self, name)
+            _require(value is None or value >= 1, name, "at least 1", value)
+        for name in ("checkpoint_every_steps", "log_every_steps"):
+            _require(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
+        _require(
+            self.negatives_per_query >= 0,
+            "negatives_per_query",
+            "at least 0",
+            self.negatives_per_query,
+        )
+        _require(self.temperature > 0, "temperature", "above 0", self.temperature)
+
+
+@dataclass(frozen=True)
+class TrainRun:
+    """A training run: a model and its stages, one after the other.
+
+    `${NAME}` in a path stands for an environment variable.
+
+    Args:
+        model: What is trained.
+        stages: Name -> stage, in order.
+        seed: Seed of weights, dropout and the order of pairs.
+        precision: Keras' dtype policy.
+        deterministic: Make TensorFlow's kernels deterministic (slower on some devices).
+    """
+
+    model: ModelConfig
+    stages: dict[str, StageConfig]
+    seed: int = 0
+    precision: Literal["float32", "mixed_bfloat16"] = "float32"
+    deterministic: bool = False
+
+    def __post_init__(self) -> None:
+        _require(len(self.stages) > 0, "stages", "not empty", self.stages)
+
+
+def _require(holds: bool, name: str, rule: str, value: object) -> None:
+    if not holds:
+        raise ConfigError(f"`{name}` must be {rule}. Received: {value!r}")

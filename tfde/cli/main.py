@@ -93,7 +93,10 @@ def _failed(name: str, error: BaseException, *, unexpected: bool = False) -> int
     message = lines[0] if lines else type(error).__name__
     if unexpected:
         message = f"{type(error).__name__}: {message}"
-    return _fail(f"{name}: {message} (TFDE_TRACEBACK=1 shows where)" if unexpected else f"{name}: {message}", 1)
+    return _fail(
+        f"{name}: {message} (TFDE_TRACEBACK=1 shows where)" if unexpected else f"{name}: {message}",
+        1,
+    )
 
 
 def _fail(message: str, code: int) -> int:

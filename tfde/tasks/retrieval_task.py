@@ -27,6 +27,8 @@ class RetrievalTask:
     Args:
         temperature: Divides the similarity, > 0.
         bidirectional: Whether documents also choose among queries.
+        sampling_correction: Whether `DualEncoder.fit` passes each document's share of the training
+            pairs as its sampling probability (Chang et al. 2020, section 3.2).
 
     Raises:
         ConfigError: `temperature` is not above 0.
@@ -36,11 +38,18 @@ class RetrievalTask:
         denominator, bidirectional); the masks are derived here.
     """
 
-    def __init__(self, temperature: float = 0.05, *, bidirectional: bool = False) -> None:
+    def __init__(
+        self,
+        temperature: float = 0.05,
+        *,
+        bidirectional: bool = False,
+        sampling_correction: bool = False,
+    ) -> None:
         if not temperature > 0:
             raise ConfigError(f"`temperature` must be above 0. Received: {temperature!r}")
         self.temperature = float(temperature)
         self.bidirectional = bidirectional
+        self.sampling_correction = sampling_correction
         tfrs, legacy_keras = _import_tfrs()
         self._retrieval = tfrs.tasks.Retrieval(
             loss=legacy_keras.losses.CategoricalCrossentropy(

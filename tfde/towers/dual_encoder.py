@@ -304,8 +304,8 @@ class DualEncoder(keras.Model):
 
         Returns:
             Token ids and masks as `call` takes them, `positive_keys` (B, P) and `candidate_keys`
-            (C,) int64, and `candidate_sampling_probability` (C,) float32 if the batch has
-            `document_probability`.
+            (C,) int64, and `candidate_sampling_probability` (C,) float32 if the task wants it;
+            a given negative is there by choice, its probability is 1.
         """
         titles, texts, keys = (
             tf.concat([batch[f"document_{name}"], tf.reshape(batch[f"negative_{name}"], [-1])], 0)
@@ -321,7 +321,7 @@ class DualEncoder(keras.Model):
             "positive_keys": batch["positive_keys"],
             "candidate_keys": keys,
         }
-        if "document_probability" in batch:
+        if self.task is not None and self.task.sampling_correction:
             given = tf.ones([tf.size(batch["negative_key"])], tf.float32)
             prepared["candidate_sampling_probability"] = tf.concat(
                 [batch["document_probability"], given], 0

@@ -1,0 +1,30 @@
+"""The argument parser of all commands."""
+
+from __future__ import annotations
+
+import sys
+from typing import NoReturn
+
+import jsonargparse
+
+
+class CommandParser(jsonargparse.ArgumentParser):
+    """A parser whose errors are one line on stderr, with exit code 2."""
+
+    def error(self, message: str, ex: Exception | None = None) -> NoReturn:  # type: ignore[override]
+        """Prints the message as one line, then exits."""
+        if not self.exit_on_error:  # a parser that jsonargparse made for a nested value
+            super().error(message, ex)
+        line = " ".join(part.strip() for part in message.splitlines() if part.strip())
+        print(f"{self.prog}: {line} ({self.prog} --help shows the options)", file=sys.stderr)  # noqa: T201
+        raise SystemExit(2)
+
+
+def command_parser(command: str, description: str) -> CommandParser:
+    """Returns an empty parser.
+
+    Args:
+        command: The command's name.
+        description: What it does, for `--help`.
+    """
+    return CommandParser(prog=f"tfde {command}", description=description)

@@ -1,0 +1,43 @@
+"""`tfde train --run recipe.yaml --output DIR`: trains a dual encoder by a recipe."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+from tfde.cli.parser import CommandParser, command_parser
+from tfde.config import TrainRun
+
+
+def build_parser() -> CommandParser:
+    """Returns the parser of the command."""
+    parser = command_parser(
+        "train",
+        "Trains a dual encoder by a recipe (pipelines/recipes holds some). A run that was"
+        " interrupted goes on from its last checkpoint when the same command is given again.",
+    )
+    parser.add_argument(
+        "--run",
+        type=TrainRun,
+        required=True,
+        help="recipe (YAML); any field can be set too: --run.stages.NAME.temperature 0.02",
+    )
+    parser.add_argument("--output", required=True, help="directory of the run")
+    return parser
+
+
+def run(args: Any) -> int:
+    """Trains."""
+    description = build_parser().instantiate(args).run  # refuses impossible values at once
+
+    from tfde.training.run import train
+
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    model = train(description, args.output)
+    print(model.summary_of_sharing())  # noqa: T201
+    print(f"model: {Path(args.output) / 'model'}")  # noqa: T201
+    best = Path(args.output) / "best_model"
+    if best.exists():
+        print(f"best on the dev split: {best}")  # noqa: T201
+    return 0

@@ -1,0 +1,1 @@
+"""Training: recipes, optimizers, validation by retrieval, checkpoints of a whole run."""

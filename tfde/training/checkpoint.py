@@ -1,0 +1,84 @@
+"""The whole state of a training run in one file that is either there or not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from tfde.data.atomic import atomic_file
+from tfde.errors import CorruptError
+
+
+def save_checkpoint(path: str | Path, model: keras.Model, progress: Mapping[str, Any]) -> None:
+    """Writes weights, dropout's random state, the optimizer's state and `progress`.
+
+    Args:
+        path: File to write; an older one stays until the new one is whole.
+        model: Compiled and built.
+        progress: Anything JSON can hold: stage, step, best measure.
+    """
+    arrays = {
+        name: np.ascontiguousarray(keras.ops.convert_to_numpy(variable))
+        for name, variable in _variables(model).items()
+    }
+    with atomic_file(path) as temporary:
+        save_file(arrays, temporary, metadata={"progress": json.dumps(dict(progress))})
+
+
+def read_progress(path: str | Path) -> dict[str, Any]:
+    """Returns the `progress` of a checkpoint.
+
+    Raises:
+        CorruptError: the file is not a checkpoint.
+    """
+    try:
+        with safe_open(path, framework="np") as file:
+            return json.loads(file.metadata()["progress"])
+    except (SafetensorError, TypeError, KeyError, ValueError) as error:
+        raise CorruptError(f"{path}: not a checkpoint: {error}") from error
+
+
+def restore_checkpoint(path: str | Path, model: keras.Model) -> dict[str, Any]:
+    """Puts a checkpoint back into a model built and compiled as the one that was saved.
+
+    Returns:
+        The `progress` that was saved with it.
+
+    Raises:
+        CorruptError: the file is not a checkpoint of such a model.
+    """
+    progress = read_progress(path)
+    variables = _variables(model)
+    with safe_open(path, framework="np") as file:
+        stored = set(file.keys())
+        if stored != set(variables):
+            odd = sorted(stored ^ set(variables))[0]
+            raise CorruptError(f"{path}: made by another model or optimizer: {odd!r} differs.")
+        for name, variable in variables.items():
+            array = file.get_tensor(name)
+            if tuple(array.shape) != tuple(variable.shape):
+                raise CorruptError(
+                    f"{path}: {name!r} must have shape {tuple(variable.shape)}."
+                    f" Received: {tuple(array.shape)}"
+                )
+            variable.assign(array)
+    return progress
+
+
+def _variables(model: keras.Model) -> dict[str, Any]:
+    """Every variable that decides what the next step does, under a stable name."""
+    passing = {id(variable) for variable in model.metrics_variables}
+    kept = [variable for variable in model.variables if id(variable) not in passing]
+    if not model.optimizer.built:
+        model.optimizer.build(model.trainable_variables)
+    named = {f"model/{i:04d}/{variable.path}": variable for i, variable in enumerate(kept)}
+    for i, variable in enumerate(model.optimizer.variables):
+        named[f"optimizer/{i:04d}/{variable.path}"] = variable
+    return named
