@@ -1,0 +1,1 @@
+"""Measures and the tables that show them."""

@@ -1,0 +1,1 @@
+"""Encoding a corpus, exact and approximate search, BM25, runs."""

@@ -1,0 +1,132 @@
+"""A directory of embeddings: shards that can be memory-mapped, ids beside them, checksums."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tfde.errors import CorruptError
+from tfde.retrieval.files import check_sha256, open_array, read_ids, read_json
+
+MANIFEST = "embeddings.json"
+FORMAT = 1
+
+
+class Embeddings:
+    """The embeddings of a corpus as `encode_corpus` wrote them; use `Embeddings.open`.
+
+    The vectors are memory-mapped: only what is read takes memory.
+
+    Args:
+        path: The directory.
+        manifest: Content of its `embeddings.json`.
+    """
+
+    def __init__(self, path: Path, manifest: dict[str, Any]) -> None:
+        self.path = path
+        self.manifest = manifest
+        self.fingerprint: str = manifest["fingerprint"]
+        self.shape: tuple[int, int] = (manifest["rows"], manifest["dim"])
+        self.dtype = np.dtype(manifest["dtype"])
+
+    @classmethod
+    def open(cls, path: str | Path) -> Embeddings:
+        """Opens a directory and checks that its files have the sizes that were recorded.
+
+        Raises:
+            FileNotFoundError: no finished embeddings there.
+            CorruptError: the manifest or a shard is damaged; `verify` looks closer.
+        """
+        path = Path(path)
+        if not (path / MANIFEST).is_file():
+            hint = (
+                " (unfinished: encode again to resume)" if (path / "encoding.json").exists() else ""
+            )
+            raise FileNotFoundError(f"{path}: no {MANIFEST} there{hint}.")
+        manifest = read_json(path / MANIFEST)
+        missing = {"format", "rows", "dim", "dtype", "fingerprint", "shards"} - set(manifest)
+        if missing or manifest["format"] != FORMAT:
+            what = f"has no {sorted(missing)[0]!r}" if missing else "has another format"
+            raise CorruptError(f"{path / MANIFEST}: {what}; expected format {FORMAT}.")
+        embeddings = cls(path, manifest)
+        if sum(shard["rows"] for shard in manifest["shards"]) != manifest["rows"]:
+            raise CorruptError(f"{path / MANIFEST}: rows of the shards do not add up.")
+        embeddings.shards()
+        return embeddings
+
+    def shards(self) -> list[np.ndarray]:
+        """Returns the shards in order, each `(rows, D)`, memory-mapped.
+
+        Raises:
+            CorruptError: a shard is missing or has another shape than recorded.
+        """
+        arrays = []
+        for shard in self.manifest["shards"]:
+            file = self.path / f"{shard['name']}.npy"
+            if not file.is_file():
+                raise CorruptError(f"{file}: is missing.")
+            array = open_array(file)
+            expected = (shard["rows"], self.shape[1])
+            if array.shape != expected or array.dtype != self.dtype:
+                raise CorruptError(
+                    f"{file}: must hold {expected} {self.dtype}."
+                    f" Received: {array.shape} {array.dtype}"
+                )
+            arrays.append(array)
+        return arrays
+
+    @cached_property
+    def doc_ids(self) -> list[str]:
+        """Document ids in the order of the vectors.
+
+        Raises:
+            CorruptError: a file of ids holds another number of lines than its shard rows.
+        """
+        doc_ids: list[str] = []
+        for shard in self.manifest["shards"]:
+            file = self.path / f"{shard['name']}.ids.txt"
+            if not file.is_file():
+                raise CorruptError(f"{file}: is missing.")
+            ids = read_ids(file)
+            if len(ids) != shard["rows"]:
+                raise CorruptError(f"{file}: must hold {shard['rows']} ids. Received: {len(ids)}")
+            doc_ids.extend(ids)
+        return doc_ids
+
+    def blocks(self, rows: int) -> Iterator[np.ndarray]:
+        """Yields consecutive `(at most rows, D)` float32 copies; a block never crosses a shard."""
+        for shard in self.shards():
+            for start in range(0, len(shard), rows):
+                yield np.array(shard[start : start + rows], np.float32)
+
+    def read(self) -> np.ndarray:
+        """Returns all vectors, `(N, D)` float32, in memory."""
+        result = np.empty(self.shape, np.float32)
+        start = 0
+        for shard in self.shards():
+            result[start : start + len(shard)] = shard
+            start += len(shard)
+        return result
+
+    def verify(self) -> None:
+        """Compares every file with its checksum.
+
+        Raises:
+            CorruptError: a file is missing or differs; the message names it.
+        """
+        for shard in self.manifest["shards"]:
+            check_sha256(self.path / f"{shard['name']}.npy", shard["sha256"])
+            check_sha256(self.path / f"{shard['name']}.ids.txt", shard["ids_sha256"])
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        return (
+            f"Embeddings({str(self.path)!r}, shape={self.shape}, dtype={self.dtype},"
+            f" fingerprint={self.fingerprint!r})"
+        )

@@ -1,0 +1,97 @@
+"""JSON, ids and arrays as files that appear whole or not at all, and their checksums."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tfde.data.atomic import atomic_file
+from tfde.errors import CorruptError, DataError
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Writes `value` as JSON with sorted keys, atomically."""
+    with atomic_file(path) as temporary:
+        temporary.write_text(json.dumps(value, indent=2, sort_keys=True) + "\n", "utf-8")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Returns the JSON object in `path`.
+
+    Raises:
+        CorruptError: the file does not hold a JSON object.
+    """
+    try:
+        value = json.loads(path.read_bytes())
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise CorruptError(f"{path}: does not hold a JSON object.")
+    return value
+
+
+def write_ids(path: Path, doc_ids: Iterable[str]) -> None:
+    """Writes one id a line, UTF-8, atomically."""
+    with atomic_file(path) as temporary, open(temporary, "wb") as file:
+        file.writelines(doc_id.encode() + b"\n" for doc_id in doc_ids)
+
+
+def read_ids(path: Path) -> list[str]:
+    """Returns the ids in `path`, one a line."""
+    return path.read_bytes().decode().split("\n")[:-1]
+
+
+def write_array(path: Path, array: np.ndarray) -> None:
+    """Writes `array` as `.npy`, atomically."""
+    with atomic_file(path) as temporary, open(temporary, "wb") as file:
+        np.lib.format.write_array(file, np.ascontiguousarray(array), allow_pickle=False)
+
+
+def open_array(path: Path) -> np.ndarray:
+    """Returns the array in `path`, memory-mapped and read-only.
+
+    Raises:
+        CorruptError: the file is not a whole `.npy` file.
+    """
+    try:
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise CorruptError(f"{path}: is not a whole .npy file ({error}).") from error
+
+
+def sha256(path: Path) -> str:
+    """Returns the SHA-256 of the file's content in hex."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def check_sha256(path: Path, expected: str) -> None:
+    """Compares a file with its recorded checksum.
+
+    Raises:
+        CorruptError: the file is missing or differs.
+    """
+    if not path.is_file():
+        raise CorruptError(f"{path}: is missing.")
+    received = sha256(path)
+    if received != expected:
+        raise CorruptError(
+            f"{path}: differs from what was written. Expected sha256 {expected[:16]}..."
+            f" Received: {received[:16]}..."
+        )
+
+
+def check_id(value: object, path: str | Path, line: int, name: str = "document id") -> str:
+    """Returns `value` if it can stand in a TREC run.
+
+    Raises:
+        DataError: not a string, empty, or with white space in it.
+    """
+    if not isinstance(value, str) or value.split() != [value]:
+        raise DataError(path, line, f"a {name} must be text without white space.", value)
+    return value

@@ -1,0 +1,123 @@
+"""What the directories of all indexes share: manifest, ids, checksums; and common checks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tfde.data.atomic import atomic_directory
+from tfde.errors import ConfigError, CorruptError, DataError, MismatchError
+from tfde.retrieval.files import check_id, check_sha256, read_json, sha256, write_json
+
+MANIFEST = "index.json"
+DOC_IDS = "doc_ids.txt"
+FORMAT = 1
+
+
+def write_index(
+    output: str | Path,
+    manifest: dict[str, Any],
+    write: Callable[[Path], None],
+    *,
+    overwrite: bool = False,
+) -> None:
+    """Lets `write` fill a temporary directory, adds the manifest, and renames it to `output`.
+
+    Raises:
+        ConfigError: `output` is a file, or a directory that is not empty without `overwrite`.
+    """
+    with atomic_directory(output, overwrite=overwrite) as temporary:
+        write(temporary)
+        files = {
+            str(file.relative_to(temporary)): {"bytes": file.stat().st_size, "sha256": sha256(file)}
+            for file in sorted(temporary.rglob("*"))
+            if file.is_file()
+        }
+        write_json(temporary / MANIFEST, {"format": FORMAT, **manifest, "files": files})
+
+
+def read_index(path: Path, kinds: Sequence[str], *, verify: bool) -> dict[str, Any]:
+    """Returns the manifest after comparing all files with it.
+
+    Raises:
+        FileNotFoundError: no index there.
+        MismatchError: an index of another kind.
+        CorruptError: a file is missing or differs (`verify`: by checksum, else by size).
+    """
+    if not (path / MANIFEST).is_file():
+        raise FileNotFoundError(f"{path}: no {MANIFEST} there.")
+    manifest = read_json(path / MANIFEST)
+    missing = {"format", "kind", "rows", "dim", "fingerprint", "files"} - set(manifest)
+    if missing or manifest["format"] != FORMAT:
+        what = f"has no {sorted(missing)[0]!r}" if missing else "has another format"
+        raise CorruptError(f"{path / MANIFEST}: {what}; expected format {FORMAT}.")
+    if manifest["kind"] not in kinds:
+        raise MismatchError(
+            f"{path}: must be an index of kind {' or '.join(kinds)}. Received: {manifest['kind']!r}"
+        )
+    for name, recorded in manifest["files"].items():
+        file = path / name
+        if verify:
+            check_sha256(file, recorded["sha256"])
+        elif not file.is_file() or file.stat().st_size != recorded["bytes"]:
+            raise CorruptError(f"{file}: must have {recorded['bytes']} bytes.")
+    return manifest
+
+
+def check_embeddings(embeddings: np.ndarray, name: str = "embeddings") -> None:
+    """Refuses what is not a matrix of finite numbers.
+
+    Raises:
+        MismatchError: not two axes.
+        ConfigError: empty, or not finite (the message names the first such row).
+    """
+    if embeddings.ndim != 2:
+        raise MismatchError(f"`{name}` must be (rows, dim). Received: shape {embeddings.shape}")
+    if 0 in embeddings.shape:
+        raise ConfigError(f"`{name}` must not be empty. Received: shape {embeddings.shape}")
+    finite = np.isfinite(embeddings).all(axis=1)
+    if not finite.all():
+        raise ConfigError(f"`{name}` must be finite. Received: row {int(np.argmin(finite))}")
+
+
+def check_queries(query_embeddings: np.ndarray, k: int, dim: int) -> np.ndarray:
+    """Returns the queries as contiguous float32 `(Q, D)`; Q may be 0.
+
+    Raises:
+        ConfigError: `k` below 1, or a query is not finite.
+        MismatchError: another dimension than the index.
+    """
+    if k < 1:
+        raise ConfigError(f"`k` must be at least 1. Received: k={k}")
+    queries = np.ascontiguousarray(query_embeddings, np.float32)
+    if queries.ndim != 2 or queries.shape[1] != dim:
+        raise MismatchError(
+            f"`query_embeddings` must be (queries, {dim}), the index's dimension."
+            f" Received: shape {queries.shape}"
+        )
+    if len(queries):
+        check_embeddings(queries, "query_embeddings")
+    return queries
+
+
+def check_doc_ids(doc_ids: Sequence[str], rows: int) -> list[str]:
+    """Returns the ids as a list.
+
+    Raises:
+        MismatchError: another number of ids than vectors.
+        DataError: an id is no text, holds white space, or stands twice.
+    """
+    doc_ids = list(doc_ids)
+    if len(doc_ids) != rows:
+        raise MismatchError(
+            f"`doc_ids` must name each of the {rows} vectors. Received: {len(doc_ids)} ids"
+        )
+    seen = set()
+    for number, doc_id in enumerate(doc_ids, start=1):
+        if check_id(doc_id, "doc_ids", number) in seen:
+            raise DataError("doc_ids", number, "a document id must be unique.", doc_id)
+        seen.add(doc_id)
+    return doc_ids

@@ -1,0 +1,98 @@
+"""How a ScaNN index is built: by number of vectors, or as the user says."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Literal
+
+from tfde.errors import ConfigError
+
+EXACT_BELOW = 20_000
+HASH_UP_TO = 100_000
+_CODES = 16  # values of a 4-bit code: ScaNN learns them from at least as many vectors
+
+
+@dataclass(frozen=True)
+class ScannParameters:
+    """What ScaNN's builder is told; `None` is decided by the number of vectors.
+
+    The measure is always the dot product, so higher scores are better, as everywhere in tfde.
+
+    Args:
+        kind: `exact` scores every vector; `hash` scores 4-bit codes of every vector and
+            re-orders the best; `tree` does so in the leaves nearest to the query only. By
+            default exact below 20,000 vectors, hash up to 100,000, tree above.
+        num_leaves: Leaves of the tree; by default the square root of N.
+        num_leaves_to_search: By default a tenth of the leaves.
+        training_sample_size: Vectors that codes and leaves are learned from.
+        dimensions_per_block: Dimensions that share one 4-bit code.
+        anisotropic_quantization_threshold: ScaNN's T for vectors of unit norm (Guo et al. 2020);
+            `None` for plain quantisation.
+        reorder: How many of the best by code are scored again with the vectors; 0 for none
+            (the index then keeps no vectors beside the codes, but `save` writes them).
+    """
+
+    kind: Literal["exact", "hash", "tree"] | None = None
+    num_leaves: int | None = None
+    num_leaves_to_search: int | None = None
+    training_sample_size: int = 100_000
+    dimensions_per_block: int = 2
+    anisotropic_quantization_threshold: float | None = 0.2
+    reorder: int = 100
+
+    def __post_init__(self) -> None:
+        if self.kind not in (None, "exact", "hash", "tree"):
+            raise ConfigError(f"`kind` must be exact, hash or tree. Received: {self.kind!r}")
+        for name in ("num_leaves", "num_leaves_to_search"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"`{name}` must be at least 1. Received: {value}")
+            if value is not None and self.kind in ("exact", "hash"):
+                raise ConfigError(f"`{name}` belongs to kind tree. Received: kind={self.kind!r}")
+        for name, least in (("training_sample_size", _CODES), ("dimensions_per_block", 1)):
+            value = getattr(self, name)
+            if value < least:
+                raise ConfigError(f"`{name}` must be at least {least}. Received: {value}")
+        if self.reorder < 0:
+            raise ConfigError(f"`reorder` must be at least 0. Received: {self.reorder}")
+
+    def resolved(self, rows: int, dim: int) -> ScannParameters:
+        """Returns the parameters for `rows` vectors of `dim` numbers, nothing left open.
+
+        Fewer than 16 vectors are always searched exactly: they cannot train codes.
+
+        Raises:
+            ConfigError: more leaves than vectors or than training samples, more leaves to search than leaves, or more
+                dimensions in a block than there are.
+        """
+        kind = self.kind
+        if rows < _CODES:
+            return dataclasses.replace(
+                self, kind="exact", num_leaves=None, num_leaves_to_search=None
+            )
+        if kind is None and (self.num_leaves or self.num_leaves_to_search):
+            kind = "tree"
+        if kind is None:
+            kind = "exact" if rows < EXACT_BELOW else "hash" if rows <= HASH_UP_TO else "tree"
+        if kind != "exact" and self.dimensions_per_block > dim:
+            raise ConfigError(
+                f"`dimensions_per_block` must be at most {dim}, the dimension."
+                f" Received: {self.dimensions_per_block}"
+            )
+        if kind != "tree":
+            return dataclasses.replace(self, kind=kind)
+        leaves = self.num_leaves or max(1, round(rows**0.5))
+        searched = self.num_leaves_to_search or max(1, round(leaves / 10))
+        for most, what in ((rows, "vectors"), (self.training_sample_size, "training samples")):
+            if leaves > most:
+                raise ConfigError(
+                    f"`num_leaves` must be at most {most}, the {what}. Received: {leaves}"
+                )
+        if searched > leaves:
+            raise ConfigError(
+                f"`num_leaves_to_search` must be at most {leaves}, the leaves. Received: {searched}"
+            )
+        return dataclasses.replace(
+            self, kind=kind, num_leaves=leaves, num_leaves_to_search=searched
+        )
