@@ -1,0 +1,1 @@
+"""From strings to token ids, in the graph: tokenizers, their training, packing."""

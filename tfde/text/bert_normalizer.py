@@ -1,0 +1,182 @@
+"""BERT's normalizer as graph ops on code points."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from tfde.text.bert_characters import (
+    CHINESE,
+    LETTER_FOR_OP_ONLY,
+    SPLIT_BY_OP_ONLY,
+    normalized_characters,
+    stands_alone,
+)
+
+# Private-use code points, which BERT drops from texts, are free to mean something here.
+_RENAMED = {code: 0xF0000 + i for i, code in enumerate(sorted(SPLIT_BY_OP_ONLY))}
+PLACEHOLDERS = range(0xF1000, 0xF1100)  # one for each special token
+UNKNOWN = 0xF2000  # stands for a word that is too long
+_PAGE = 256
+
+
+def rename(character: str) -> str:
+    """Returns the character under which the normalizer emits `character`."""
+    return chr(_RENAMED.get(ord(character), ord(character)))
+
+
+class BertNormalizer(tf.Module):
+    """Texts to normalized texts that FastWordpieceTokenizer splits as BERT splits words.
+
+    Special tokens become private-use characters, words that are too long become another, and
+    characters that the op would split off, but BERT does not, a third kind.
+
+    Args:
+        lowercase: Whether letters become lower case.
+        strip_accents: Whether texts are decomposed and non-spacing marks dropped.
+        special_tokens: Recognised where the raw text spells them out.
+        max_characters_per_word: Longer words become unknown.
+    """
+
+    def __init__(
+        self,
+        *,
+        lowercase: bool,
+        strip_accents: bool,
+        special_tokens: Sequence[str],
+        max_characters_per_word: int,
+    ) -> None:
+        super().__init__(name="bert_normalizer")
+        self._lowercase = lowercase
+        self._limit = max_characters_per_word
+        # Longest first, so that of two tokens that start alike the longer one wins.
+        self._special = sorted(
+            zip(special_tokens, PLACEHOLDERS, strict=False), key=lambda pair: -len(pair[0])
+        )
+        entries, flat, splits = _tables(lowercase=lowercase, strip_accents=strip_accents)
+        self._pages, self._entries = map(tf.constant, _paged(entries))
+        self._flat, self._splits = tf.constant(flat), tf.constant(splits)
+        alone = np.zeros(0x110000, np.bool_)
+        alone[[c for c in range(0x20000) if stands_alone(c)]] = True
+        alone[list(CHINESE)] = True
+        self._alone_pages, self._alone = map(tf.constant, _paged(alone))
+
+    def __call__(self, texts: tf.Tensor) -> tf.Tensor:
+        """Returns normalized texts.
+
+        Args:
+            texts: UTF-8 strings, shape (B,), string.
+
+        Returns:
+            What FastWordpieceTokenizer is to split, shape (B,), string.
+        """
+        codes = tf.strings.unicode_decode(self._mark_special(texts), "UTF-8", errors="replace")
+        codes = self._normalize(codes)
+        codes = codes.with_values(self._hide_long_words(codes))
+        return tf.strings.unicode_encode(codes, "UTF-8")
+
+    def _mark_special(self, texts: tf.Tensor) -> tf.Tensor:
+        """Puts placeholders where texts spell out special tokens."""
+        if not self._special:
+            return texts
+        first, last = PLACEHOLDERS[0], PLACEHOLDERS[-1]
+        placeholder = f"[\\x{{{first:x}}}-\\x{{{last:x}}}]"
+        literals = "|".join(re.escape(token) for token, _ in self._special)
+        found = tf.strings.regex_full_match(texts, f"\\C*(?:{literals}|{placeholder})\\C*")
+
+        def replaced() -> tf.Tensor:
+            # A text that holds a placeholder's character must not gain a token by it. It
+            # becomes a control character, which is dropped later, as its own kind is.
+            result = tf.strings.regex_replace(texts, placeholder, "\x01")
+            for token, code in self._special:
+                result = tf.strings.regex_replace(result, re.escape(token), f" {chr(code)} ")
+            return result
+
+        return tf.cond(tf.reduce_any(found), replaced, lambda: texts)
+
+    def _normalize(self, codes: tf.RaggedTensor) -> tf.RaggedTensor:
+        """Replaces each code point by what the table says: none, one or several."""
+        entries = _look_up(codes.flat_values, self._pages, self._entries)
+
+        def spread() -> tuple[tf.Tensor, tf.Tensor]:
+            row = tf.maximum(-entries - 1, 0)
+            inside = tf.gather(self._splits, row)
+            several = entries < 0
+            lengths = tf.where(several, tf.gather(self._splits, row + 1) - inside, 1)
+            count = tf.size(self._flat)
+            starts = tf.where(several, inside, count + tf.range(tf.size(entries)))
+            where = tf.ragged.range(starts, starts + lengths).flat_values
+            splits = tf.concat([[0], tf.cumsum(tf.cast(lengths, tf.int64))], 0)
+            values = tf.gather(tf.concat([self._flat, entries], 0), where)
+            return values, tf.gather(splits, codes.row_splits)
+
+        values, row_splits = tf.cond(
+            tf.reduce_any(entries < 0), spread, lambda: (entries, codes.row_splits)
+        )
+        return tf.RaggedTensor.from_row_splits(values, row_splits, validate=False)
+
+    def _hide_long_words(self, codes: tf.RaggedTensor) -> tf.Tensor:
+        """Replaces words of more than the limit's characters by `UNKNOWN` and blanks."""
+        values = codes.flat_values
+        alone = _look_up(values, self._alone_pages, self._alone)
+        size = tf.size(values, tf.int64)
+        ends = tf.concat([[-1], tf.where(alone)[:, 0], [size]], 0)
+        # Words of neighbouring rows count as one here: cheap, and never too few.
+        longest = tf.reduce_max(ends[1:] - ends[:-1]) - 1
+
+        def hidden() -> tf.Tensor:
+            starts = tf.scatter_nd(
+                codes.row_splits[:, None], tf.ones_like(codes.row_splits), size[None] + 1
+            )[:-1]
+            word = tf.cumsum(tf.cast(alone | (starts > 0), tf.int32))
+            letters = tf.cast(~alone, tf.int32)
+            length = tf.gather(tf.math.segment_sum(letters, word), word)
+            position = tf.cumsum(letters) * letters
+            first = position == tf.gather(
+                tf.math.segment_min(tf.where(alone, tf.int32.max, position), word), word
+            )
+            too_long = ~alone & (length > self._limit)
+            return tf.where(too_long, tf.where(first, UNKNOWN, ord(" ")), values)
+
+        return tf.cond(longest > self._limit, hidden, lambda: values)
+
+
+def _look_up(codes: tf.Tensor, pages: tf.Tensor, entries: tf.Tensor) -> tf.Tensor:
+    row = tf.gather(pages, tf.bitwise.right_shift(codes, 8))
+    return tf.gather(entries, row + tf.bitwise.bitwise_and(codes, _PAGE - 1))
+
+
+def _paged(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Splits a table over all code points into the distinct pages and where each begins."""
+    pages, inverse = np.unique(table.reshape(-1, _PAGE), axis=0, return_inverse=True)
+    return (inverse.reshape(-1) * _PAGE).astype(np.int32), pages.reshape(-1)
+
+
+def _tables(*, lowercase: bool, strip_accents: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns what becomes of each code point.
+
+    Returns:
+        For each code point the one that replaces it, or `-1 - row`; the rows' code points; and
+        where each row begins in them.
+    """
+    entries = np.arange(0x110000, dtype=np.int32)
+    changed = dict(normalized_characters(lowercase=lowercase, strip_accents=strip_accents))
+    for code in PLACEHOLDERS:
+        changed.pop(code, None)
+    for code in SPLIT_BY_OP_ONLY | LETTER_FOR_OP_ONLY:
+        changed.setdefault(code, chr(code))
+    rows: dict[str, int] = {}
+    for code, text in changed.items():
+        if len(text) == 3 and text[1:2] and ord(text[1]) in CHINESE:
+            text = text[1]  # the op splits it off without the blanks
+        text = "".join(f" {c} " if ord(c) in LETTER_FOR_OP_ONLY else rename(c) for c in text)
+        if len(text) == 1:
+            entries[code] = ord(text)
+        else:
+            entries[code] = -1 - rows.setdefault(text, len(rows))
+    flat = np.array([ord(c) for text in rows for c in text], np.int32)
+    splits = np.cumsum([0, *map(len, rows)], dtype=np.int32)
+    return entries, flat, splits

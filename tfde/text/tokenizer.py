@@ -1,0 +1,139 @@
+"""What every tokenizer offers, and how one is read back from a directory."""
+
+from __future__ import annotations
+
+import json
+from abc import abstractmethod
+from pathlib import Path
+from typing import Any, Self
+
+import tensorflow as tf
+
+from tfde.errors import ConfigError, shorten
+
+TOKENIZER_FILE = "tokenizer.json"
+
+
+class Tokenizer(tf.Module):
+    """Base of the tokenizers: strings to token ids with TensorFlow ops only.
+
+    An instance can be tracked by any `tf.Module` or Keras model and is saved with it.
+
+    Attributes:
+        vocabulary_size: Number of ids; every id is in [0, vocabulary_size).
+        pad_id: Fills rows up to the length of the batch.
+        start_id: Goes before the text, or `None`.
+        end_id: Goes after the text.
+        separator_id: Goes between two segments, such as title and text.
+    """
+
+    vocabulary_size: int
+    pad_id: int
+    start_id: int | None
+    end_id: int
+    separator_id: int
+
+    @abstractmethod
+    def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        """Returns the token ids of texts, without start, end or padding.
+
+        Args:
+            texts: UTF-8 strings, shape (B,), string.
+
+        Returns:
+            Token ids, shape (B, None), int32.
+        """
+
+    @abstractmethod
+    def id_to_token(self, token_id: int) -> str:
+        """Returns the token with this id.
+
+        Raises:
+            ValueError: the id is not in [0, vocabulary_size).
+        """
+
+    @abstractmethod
+    def assets(self) -> dict[str, bytes]:
+        """Returns the content of the tokenizer's files by file name."""
+
+    @abstractmethod
+    def settings(self) -> dict[str, Any]:
+        """Returns what, beside the assets, decides the token ids, as JSON values."""
+
+    @classmethod
+    @abstractmethod
+    def from_assets(cls, directory: str | Path) -> Self:
+        """Reads what `save_assets` wrote.
+
+        Raises:
+            ConfigError: `tokenizer.json` is missing or names another class.
+        """
+
+    def save_assets(self, directory: str | Path) -> None:
+        """Writes the assets and `tokenizer.json` into a directory, which may exist."""
+        directory = Path(directory)
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, content in self.assets().items():
+            (directory / name).write_bytes(content)
+        (directory / TOKENIZER_FILE).write_text(self._description() + "\n", encoding="utf-8")
+
+    def fingerprint_bytes(self) -> bytes:
+        """Returns bytes that are equal exactly when two tokenizers are: for hashing."""
+        files = b"".join(
+            b"%s %d\n%s" % (name.encode(), len(content), content)
+            for name, content in sorted(self.assets().items())
+        )
+        return self._description().encode() + b"\n" + files
+
+    def _description(self) -> str:
+        description = {"class_name": type(self).__name__, "config": self.settings()}
+        return json.dumps(description, indent=2, sort_keys=True, ensure_ascii=False)
+
+    def _check_id(self, token_id: int) -> int:
+        if not 0 <= token_id < self.vocabulary_size:
+            raise ValueError(
+                f"`token_id` must be in [0, {self.vocabulary_size})."
+                f" Received: token_id={shorten(token_id)}"
+            )
+        return int(token_id)
+
+
+def read_settings(directory: str | Path, class_name: str | None = None) -> tuple[str, dict]:
+    """Returns class name and settings from the `tokenizer.json` in a directory.
+
+    Raises:
+        ConfigError: the file is missing, is not of tfde, or names another class.
+    """
+    path = Path(directory) / TOKENIZER_FILE
+    rule = f"{path}: must be a tokenizer description written by tfde."
+    if not path.is_file():
+        raise ConfigError(f"{rule} Received: no such file")
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+        name, settings = value["class_name"], dict(value["config"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(
+            f"{rule} Received: {type(error).__name__} ({shorten(str(error))})"
+        ) from error
+    if class_name is not None and name != class_name:
+        raise ConfigError(f"{path}: must describe a {class_name}. Received: {shorten(name)}")
+    return name, settings
+
+
+def load_tokenizer(directory: str | Path) -> Tokenizer:
+    """Returns the tokenizer that `save_assets` wrote into a directory.
+
+    Raises:
+        ConfigError: `tokenizer.json` is missing, is not of tfde, or names an unknown class.
+    """
+    from tfde.text.sentence_piece_tokenizer import SentencePieceTokenizer
+    from tfde.text.word_piece_tokenizer import WordPieceTokenizer
+
+    name, _ = read_settings(directory)
+    for cls in (WordPieceTokenizer, SentencePieceTokenizer):
+        if cls.__name__ == name:
+            return cls.from_assets(directory)
+    raise ConfigError(
+        f"{Path(directory) / TOKENIZER_FILE}: `class_name` must be WordPieceTokenizer or"
+        f" SentencePieceTokenizer. Received: {shorten(name)}"
+    )
