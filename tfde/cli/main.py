@@ -102,3 +102,7 @@ def _failed(name: str, error: BaseException, *, unexpected: bool = False) -> int
 def _fail(message: str, code: int) -> int:
     print(f"tfde: {message}", file=sys.stderr)  # noqa: T201
     return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

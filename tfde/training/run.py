@@ -130,6 +130,9 @@ def check_run(run: TrainRun) -> None:
             DatasetDirectory(stage.dataset)
         if stage.validation is not None:
             DatasetDirectory(stage.validation.dataset).qrels_file(stage.validation.split)
+        tokenizer = run.model.tokenizer
+        if tokenizer is not None and not Path(tokenizer).exists():
+            raise ConfigError(f"model.tokenizer: {tokenizer} does not exist.")
         if not re.fullmatch(r"[A-Za-z0-9_.-]+", name):
             raise ConfigError(
                 f"stages: a name holds letters, digits, '_', '.' and '-'. Received: {name!r}"
@@ -262,7 +265,7 @@ def _build_model(run: TrainRun, output: Path) -> DualEncoder:
 def _tokenizer(run: TrainRun, output: Path) -> Tokenizer:
     """The tokenizer of random weights: the given one, or one trained on the first stage."""
     if run.model.tokenizer is not None:
-        return load_tokenizer(run.model.tokenizer)
+        return _read_tokenizer(Path(run.model.tokenizer))
     path = output / "vocabulary.model"
     if not path.exists():
         table = _pairs(next(iter(run.stages.values())), run.seed).table
@@ -273,7 +276,16 @@ def _tokenizer(run: TrainRun, output: Path) -> Tokenizer:
             (f"{document.title} {document.text}" for document in table.documents),
         )
         train_sentencepiece(texts, path, vocabulary_size=size)
-    return load_tokenizer(path)
+    return SentencePieceTokenizer.from_file(path)
+
+
+def _read_tokenizer(path: Path) -> Tokenizer:
+    """Reads a `vocab.txt`, a SentencePiece model, or a directory that tfde wrote."""
+    if path.is_dir():
+        return load_tokenizer(path)
+    if path.suffix == ".txt":
+        return WordPieceTokenizer.from_vocabulary_file(path)
+    return SentencePieceTokenizer.from_file(path)
 
 
 def _open_output(output: Path, record: dict[str, Any]) -> None:

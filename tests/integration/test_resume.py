@@ -1,0 +1,116 @@
+"""A run that is killed and given again ends with the weights of an unbroken one, bit for bit."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import h5py
+import numpy as np
+import pytest
+import tiny
+
+RECIPE = """
+seed: 3
+deterministic: true
+model:
+  backbone: {{kind: {kind}, {sizes}}}
+  tokenizer: {tokenizer}
+  sharing: ade_spl
+  embedding_dim: 8
+stages:
+  first:
+    data: {data}
+    steps: 30
+    batch_size: 16
+    temperature: 0.1
+    optimizer: {{name: adafactor, warmup_steps: 3}}
+    checkpoint_every_steps: 10
+    log_every_steps: 1
+  second:
+    data: {data}
+    steps: 60
+    batch_size: 16
+    bidirectional: true
+    temperature: 0.05
+    optimizer: {{name: adamw, learning_rate: 0.003}}
+    checkpoint_every_steps: 7
+    log_every_steps: 1
+    validation: {{dataset: {data}, split: dev, every_steps: 20, max_queries: 20}}
+"""
+SIZES = {
+    "t5": "num_layers: 1, num_heads: 2, hidden_dim: 8, intermediate_dim: 8, dropout: 0.2",
+    "bert": "num_layers: 1, num_heads: 2, hidden_dim: 8, intermediate_dim: 8, dropout: 0.2",
+}
+
+
+def start(recipe, output):
+    command = [sys.executable, "-m", "tfde.cli.main", "train", "--run", recipe, "--output", output]
+    return subprocess.Popen(
+        list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def finish(recipe, output):
+    process = start(recipe, output)
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err[-2000:]
+    return out
+
+
+def kill_at(recipe, output, *, stage, step):
+    process = start(recipe, output)
+    history = output / "history.jsonl"
+    for _ in range(3000):
+        lines = history.read_text().splitlines()[:-1] if history.exists() else []
+        records = [json.loads(line) for line in lines]
+        if any(r["stage"] == stage and r["step"] >= step for r in records):
+            os.kill(process.pid, signal.SIGKILL)
+            process.communicate()
+            return
+        assert process.poll() is None, process.communicate()[1][-2000:]
+        time.sleep(0.02)
+    pytest.fail("the run never came to the step")
+
+
+def weights(path):
+    arrays = {}
+    with h5py.File(path) as file:
+        file.visititems(
+            lambda name, item: (
+                arrays.update({name: item[()]}) if isinstance(item, h5py.Dataset) else None
+            )
+        )
+    return arrays
+
+
+@pytest.mark.parametrize("kind", SIZES)
+def test_killed_twice_ends_the_same(tmp_path, kind):
+    data = tiny.write_dataset(tmp_path / "data")
+    vocabulary = tmp_path / "vocab.txt"
+    vocabulary.write_text("\n".join(tiny.VOCABULARY) + "\n")
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(RECIPE.format(kind=kind, sizes=SIZES[kind], tokenizer=vocabulary, data=data))
+    out = finish(recipe, tmp_path / "whole")
+    assert "token_embedder" in out
+    assert "best_model" in out
+    broken = tmp_path / "broken"
+    kill_at(recipe, broken, stage="first", step=13)
+    kill_at(recipe, broken, stage="second", step=24)
+    finish(recipe, broken)
+    expected = weights(tmp_path / "whole" / "model" / "model.weights.h5")
+    actual = weights(broken / "model" / "model.weights.h5")
+    assert expected.keys() == actual.keys()
+    assert len(expected) > 5
+    for name, array in expected.items():
+        np.testing.assert_array_equal(actual[name], array, err_msg=name)
+    # The history tells every step once.
+    steps = [
+        (r["stage"], r["step"])
+        for r in map(json.loads, (broken / "history.jsonl").read_text().splitlines())
+        if "loss" in r
+    ]
+    assert steps == [("first", i) for i in range(1, 31)] + [("second", i) for i in range(1, 61)]
+    assert (broken / "best_model" / "config.json").exists()

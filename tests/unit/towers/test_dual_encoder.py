@@ -1,0 +1,156 @@
+import json
+import re
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny
+
+from tfde.config import SHARING, TextConfig
+from tfde.data.pairs import pairs
+from tfde.errors import ConfigError, CorruptError
+from tfde.tasks.retrieval_task import RetrievalTask
+from tfde.towers.dual_encoder import DualEncoder
+from tfde.types import Document
+
+TEXTS = ["red apple", "", "blue", "cat dog bird fish horse cow " * 5, "green pear"]
+
+
+@pytest.mark.parametrize(
+    "backbone", [tiny.T5, tiny.BERT, tiny.BAG_OF_WORDS], ids=["t5", "bert", "bow"]
+)
+def test_encoding_keeps_order_whatever_the_batches(backbone):
+    model = tiny.dual_encoder(backbone, embedding_dim=5)
+    whole = model.encode_queries(TEXTS)
+    assert whole.shape == (5, 5)
+    assert whole.dtype == np.float32
+    np.testing.assert_allclose(np.linalg.norm(whole, axis=1), 1.0, atol=1e-5)
+    for size in (1, 2):
+        np.testing.assert_allclose(model.encode_queries(TEXTS, batch_size=size), whole, atol=2e-6)
+    single = np.concatenate([model.encode_queries([text]) for text in TEXTS])
+    np.testing.assert_allclose(single, whole, atol=2e-6)
+    assert model.encode_queries([]).shape == (0, 5)
+
+
+def test_documents_in_all_their_forms():
+    model = tiny.dual_encoder()
+    forms = [Document("1", "red", "apple"), {"title": "red", "text": "apple"}, "red apple"]
+    embeddings = model.encode_documents(forms)
+    np.testing.assert_allclose(embeddings, embeddings[[0, 0, 0]], atol=1e-6)
+    with pytest.raises(ConfigError, match=r"`documents` must hold .* Received: 3"):
+        model.encode_documents([3])
+    with pytest.raises(ConfigError, match=r"`texts` must hold strings. Received: None"):
+        model.encode_queries([None])
+
+
+@pytest.mark.parametrize("sharing", SHARING)
+def test_save_and_reload(tmp_path, sharing):
+    model = tiny.dual_encoder(
+        tiny.T5, sharing=sharing, embedding_dim=5,
+        text=TextConfig(8, 16, "{title} [SEP] {text}", "red ", "blue "),
+    )  # fmt: skip
+    # Set the towers apart, as training does.
+    for weight in model.trainable_weights:
+        noise = np.random.default_rng(len(weight.path)).normal(size=weight.shape)
+        weight.assign_add(0.05 * noise)
+    model.save_to_preset(tmp_path / "model")
+    again = DualEncoder.from_preset(tmp_path / "model")
+    assert again.config == model.config
+    assert again.fingerprint() == model.fingerprint()
+    documents = [Document(str(i), "cat", text) for i, text in enumerate(TEXTS)]
+    np.testing.assert_array_equal(again.encode_queries(TEXTS), model.encode_queries(TEXTS))
+    np.testing.assert_array_equal(
+        again.encode_documents(documents), model.encode_documents(documents)
+    )
+    assert {w.path for w in again.trainable_weights} == {w.path for w in model.trainable_weights}
+    metadata = json.loads((tmp_path / "model" / "metadata.json").read_text())
+    assert metadata["fingerprint"] == model.fingerprint()
+
+
+def test_fingerprint_changes_with_weights_and_text():
+    model = tiny.dual_encoder()
+    before = model.fingerprint()
+    assert re.fullmatch("[0-9a-f]{16}", before)
+    assert tiny.dual_encoder().fingerprint() == before
+    assert tiny.dual_encoder(text=TextConfig(8, 17)).fingerprint() != before
+    weight = model.trainable_weights[-1]
+    weight.assign_add(tf.ones_like(weight) * 1e-6)
+    assert model.fingerprint() != before
+
+
+def test_not_a_model_directory(tmp_path):
+    with pytest.raises(CorruptError, match=r"not a tfde model directory"):
+        DualEncoder.from_preset(tmp_path)
+    tiny.dual_encoder().save_to_preset(tmp_path / "model")
+    (tmp_path / "model" / "model.weights.h5").write_bytes(b"nothing")
+    with pytest.raises(CorruptError, match=r"model\.weights\.h5: "):
+        DualEncoder.from_preset(tmp_path / "model")
+
+
+def test_random_weights_need_a_tokenizer_that_fits():
+    with pytest.raises(
+        ConfigError, match=r"`tokenizer` is needed when `backbone` is a description"
+    ):
+        DualEncoder.from_backbone(tiny.T5)
+    small = tiny.BagOfWordsConfig(vocabulary_size=10)
+    with pytest.raises(ConfigError, match=r"more than the backbone's vocabulary_size=10"):
+        DualEncoder.from_backbone(small, tokenizer=tiny.tokenizer())
+
+
+@pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize(
+    "backbone", [tiny.T5, tiny.BERT, tiny.BAG_OF_WORDS], ids=["t5", "bert", "bow"]
+)
+def test_fit_learns(tmp_path, precision, backbone):
+    data = tiny.write_dataset(tmp_path / "data", documents=64)
+    keras.config.set_dtype_policy(precision)
+    try:
+        model = tiny.dual_encoder(backbone, sharing="ade_spl", embedding_dim=8, dropout=0.0)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    model.compile(keras.optimizers.Adam(0.01), task=RetrievalTask(0.1, bidirectional=True))
+    history = model.fit(pairs(data, batch_size=16), epochs=12, verbose=0)
+    loss = history.history["loss"]
+    assert loss[0] > np.log(16) / 2
+    assert loss[-1] < 0.6 * loss[0]
+    assert history.history["in_batch_accuracy"][-1] > 0.5
+
+
+def test_frozen_embedder_stays_as_it_is(tmp_path):
+    data = tiny.write_dataset(tmp_path / "data", documents=40)
+    model = tiny.dual_encoder(tiny.T5, sharing="ade_fte", embedding_dim=8)
+    table = model.query_tower.get_layer("token_embedder").get_weights()[0]
+    before = [w.numpy() for w in model.trainable_weights]
+    model.compile(keras.optimizers.Adam(0.01), task=RetrievalTask(0.1))
+    model.fit(pairs(data, batch_size=16), epochs=1, verbose=0)
+    after = model.query_tower.get_layer("token_embedder").get_weights()[0]
+    np.testing.assert_array_equal(table, after)
+    assert all(np.any(b != w.numpy()) for b, w in zip(before, model.trainable_weights, strict=True))
+
+
+def test_given_negatives_and_sampling_correction_reach_the_loss(tmp_path):
+    path = tmp_path / "pairs.jsonl"
+    rows = [
+        {"query": "red", "positive": "red apple", "negatives": ["blue apple", "red pear"]},
+        {"query": "blue", "positive": "blue sea", "negatives": ["red sea"]},
+        {"query": "green", "positive": "green hill", "negatives": []},
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    data = pairs(path, batch_size=3, negatives_per_query=2, shuffle=False)
+    model = tiny.dual_encoder(dropout=0.0)
+    batch = model.prepare_batch(next(iter(data.dataset(steps=1))))
+    assert batch["document_token_ids"].shape[0] == 3 + 3 * 2
+    assert batch["candidate_keys"].numpy().tolist().count(0) == 3
+    losses = []
+    for correction in (False, True):
+        model.compile("sgd", task=RetrievalTask(0.1, sampling_correction=correction))
+        x = model.prepare_batch(next(iter(data.dataset(steps=1))))
+        losses.append(float(model.compute_loss(x=x, y_pred=model(x))))
+    queries = model.encode_queries([row["query"] for row in rows])
+    texts = [r["positive"] for r in rows] + ["blue apple", "red pear", "red sea"]
+    logits = queries @ model.encode_documents(texts).T / 0.1
+    for loss, correction in zip(losses, (0.0, np.log(1 / 3)), strict=True):
+        corrected = logits - np.array([correction] * 3 + [0.0] * 3)
+        expected = np.mean(np.log(np.exp(corrected).sum(1)) - np.diag(corrected))
+        assert loss == pytest.approx(expected, rel=1e-4)

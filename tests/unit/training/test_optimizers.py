@@ -1,0 +1,62 @@
+import keras
+import numpy as np
+import pytest
+
+from tfde.errors import ConfigError
+from tfde.training.optimizers import LinearDecay, adafactor, adamw
+
+
+def test_linear_decay_by_hand():
+    schedule = LinearDecay(2.0, decay_steps=10, warmup_steps=4)
+    rates = [float(schedule(step)) for step in (0, 1, 3, 4, 7, 10, 99)]
+    np.testing.assert_allclose(rates, [0.5, 1.0, 2.0, 2.0, 1.0, 0.0, 0.0])
+    assert float(LinearDecay(1e-3, decay_steps=20_000)(10_000)) == pytest.approx(5e-4)
+    again = LinearDecay.from_config(schedule.get_config())
+    assert float(again(7)) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            {"learning_rate": 0.0, "decay_steps": 5},
+            r"`learning_rate` must be above 0\. Received: 0",
+        ),
+        (
+            {"learning_rate": 1.0, "decay_steps": 5, "warmup_steps": 5},
+            r"`warmup_steps` must be in \[0, decay_steps\)\. Received: warmup_steps=5",
+        ),
+    ],
+)
+def test_impossible_schedules(arguments, message):
+    with pytest.raises(ConfigError, match=message):
+        LinearDecay(arguments.pop("learning_rate"), **arguments)
+
+
+@pytest.mark.parametrize("make", [adafactor, adamw])
+def test_optimizers_minimise(make):
+    weight = keras.Variable(np.full((3, 2), 2.0, np.float32), name="kernel")
+    optimizer = make(0.1, decay_steps=200)
+    for _ in range(200):
+        optimizer.apply([2 * weight.value], [weight])
+    assert float(np.abs(weight.numpy()).max()) < 0.2
+
+
+def test_clipping_bounds_the_update():
+    # One step of plain Adam moves every weight by the learning rate, whatever the gradient; what
+    # clipping by the global norm changes is the ratio to epsilon. So look at the moments instead.
+    weight = keras.Variable(np.zeros((2,), np.float32), name="kernel")
+    optimizer = adamw(0.1, decay_steps=10, clip_norm=1.0)
+    optimizer.apply([np.array([30.0, 40.0], np.float32)], [weight])
+    moment = next(v for v in optimizer.variables if "momentum" in v.path)
+    np.testing.assert_allclose(moment.numpy(), 0.1 * np.array([0.6, 0.8]), rtol=1e-5)
+
+
+def test_biases_and_norms_are_not_decayed():
+    names = ("kernel", "output_bias", "norm_gamma", "attention_norm_scale")
+    weights = [keras.Variable(np.ones((2,), np.float32), name=name) for name in names]
+    optimizer = adamw(0.5, decay_steps=1000, weight_decay=0.1)
+    optimizer.apply([np.zeros((2,), np.float32)] * 4, weights)
+    values = {name: float(weight.numpy()[0]) for name, weight in zip(names, weights, strict=True)}
+    assert values.pop("kernel") == pytest.approx(1 - 0.5 * 0.1)
+    assert set(values.values()) == {1.0}

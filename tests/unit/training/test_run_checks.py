@@ -1,0 +1,86 @@
+"""What is impossible is said before any work starts."""
+
+import dataclasses
+
+import pytest
+import tiny
+
+from tfde.config import ModelConfig, OptimizerConfig, StageConfig, TrainRun, ValidationConfig
+from tfde.errors import ConfigError
+from tfde.training.run import check_run, expand_run, train
+
+BOW = {"kind": "bag_of_words", "embedding_dim": 4, "hidden_dim": 4}
+
+
+def run_of(data, **stage):
+    stage.setdefault("steps", 1)
+    return TrainRun(ModelConfig(BOW), {"only": StageConfig(str(data), **stage)})
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: StageConfig("x"),
+            r"either `steps` or `epochs`\. Received: steps=None, epochs=None",
+        ),
+        (lambda: StageConfig("x", steps=1, epochs=1), r"either `steps` or `epochs`"),
+        (lambda: StageConfig("x", steps=0), r"`steps` must be at least 1\. Received: 0"),
+        (lambda: StageConfig("x", steps=1, temperature=0), r"`temperature` must be above 0"),
+        (lambda: StageConfig("x", steps=1, batch_size=0), r"`batch_size` must be at least 1"),
+        (
+            lambda: OptimizerConfig(learning_rate=-1),
+            r"`learning_rate` must be above 0\. Received: -1",
+        ),
+        (lambda: ValidationConfig("x", every_steps=0), r"`every_steps` must be at least 1"),
+        (lambda: TrainRun(ModelConfig(BOW), {}), r"`stages` must be not empty"),
+    ],
+)
+def test_impossible_values(make, message):
+    with pytest.raises(ConfigError, match=message):
+        make()
+
+
+def test_missing_data(tmp_path):
+    with pytest.raises(ConfigError, match=r"stages\.only\.data: .*nowhere does not exist\."):
+        check_run(run_of(tmp_path / "nowhere"))
+    data = tiny.write_dataset(tmp_path / "data", documents=20)
+    check_run(run_of(data))
+    with pytest.raises(ConfigError, match="test"):
+        check_run(run_of(data, split="test"))
+    with pytest.raises(ConfigError, match="test"):
+        check_run(run_of(data, validation=ValidationConfig(str(data), split="test")))
+    odd = dataclasses.replace(run_of(data), model=ModelConfig({"kind": "lstm"}))
+    with pytest.raises(ConfigError, match=r"`model\.backbone\.kind` must be one of t5, bert, bag"):
+        check_run(odd)
+    odd = dataclasses.replace(run_of(data), model=ModelConfig({**BOW, "depth": 2}))
+    with pytest.raises(
+        ConfigError, match=r"`model\.backbone` has no field 'depth'; it has dropout"
+    ):
+        check_run(odd)
+
+
+def test_environment_variables(monkeypatch):
+    monkeypatch.setenv("TFDE_TEST_PLACE", "/somewhere")
+    run = expand_run(run_of("${TFDE_TEST_PLACE}/data"))
+    assert run.stages["only"].data == "/somewhere/data"
+    monkeypatch.delenv("TFDE_TEST_PLACE")
+    with pytest.raises(
+        ConfigError, match=r"stages\.only\.data: the environment variable TFDE_TEST_P"
+    ):
+        expand_run(run_of("${TFDE_TEST_PLACE}/data"))
+
+
+def test_output_of_another_run_is_refused(tmp_path):
+    data = tiny.write_dataset(tmp_path / "data", documents=40)
+    vocabulary = tmp_path / "vocab.txt"
+    vocabulary.write_text("\n".join(tiny.VOCABULARY) + "\n")
+    run = dataclasses.replace(run_of(data, batch_size=8), model=ModelConfig(BOW, str(vocabulary)))
+    train(run, tmp_path / "out", verbose=0)
+    other = dataclasses.replace(run, seed=3)
+    with pytest.raises(ConfigError, match=r"holds another run \(run\.seed was 0, is 3\)"):
+        train(other, tmp_path / "out", verbose=0)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").write_text("precious")
+    with pytest.raises(ConfigError, match="is not empty and holds no run"):
+        train(run, tmp_path / "full", verbose=0)
