@@ -19,9 +19,7 @@ class DataError(TfdeError, ValueError):
         value: What was received; shortened to 80 characters.
     """
 
-    def __init__(
-        self, path: str | Path, line: int | None, rule: str, value: object = None
-    ) -> None:
+    def __init__(self, path: str | Path, line: int | None, rule: str, value: object = None) -> None:
         where = f"{path}:{line}" if line is not None else f"{path}"
         self.path, self.line, self.rule, self.value = path, line, rule, value
         received = "" if value is None else f" Received: {shorten(value)}"
@@ -38,6 +36,10 @@ class MismatchError(TfdeError):
 
 class CorruptError(TfdeError):
     """A stored file differs from what was written: checksum, size or format."""
+
+
+class ServerError(TfdeError):
+    """A model server does not answer, or answers with an error."""
 
 
 def shorten(value: object, limit: int = 80) -> str:

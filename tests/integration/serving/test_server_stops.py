@@ -1,0 +1,145 @@
+"""How a server begins and ends: ports, faulty configurations, SIGTERM with a request running."""
+
+import concurrent.futures
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+
+import grpc
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
+
+from tfde.errors import ConfigError
+from tfde.serving.server.model_manager import ModelManager, model_config, read_models_config
+from tfde.serving.server.model_server import ModelServer
+
+
+def slow_request(steps):
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name = "toy"
+    request.model_spec.signature_name = "slow"
+    request.inputs["steps"].CopyFrom(tf.make_tensor_proto(np.array([steps], np.int32)))
+    return request
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signal_drains(start_server, toy_config, number):
+    server = start_server(toy_config)
+    channel = grpc.insecure_channel(server.target)
+    stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
+    started = time.monotonic()
+    stub.Predict(slow_request(50), timeout=60)  # how long does a step take here?
+    steps = int(50 * 1.0 / (time.monotonic() - started)) + 50
+
+    def rest():
+        body = json.dumps({"signature_name": "slow", "instances": [steps]}).encode()
+        request = urllib.request.Request(server.url + "/v1/models/toy:predict", body)
+        with urllib.request.urlopen(request, timeout=60) as response:
+            return response.status
+
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        running = stub.Predict.future(slow_request(3 * steps), timeout=60)
+        over_rest = pool.submit(rest)
+        time.sleep(0.3)
+        server.process.send_signal(number)
+        time.sleep(0.3)
+        assert not running.done()
+        assert server.process.poll() is None
+        late = prediction_service_pb2_grpc.PredictionServiceStub(
+            grpc.insecure_channel(server.target)
+        )
+        with pytest.raises(grpc.RpcError) as refused:
+            late.Predict(slow_request(1), timeout=20)
+        assert refused.value.code() == grpc.StatusCode.UNAVAILABLE
+        with pytest.raises(urllib.error.URLError):
+            urllib.request.urlopen(server.url + "/v1/models/toy", timeout=5)
+        assert len(running.result().outputs["sum"].float_val) == 1
+        assert over_rest.result() == 200
+    assert server.process.wait(20) == 0
+
+
+def test_a_taken_port_is_an_error(toy_base_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        models = [model_config("toy", toy_base_path)]
+        with pytest.raises(OSError, match=rf"cannot listen on 127.0.0.1:{port} \(gRPC\)"):
+            ModelServer(models, port=port, rest_api_port=0).start()
+        with pytest.raises(OSError, match=rf"cannot listen on 127.0.0.1:{port} \(REST\)"):
+            ModelServer(models, port=0, rest_api_port=port).start()
+
+
+def test_start_and_stop_in_this_process(toy_base_path):
+    server = ModelServer([model_config("toy", toy_base_path)], port=0, rest_api_port=None)
+    server.start()
+    with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
+        assert stub.Predict(slow_request(1), timeout=20).model_spec.version.value == 10
+    server.stop()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("nonsense", "must be a ModelServerConfig"),
+        ("", "`model_config_list` must name a model"),
+        ("model_config_list { config { base_path: '/m' } }", "`name` must be given and unique"),
+        (
+            "model_config_list { config { name: 'a' } config { name: 'a' } }",
+            "`name` must be given and unique",
+        ),
+        (
+            "model_config_list { config { name: 'a' model_platform: 'torch' } }",
+            "`model_platform` of 'a' must be 'tensorflow'",
+        ),
+        (
+            "model_config_list { config { name: 'a' version_labels { key: 's' value: 1 } } }",
+            "this server has no version labels",
+        ),
+    ],
+)
+def test_faulty_models_config(tmp_path, text, message):
+    path = tmp_path / "models.config"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        read_models_config(path)
+
+
+def test_faulty_base_paths(tmp_path, toy_base_path):
+    with pytest.raises(ConfigError, match="`base_path` of model 'm' must be a directory"):
+        ModelManager([model_config("m", tmp_path / "none")]).load()
+    with pytest.raises(ConfigError, match="must hold a directory named by a version number"):
+        ModelManager([model_config("m", tmp_path)]).load()
+    (tmp_path / "1").mkdir()
+    with pytest.raises(ConfigError, match=r"model 'm' version 1 cannot be loaded from .*/1"):
+        ModelManager([model_config("m", tmp_path)]).load()
+    config = model_config("toy", toy_base_path)
+    config.model_version_policy.specific.versions.extend([2, 7])
+    with pytest.raises(ConfigError, match="model 'toy' has no version 7"):
+        ModelManager([config]).load()
+
+
+def test_version_policies(toy_base_path):
+    config = model_config("toy", toy_base_path)
+    config.model_version_policy.specific.versions.append(2)
+    manager = ModelManager([config])
+    manager.load()
+    spec = predict_pb2.PredictRequest().model_spec
+    spec.name = "toy"
+    assert manager.get(spec).version == 2
+    config.model_version_policy.latest.num_versions = 2
+    manager = ModelManager([config])
+    manager.load()
+    assert list(manager.states(spec)) == [10, 2]
+
+
+def test_the_client_is_light():
+    code = "import sys, tfde.serving.client; print('tensorflow' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

@@ -1,0 +1,1 @@
+"""A model server that speaks TensorFlow Serving's protocol, and a client for either."""

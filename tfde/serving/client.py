@@ -1,0 +1,173 @@
+"""Asks a model server, ours or TensorFlow Serving, for passages and embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any
+
+import grpc
+import numpy as np
+
+from tfde.errors import ServerError, shorten
+from tfde.serving import wire
+from tfde.serving.hit import Hit
+
+_UNLIMITED = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+_STATES = {0: "UNKNOWN", 10: "START", 20: "LOADING", 30: "AVAILABLE", 40: "UNLOADING", 50: "END"}
+
+
+class Client:
+    """A connection to a server that serves a bundle.
+
+    Args:
+        target: `HOST:PORT` of the server's gRPC port.
+        timeout_s: Seconds to wait for one answer.
+        model: The retriever to ask (a bundle has `retriever` and perhaps `retriever_scann`).
+    """
+
+    def __init__(self, target: str, *, timeout_s: float = 30.0, model: str = "retriever") -> None:
+        self.target = target
+        self.model = model
+        self._timeout_s = timeout_s
+        self._channel = grpc.insecure_channel(target, options=_UNLIMITED)
+        self._prediction = wire.prediction_service_pb2_grpc.PredictionServiceStub(self._channel)
+        self._models = wire.model_service_pb2_grpc.ModelServiceStub(self._channel)
+
+    def search(self, texts: Sequence[str], k: int = 10) -> list[list[Hit]]:
+        """Finds the best documents for each query.
+
+        Args:
+            texts: The queries.
+            k: How many documents a query gets, at most.
+
+        Returns:
+            One list a query, best first. Titles and texts come from the model `documents`; they
+            are "" where the server has none.
+
+        Raises:
+            ServerError: the server does not answer or refuses.
+        """
+        texts = _as_list("texts", texts)
+        outputs = self._predict(self.model, {"text": texts}, k=k)
+        doc_ids, scores = wire.strings(outputs["doc_ids"]), wire.floats(outputs["scores"])
+        passages = self._passages(sorted(set(doc_ids.ravel())))
+        return [
+            [
+                Hit(rank, float(score), doc_id, *passages.get(doc_id, ("", "")))
+                for rank, (score, doc_id) in enumerate(zip(*row, strict=True), start=1)
+            ]
+            for row in zip(scores, doc_ids, strict=True)
+        ]
+
+    def encode_queries(self, texts: Sequence[str]) -> np.ndarray:
+        """Returns query embeddings (Q, D) float32.
+
+        Raises:
+            ServerError: the server does not answer or refuses.
+        """
+        texts = _as_list("texts", texts)
+        outputs = self._predict("query_encoder", {"text": texts})
+        return wire.floats(outputs["embeddings"])
+
+    def encode_documents(
+        self, texts: Sequence[str], *, titles: Sequence[str] | None = None
+    ) -> np.ndarray:
+        """Returns document embeddings (B, D) float32.
+
+        Args:
+            texts: The documents' texts.
+            titles: Their titles; `None` means none has one.
+
+        Raises:
+            ServerError: the server does not answer or refuses.
+            ValueError: there are not as many titles as texts.
+        """
+        texts = _as_list("texts", texts)
+        titles = [""] * len(texts) if titles is None else _as_list("titles", titles)
+        if len(titles) != len(texts):
+            raise ValueError(
+                f"`titles` must be as many as `texts`. Received: {len(titles)} and {len(texts)}"
+            )
+        outputs = self._predict("document_encoder", {"title": titles, "text": texts})
+        return wire.floats(outputs["embeddings"])
+
+    def status(self, model: str | None = None) -> dict[int, str]:
+        """Returns the state of each version of a model, `AVAILABLE` when it can be asked.
+
+        Args:
+            model: The model; `None` means this client's retriever.
+
+        Raises:
+            ServerError: the server does not answer or does not know the model.
+        """
+        request = wire.get_model_status_pb2.GetModelStatusRequest()
+        request.model_spec.name = model or self.model
+        response = self._call(self._models.GetModelStatus, request, model or self.model)
+        return {
+            status.version: _STATES.get(status.state, str(status.state))
+            for status in response.model_version_status
+        }
+
+    def close(self) -> None:
+        """Closes the connection."""
+        self._channel.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _passages(self, doc_ids: list[str]) -> dict[str, tuple[str, str]]:
+        if not doc_ids:
+            return {}
+        try:
+            outputs = self._predict("documents", {"doc_ids": doc_ids})
+        except ServerError as error:
+            if isinstance(error.__cause__, grpc.RpcError) and _is_not_found(error.__cause__):
+                return {}
+            raise
+        titles, texts = wire.strings(outputs["titles"]), wire.strings(outputs["texts"])
+        return dict(zip(doc_ids, zip(titles, texts, strict=True), strict=True))
+
+    def _predict(self, model: str, texts: dict[str, list[str]], *, k: int | None = None) -> Any:
+        request = wire.predict_pb2.PredictRequest()
+        request.model_spec.name = model
+        for name, values in texts.items():
+            wire.put_strings(request.inputs[name], values)
+        if k is not None:
+            wire.put_int32(request.inputs["k"], k)
+        return self._call(self._prediction.Predict, request, model).outputs
+
+    def _call(self, method: Callable[..., Any], request: Any, model: str) -> Any:
+        try:
+            return method(request, timeout=self._timeout_s)
+        except grpc.RpcError as error:
+            raise ServerError(self._explain(error, model)) from error
+
+    def _explain(self, error: Any, model: str) -> str:
+        details = (error.details() or "").strip().splitlines()
+        reason = details[0] if details else error.code().name
+        if error.code() is grpc.StatusCode.UNAVAILABLE:
+            return f"cannot connect to {self.target} (is the server running?): {reason}"
+        if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+            return f"{self.target} did not answer within {self._timeout_s:g} s (model {model!r})"
+        if _is_not_found(error):
+            return f"{self.target} serves no model {model!r}: {reason}"
+        return f"{self.target} refused the request to {model!r}: {error.code().name}: {reason}"
+
+
+def _is_not_found(error: Any) -> bool:
+    return bool(error.code() is grpc.StatusCode.NOT_FOUND)
+
+
+def _as_list(name: str, texts: Sequence[str]) -> list[str]:
+    if isinstance(texts, str):
+        raise ValueError(f"`{name}` must be a list of strings. Received: {shorten(texts)}")
+    return list(texts)

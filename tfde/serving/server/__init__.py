@@ -1,0 +1,1 @@
+"""The embedded model server: serves any SavedModel, knows nothing of retrieval."""

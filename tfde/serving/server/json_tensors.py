@@ -1,0 +1,353 @@
+"""JSON bodies of `:predict` to arrays and back, with TensorFlow Serving's rules and words.
+
+Source: behaviour of TensorFlow Serving's util/json_tensor.cc.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+import tensorflow as tf
+from grpc import StatusCode
+from tensorflow.core.protobuf import meta_graph_pb2
+
+from tfde.serving.server.status import StatusError, invalid_argument
+from tfde.serving.server.tensors import dtype_name
+
+Format = Literal["row", "column"]
+TensorInfos = Mapping[str, meta_graph_pb2.TensorInfo]
+
+_PARSE_ERRORS = {
+    "Expecting value": "Invalid value.",
+    "Expecting property name enclosed in double quotes": "Missing a name for object member.",
+    "Expecting ':' delimiter": "Missing a colon after a name of object member.",
+    "Expecting ',' delimiter": "Missing a comma or } after an object member.",
+    "Extra data": "The document root must not be followed by other values.",
+    "Unterminated string starting at": "Missing a closing quotation mark in string.",
+}
+_INTEGERS = {tf.int8, tf.int16, tf.int32, tf.int64, tf.uint8, tf.uint32, tf.uint64}
+# A JSON number for any of the small types only has to be an int32.
+_BOUNDS = {tf.int64: tf.int64, tf.uint32: tf.uint32, tf.uint64: tf.uint64}
+
+
+def parse_body(body: bytes) -> dict[str, Any]:
+    """Returns the JSON object in a request's body.
+
+    Raises:
+        StatusError: INVALID_ARGUMENT, no JSON object.
+    """
+    if not body:
+        raise invalid_argument("JSON Parse error: The document is empty")
+    try:
+        value = json.loads(body)
+    except json.JSONDecodeError as error:
+        reason = _PARSE_ERRORS.get(error.msg, f"{error.msg}.")
+        raise invalid_argument(f"JSON Parse error: {reason} at offset: {error.pos}") from None
+    except (UnicodeDecodeError, RecursionError):
+        raise invalid_argument("JSON Parse error: Invalid value. at offset: 0") from None
+    if not isinstance(value, dict):
+        raise invalid_argument("JSON Value: ", _text(value), " Is not object")
+    return value
+
+
+def signature_of(document: Mapping[str, Any]) -> str:
+    """Returns the `signature_name` of a request, "" where it names none.
+
+    Raises:
+        StatusError: INVALID_ARGUMENT, it is no string.
+    """
+    name = document.get("signature_name", "")
+    if not isinstance(name, str):
+        raise invalid_argument(
+            f"JSON Value: {_text(document)} not formatted correctly."
+            " 'signature_name' key must be a string value."
+        )
+    return name
+
+
+def read_inputs(
+    document: Mapping[str, Any], infos: TensorInfos
+) -> tuple[dict[str, np.ndarray], Format]:
+    """Returns the arrays of a request and the format its answer must have.
+
+    Args:
+        document: The parsed body, with `instances` (rows) or `inputs` (columns).
+        infos: What the signature takes.
+
+    Raises:
+        StatusError: INVALID_ARGUMENT, what it says.
+    """
+    if "instances" in document and "inputs" in document:
+        raise _format_error(
+            document,
+            "Not formatted correctly expecting only one of 'inputs' or 'instances' keys to exist ",
+        )
+    if "instances" in document:
+        instances = document["instances"]
+        if not isinstance(instances, list):
+            raise _format_error(document, "Excepting 'instances' to be an list/array")
+        if not instances:
+            raise _format_error(document, "No values in 'instances' array")
+        return _read_rows(instances, infos), "row"
+    if "inputs" in document:
+        return _read_columns(document["inputs"], infos), "column"
+    raise invalid_argument("Missing 'inputs' or 'instances' key")
+
+
+def write_outputs(outputs: Mapping[str, np.ndarray], answer_format: Format) -> bytes:
+    """Returns the body that answers with `outputs`.
+
+    Raises:
+        StatusError: INVALID_ARGUMENT, rows were asked for and the outputs have none in common,
+            or a type has no JSON form.
+    """
+    if answer_format == "column":
+        values = {name: _to_json(name, array) for name, array in sorted(outputs.items())}
+        return _body("outputs", next(iter(values.values())) if len(values) == 1 else values)
+    rows = -1
+    for name, array in sorted(outputs.items()):
+        if array.ndim == 0:
+            raise invalid_argument(f"Tensor name: {name} has no shape information ")
+        if rows not in (-1, len(array)):
+            raise invalid_argument(
+                f"Tensor name: {name} has inconsistent batch size: {len(array)} expecting: {rows}"
+            )
+        rows = len(array)
+    columns = {name: _to_json(name, array) for name, array in sorted(outputs.items())}
+    if len(columns) == 1:
+        return _body("predictions", next(iter(columns.values())))
+    return _body(
+        "predictions",
+        [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)],
+    )
+
+
+def error_body(message: str) -> bytes:
+    """Returns the body that carries an error."""
+    return _body("error", message)
+
+
+def _read_rows(instances: list[Any], infos: TensorInfos) -> dict[str, np.ndarray]:
+    if not isinstance(instances[0], dict) and len(infos) > 1:
+        raise invalid_argument(
+            "instances is a plain list, but expecting list of objects as multiple input tensors"
+            " required as per tensorinfo_map"
+        )
+    named = _is_object(instances[0])
+    rows: dict[str, list[np.ndarray]] = {}
+    for position, element in enumerate(instances):
+        if named and not _is_object(element):
+            raise invalid_argument(
+                f"Expecting object but got list at item {position} of input list"
+            )
+        if not named and _is_object(element):
+            raise invalid_argument(
+                f"Expecting value/list but got object at item {position} of input list"
+            )
+        for name, value in element.items() if named else [(next(iter(infos)), element)]:
+            key = f" key: {name}" if named else ""
+            try:
+                _add_row(rows.setdefault(name, []), name, value, infos)
+            except StatusError as error:
+                raise invalid_argument(
+                    f"Failed to process element: {position}{key} of 'instances' list."
+                    f" Error: {error.code.name}: {error.message}"
+                ) from None
+        if named and set(element) != set(infos):
+            raise invalid_argument(
+                f"Failed to process element: {position} of 'instances' list. JSON object:"
+                f" {_text(element)} keys must be equal to: {','.join(sorted(infos))}"
+            )
+    return {name: np.stack(values) for name, values in rows.items()}
+
+
+def _add_row(rows: list[np.ndarray], name: str, value: Any, infos: TensorInfos) -> None:
+    if name not in infos:
+        raise invalid_argument("JSON object: does not have named input: ", name)
+    row = _to_array(value, tf.dtypes.as_dtype(infos[name].dtype))
+    if rows and rows[0].size != row.size:
+        raise invalid_argument(f"Expecting tensor size: {rows[0].size} but got: {row.size}")
+    if rows and rows[0].shape != row.shape:
+        raise invalid_argument(f"Expecting shape {_shape(rows[0])} but got: {_shape(row)}")
+    rows.append(row)
+
+
+def _read_columns(inputs: Any, infos: TensorInfos) -> dict[str, np.ndarray]:
+    if not _is_object(inputs):
+        if len(infos) > 1:
+            raise invalid_argument(
+                "inputs is a plain value/list, but expecting an object as multiple input tensors"
+                " required as per tensorinfo_map"
+            )
+        inputs = {next(iter(infos)): inputs}
+    arrays = {}
+    for name, info in sorted(infos.items()):
+        if name not in inputs:
+            raise invalid_argument(f"Missing named input: {name} in 'inputs' object.")
+        arrays[name] = _to_array(inputs[name], tf.dtypes.as_dtype(info.dtype))
+    return arrays
+
+
+def _to_array(value: Any, dtype: tf.DType) -> np.ndarray:
+    """Returns the dense array of a nested list; its shape is that of its first elements."""
+    shape: list[int] = []
+    first = value
+    while isinstance(first, list):
+        shape.append(len(first))
+        if not first:
+            break
+        first = first[0]
+    leaves: list[Any] = []
+    _collect(value, 0, shape, dtype, leaves)
+    array = np.empty(len(leaves), dtype.as_numpy_dtype)
+    array[:] = leaves
+    return array.reshape(shape)
+
+
+def _collect(value: Any, level: int, shape: list[int], dtype: tf.DType, leaves: list[Any]) -> None:
+    if not isinstance(value, list):
+        if level != len(shape):
+            raise invalid_argument(
+                f"JSON Value: {_text(value)} found at incorrect level: {level + 1}"
+                f" in the JSON DOM. Expected at level: {len(shape)}"
+            )
+        leaves.append(_leaf(value, dtype))
+        return
+    if level >= len(shape):
+        raise invalid_argument(
+            f"Encountered list at unexpected level: {level} expected < {len(shape)}"
+        )
+    if len(value) != shape[level]:
+        raise invalid_argument(
+            f"Encountered list at unexpected size: {len(value)} at level: {level}"
+            f" expected size: {shape[level]}"
+        )
+    for element in value:
+        _collect(element, level + 1, shape, dtype, leaves)
+
+
+def _leaf(value: Any, dtype: tf.DType) -> Any:
+    if dtype == tf.string:
+        if isinstance(value, dict):
+            return _decode_base64(value)
+        if isinstance(value, str):
+            return value.encode("utf-8", "surrogatepass")
+    elif dtype == tf.bool:
+        if isinstance(value, bool):
+            return value
+    elif dtype in _INTEGERS:
+        bounds = _BOUNDS.get(dtype, tf.int32)
+        if (
+            isinstance(value, int)
+            and not isinstance(value, bool)
+            and bounds.min <= value <= bounds.max
+        ):
+            return np.int64(value).astype(dtype.as_numpy_dtype) if bounds is tf.int32 else value
+    elif dtype in (tf.float32, tf.float64):
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return _decimal(value, dtype)
+    else:
+        raise StatusError(
+            StatusCode.UNIMPLEMENTED,
+            f"Conversion of JSON Value: {_text(value)} to type: {dtype_name(dtype)}",
+        )
+    raise invalid_argument(
+        f"JSON Value: {_text(value)} Type: {_kind(value)}"
+        f" is not of expected type: {dtype_name(dtype)}"
+    )
+
+
+def _decimal(value: float, dtype: tf.DType) -> float:
+    largest_integer = (1 << (24 if dtype == tf.float32 else 53)) - 1
+    lossy = (
+        abs(value) > largest_integer
+        if isinstance(value, int)
+        else np.isfinite(value) and abs(value) > float(dtype.max)
+    )
+    if lossy:
+        target = "float" if dtype == tf.float32 else "double"
+        raise invalid_argument(
+            f"Cannot convert JSON value: {_text(value)} to {target} without loss of precision."
+        )
+    return float(value)
+
+
+def _decode_base64(value: dict[str, Any]) -> bytes:
+    if not _is_base64(value):
+        raise invalid_argument(
+            f"JSON Value: {_text(value)} not formatted correctly for base64 data"
+        )
+    try:
+        return base64.b64decode(value["b64"], validate=True)
+    except (binascii.Error, ValueError):
+        raise invalid_argument("Unable to base64 decode") from None
+
+
+def _to_json(name: str, array: np.ndarray) -> Any:
+    kind = array.dtype.kind
+    if kind in "OSU":
+        write = _base64_object if name.endswith("_bytes") else _string
+        return _nested(array, write)
+    if array.dtype in (np.float32, np.float64):
+        # By way of the shortest decimal of the type itself: a float32 0.2 must not become
+        # 0.20000000298.
+        return array.astype(str).astype(np.float64).tolist()
+    if kind in "iub" and array.dtype.itemsize <= 8:
+        return array.tolist()
+    raise invalid_argument(
+        "Failed to write JSON value for tensor type: ",
+        dtype_name(tf.dtypes.as_dtype(array.dtype)),
+    )
+
+
+def _nested(array: np.ndarray, write: Any) -> Any:
+    if array.ndim == 0:
+        return write(array.item())
+    return [_nested(array[i, ...], write) for i in range(len(array))]
+
+
+def _string(value: bytes | str) -> str:
+    # Bytes that are no UTF-8 go out as they are, which `_body` undoes.
+    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
+
+
+def _base64_object(value: bytes | str) -> dict[str, str]:
+    raw = value if isinstance(value, bytes) else value.encode()
+    return {"b64": base64.b64encode(raw).decode()}
+
+
+def _body(key: str, value: Any) -> bytes:
+    text = f'{{\n    "{key}": {json.dumps(value, ensure_ascii=False)}\n}}'
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, dict) and not _is_base64(value)
+
+
+def _is_base64(value: Any) -> bool:
+    return isinstance(value, dict) and set(value) == {"b64"} and isinstance(value["b64"], str)
+
+
+def _format_error(document: Mapping[str, Any], rule: str) -> StatusError:
+    return invalid_argument("JSON Value: ", _text(document), " ", rule)
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, indent=4, ensure_ascii=False)
+
+
+def _kind(value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return {None: "Null", True: "True", False: "False"}[value]
+    kinds: dict[type, str] = {dict: "Object", list: "Array", str: "String"}
+    return kinds.get(type(value), "Number")
+
+
+def _shape(array: np.ndarray) -> str:
+    return f"[{','.join(map(str, array.shape))}]"

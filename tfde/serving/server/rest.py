@@ -1,0 +1,161 @@
+"""The REST surface as an ASGI application: `:predict`, status and metadata."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from concurrent.futures import Executor
+from typing import Any
+from urllib.parse import unquote
+
+import grpc
+from google.protobuf import json_format
+from tensorflow_serving.apis import get_model_metadata_pb2, get_model_status_pb2, model_pb2
+
+from tfde.serving.server import json_tensors
+from tfde.serving.server.grpc_service import get_model_metadata, get_model_status
+from tfde.serving.server.model_manager import ModelManager
+from tfde.serving.server.signature_runner import DEFAULT_SIGNATURE
+from tfde.serving.server.status import HTTP_STATUS, StatusError, invalid_argument
+
+# Version labels are part of the grammar, so that a label gets the same answer as over gRPC.
+_VERSION = r"(?:/versions/(?P<version>\d+)|/labels/(?P<label>[^/:]+))?"
+_PREDICT = re.compile(
+    rf"/v1/models/(?P<name>[^/:]+){_VERSION}:(?P<method>classify|regress|predict)", re.IGNORECASE
+)
+_STATUS = re.compile(
+    rf"/v1/models(?:/(?P<name>[^/:]+))?{_VERSION}(?P<metadata>/metadata)?", re.IGNORECASE
+)
+_INT64_MAX = 2**63 - 1
+
+_log = logging.getLogger(__name__)
+
+
+class RestApi:
+    """Answers HTTP requests as TensorFlow Serving's REST API does.
+
+    Args:
+        manager: The models.
+        executor: Runs the requests; the event loop only moves bytes.
+        timeout_s: Seconds after which a prediction is given up.
+    """
+
+    def __init__(
+        self, manager: ModelManager, executor: Executor, *, timeout_s: float = 30.0
+    ) -> None:
+        self._manager = manager
+        self._executor = executor
+        self._timeout_s = timeout_s
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answers one request (the ASGI interface)."""
+        body = b""
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return
+            body += message.get("body", b"")
+            if not message.get("more_body"):
+                break
+        path = scope["raw_path"].decode("latin-1")
+        loop = asyncio.get_running_loop()
+        status, content_type, answer = await loop.run_in_executor(
+            self._executor, self.answer, scope["method"], path, body
+        )
+        headers = [
+            (b"content-type", content_type),
+            (b"content-length", str(len(answer)).encode()),
+        ]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": answer})
+
+    def answer(self, method: str, path: str, body: bytes) -> tuple[int, bytes, bytes]:
+        """Returns status, content type and body of the answer to a request.
+
+        Args:
+            method: The HTTP verb.
+            path: The path as sent, without the query string.
+            body: The request's body.
+        """
+        if not path.lower().startswith("/v1/"):
+            return 404, b"text/plain", b"Not Found"
+        try:
+            return 200, b"application/json", self._route(method, path, body)
+        except StatusError as error:
+            code, message = error.code, error.message
+        except Exception as error:
+            _log.exception("request failed")
+            code, message = grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}"
+        return HTTP_STATUS[code], b"application/json", json_tensors.error_body(message)
+
+    def _route(self, method: str, path: str, body: bytes) -> bytes:
+        predict = _PREDICT.fullmatch(path) if method == "POST" else None
+        if predict:
+            if predict["method"].lower() != "predict":
+                raise StatusError(
+                    grpc.StatusCode.UNIMPLEMENTED, f"Method not implemented: {predict['method']}"
+                )
+            return self._predict(_model_spec(predict), body)
+        status = _STATUS.fullmatch(path) if method == "GET" else None
+        if not status:
+            raise invalid_argument("Malformed request: ", method, " ", path)
+        if not status["name"]:
+            raise invalid_argument("Missing model name in request.")
+        if status["metadata"]:
+            return self._metadata(_model_spec(status))
+        return self._status(_model_spec(status))
+
+    def _predict(self, spec: model_pb2.ModelSpec, body: bytes) -> bytes:
+        document = json_tensors.parse_body(body)
+        signature_name = json_tensors.signature_of(document)
+        runner = self._manager.get(spec).runner
+        name = signature_name or DEFAULT_SIGNATURE
+        if name not in runner.signature_defs:
+            # gRPC answers FAILED_PRECONDITION in other words; so does TensorFlow Serving.
+            raise invalid_argument(f'Serving signature name: "{name}" not found in signature def')
+        infos = runner.inputs(name)
+        if not infos:
+            raise invalid_argument(
+                "Failed to get input map for signature: ", signature_name or "DEFAULT"
+            )
+        inputs, answer_format = json_tensors.read_inputs(document, infos)
+        outputs = runner.run(name, inputs, timeout_s=self._timeout_s)
+        return json_tensors.write_outputs(outputs, answer_format)
+
+    def _status(self, spec: model_pb2.ModelSpec) -> bytes:
+        request = get_model_status_pb2.GetModelStatusRequest(model_spec=spec)
+        return _to_json(get_model_status(self._manager, request)).encode()
+
+    def _metadata(self, spec: model_pb2.ModelSpec) -> bytes:
+        request = get_model_metadata_pb2.GetModelMetadataRequest(
+            model_spec=spec, metadata_field=["signature_def"]
+        )
+        response = get_model_metadata(self._manager, request)
+        signatures = get_model_metadata_pb2.SignatureDefMap()
+        response.metadata["signature_def"].Unpack(signatures)
+        return (
+            f'{{\n"model_spec":{_to_json(response.model_spec)},\n'
+            f'"metadata": {{"signature_def": {_to_json(signatures)}}}\n}}\n'
+        ).encode()
+
+
+def _model_spec(match: re.Match[str]) -> model_pb2.ModelSpec:
+    spec = model_pb2.ModelSpec(name=unquote(match["name"]))
+    if match["version"]:
+        version = int(match["version"])
+        if version > _INT64_MAX:
+            raise invalid_argument("Failed to convert version: ", match["version"], " to numeric.")
+        spec.version.value = version
+    if match["label"]:
+        spec.version_label = unquote(match["label"])
+    return spec
+
+
+def _to_json(message: Any) -> str:
+    return json_format.MessageToJson(
+        message,
+        indent=1,
+        preserving_proto_field_name=True,
+        always_print_fields_with_no_presence=True,
+    )

@@ -1,0 +1,62 @@
+"""TensorProto to NumPy and back, with the fields TensorFlow Serving fills."""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.framework import tensor_pb2
+
+from tfde.serving.server.status import invalid_argument
+
+# TensorFlow Serving answers in typed fields, never in `tensor_content`; a client written in
+# another language may read only those.
+_FIELDS = {
+    tf.float32: "float_val",
+    tf.float64: "double_val",
+    tf.int8: "int_val",
+    tf.int16: "int_val",
+    tf.int32: "int_val",
+    tf.uint8: "int_val",
+    tf.uint16: "int_val",
+    tf.int64: "int64_val",
+    tf.uint32: "uint32_val",
+    tf.uint64: "uint64_val",
+    tf.bool: "bool_val",
+}
+
+
+def to_array(alias: str, proto: tensor_pb2.TensorProto) -> np.ndarray:
+    """Returns the array that a request's tensor holds.
+
+    Raises:
+        StatusError: INVALID_ARGUMENT, the proto is no tensor.
+    """
+    try:
+        return tf.make_ndarray(proto)
+    except (TypeError, ValueError, MemoryError):
+        raise invalid_argument("tensor parsing error: ", alias) from None
+
+
+def to_proto(array: np.ndarray, dtype: tf.DType) -> tensor_pb2.TensorProto:
+    """Returns the tensor of an answer, its values in the typed field of `dtype`."""
+    field = _FIELDS.get(dtype)
+    if field is None and dtype != tf.string:
+        return tf.make_tensor_proto(array, dtype=dtype)
+    proto = tensor_pb2.TensorProto(dtype=dtype.as_datatype_enum)
+    proto.tensor_shape.SetInParent()
+    for size in array.shape:
+        proto.tensor_shape.dim.add(size=size)
+    if field is None:
+        proto.string_val.extend(_as_bytes(value) for value in array.ravel())
+    else:
+        getattr(proto, field).extend(array.ravel().tolist())
+    return proto
+
+
+def dtype_name(dtype: tf.DType) -> str:
+    """Returns the name that TensorFlow's C++ messages use for a type."""
+    return {"float32": "float", "float64": "double", "float16": "half"}.get(dtype.name, dtype.name)
+
+
+def _as_bytes(value: bytes | str) -> bytes:
+    return value if isinstance(value, bytes) else value.encode()
