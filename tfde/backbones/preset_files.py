@@ -1,0 +1,90 @@
+"""The files of a checkpoint: a local directory, or a hub from which they are fetched one by one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tfde.errors import ConfigError, DataError, shorten
+
+
+class PresetFiles:
+    """The files of a local directory, a keras-hub preset name, or a hub handle.
+
+    Args:
+        preset: A directory; a keras-hub preset name such as `t5_1.1_base`; or a handle such as
+            `kaggle://keras/t5/keras/t5_1.1_base` or `hf://intfloat/e5-small-v2`. A directory
+            goes before a name. Files of the latter two are fetched when asked for, and cached
+            by keras-hub.
+        folder: Folder inside the preset that the names are relative to.
+    """
+
+    def __init__(self, preset: str | Path, *, folder: str = "") -> None:
+        self.preset = str(preset)
+        self.folder = folder
+        self._is_local = Path(preset).is_dir()
+        if not self._is_local and isinstance(preset, Path):
+            raise ConfigError(f"{preset}: must be the directory of a checkpoint.")
+
+    def __str__(self) -> str:
+        return f"{self.preset}/{self.folder}".rstrip("/")
+
+    def inside(self, folder: str) -> PresetFiles:
+        """Returns the files of a folder of this preset."""
+        return PresetFiles(self.preset, folder=f"{self.folder}/{folder}".strip("/"))
+
+    def find(self, name: str) -> Path | None:
+        """Returns the local path of a file, or `None` if the preset does not have it.
+
+        Raises:
+            ConfigError: an unknown preset, or the hub could not be reached.
+        """
+        name = f"{self.folder}/{name}".lstrip("/")
+        if self._is_local:
+            path = Path(self.preset) / name
+            return path if path.is_file() else None
+        # Imported here: keras-hub takes more than a second, and local checkpoints need none of it.
+        from keras_hub.src.utils.preset_utils import BUILTIN_PRESETS, get_file
+
+        if "://" not in self.preset and self.preset not in BUILTIN_PRESETS:
+            raise ConfigError(
+                "The checkpoint must be a directory, the name of a keras-hub preset, or a"
+                f" kaggle:// or hf:// handle. Received: {shorten(self.preset)}"
+            )
+        try:
+            return Path(get_file(self.preset, name))
+        except FileNotFoundError:
+            return None
+        except Exception as error:  # each hub's client raises its own kinds
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise ConfigError(f"{self.preset}: {name} could not be fetched: {reason}") from error
+
+    def path(self, name: str) -> Path:
+        """Returns the local path of a file that must be there.
+
+        Raises:
+            ConfigError: it is not, or `find` failed.
+        """
+        path = self.find(name)
+        if path is None:
+            hint = "" if self._is_local else " (a typing error, or no network?)"
+            raise ConfigError(f"{self}: must hold {name}. Received: no such file{hint}")
+        return path
+
+    def json(self, name: str) -> Any:
+        """Returns the value in a JSON file that must be there.
+
+        Raises:
+            ConfigError: it is not there.
+            DataError: it is not JSON.
+        """
+        path = self.path(name)
+        try:
+            return json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise DataError(path, None, "must be JSON.", str(error)) from error
+
+    def json_or_empty(self, name: str) -> Any:
+        """Returns the value in a JSON file, `{}` if the preset does not have it."""
+        return self.json(name) if self.find(name) else {}
