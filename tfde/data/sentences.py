@@ -23,14 +23,21 @@ _END = re.compile(
     re.VERBOSE,
 )
 _WORD = re.compile(r"[\"'“‘(\[]*(\w+)(?!\.)")
-_ABBREVIATIONS = frozenset(
-    ["mr", "mrs", "ms", "dr", "prof", "rev", "hon", "st", "mt", "ft", "lt", "col", "gen", "capt", "cmdr", "sgt", "maj", "adm", "gov", "sen", "rep", "pres", "jr", "sr", "vs", "etc", "no", "nos", "vol", "pp", "p", "fig", "figs", "eq", "ch", "sec", "ed", "eds", "c", "ca", "cf", "al", "approx", "est", "dept", "inc", "ltd", "co", "corp", "bros", "jan", "feb", "mar", "apr", "jun", "jul", "aug", "sep", "sept", "oct", "nov", "dec", "ph.d"]
-)
+_ABBREVIATIONS = """
+mr mrs ms dr prof rev hon st mt ft lt col gen capt cmdr sgt maj adm gov sen rep pres jr sr vs etc
+no nos vol pp p fig figs eq ch sec ed eds c ca cf al approx est dept inc ltd co corp bros
+jan feb mar apr jun jul aug sep sept oct nov dec ph.d
+"""
 # Abbreviations that often stand last in a sentence: the next word decides.
-_OFTEN_LAST = frozenset("etc inc ltd co corp bros jr sr".split())  # noqa: SIM905
-_STARTERS = frozenset(
-    ["the", "a", "an", "in", "on", "at", "it", "its", "this", "that", "these", "those", "he", "she", "they", "we", "i", "his", "her", "their", "as", "by", "for", "from", "with", "after", "before", "during", "since", "while", "when", "where", "although", "however", "but", "and", "so", "there", "if", "one", "some", "many", "most", "both", "such", "other", "another", "to", "of", "all"]
-)
+_OFTEN_LAST = "etc inc ltd co corp bros jr sr"
+_STARTERS = """
+the a an in on at it its this that these those he she they we i his her their as by for from with
+after before during since while when where although however but and so there if one some many
+most both such other another to of all
+"""
+_NEVER_LAST = frozenset(_ABBREVIATIONS.split()) - frozenset(_OFTEN_LAST.split())
+_DOUBTFUL = frozenset(_OFTEN_LAST.split())
+_BEGINNINGS = frozenset(_STARTERS.split())
 
 
 def split_sentences(text: str) -> list[tuple[int, int]]:
@@ -62,10 +69,9 @@ def _ends_sentence(text: str, match: re.Match[str], start: int) -> bool:
     if match["close"] or not word:
         return True
     following = _WORD.match(text, match.end())
-    starts_sentence = following is not None and following[1].lower() in _STARTERS
-    is_initial = len(word) == 1 and word.isalpha()
-    if is_initial or re.fullmatch(r"(?:[a-z]\.)+[a-z]", word):
-        return starts_sentence
-    if word in _ABBREVIATIONS:
-        return word in _OFTEN_LAST and starts_sentence
-    return True
+    begins = following is not None and following[1].lower() in _BEGINNINGS
+    # An initial ("J. A. Hobson"), letters with periods ("U.S.", "e.g."), a doubtful abbreviation.
+    letters = re.fullmatch(r"(?:[a-z]\.)*[^\W\d_]", word)
+    if letters or word in _DOUBTFUL:
+        return begins
+    return word not in _NEVER_LAST

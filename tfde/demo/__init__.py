@@ -1,0 +1,1 @@
+"""The whole road on this machine's own documentation."""
