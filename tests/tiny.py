@@ -10,7 +10,7 @@ from tfde.towers.dual_encoder import DualEncoder
 WORDS = """
 red green blue yellow black white apple pear plum cherry grape lemon cat dog bird fish horse cow
 river lake sea hill road house tree stone north south east west one two three four five
-""".split()
+""".split()  # noqa: SIM905
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, *"abcdefghijklmnopqrstuvwxyz"]
 VOCABULARY += [f"##{letter}" for letter in "abcdefghijklmnopqrstuvwxyz"]
 

@@ -24,8 +24,10 @@ from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.pairs import PairDataset, pairs
 from tfde.errors import ConfigError
 from tfde.tasks.retrieval_task import RetrievalTask
+from tfde.text.sentence_piece_tokenizer import SentencePieceTokenizer
 from tfde.text.tokenizer import Tokenizer, load_tokenizer
 from tfde.text.train_sentencepiece import train_sentencepiece
+from tfde.text.word_piece_tokenizer import WordPieceTokenizer
 from tfde.towers.dual_encoder import DualEncoder, is_preset
 from tfde.training.callbacks import RetrievalValidation, StageCallback, Throughput
 from tfde.training.checkpoint import read_progress, restore_checkpoint, save_checkpoint
