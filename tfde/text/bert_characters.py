@@ -52,6 +52,14 @@ KEPT_MARKS = frozenset(
     )
 )
 DROPPED_MARKS = frozenset({0x1734})
+# Marks that stay in the text and that NFD puts in order among their neighbours.
+ORDERED_MARKS = frozenset(
+    _ranges(
+        "08D4-08E1 1B44 1BAA 1BF2-1BF3 1DFB 302E-302F A953 A9C0 111C0 11235 1134D 11442 11446"
+        " 116B6 11C3F 1D165-1D166 1D16D-1D172 1E000-1E006 1E008-1E018 1E01B-1E021 1E023-1E024"
+        " 1E026-1E02A 1E944-1E94A"
+    )
+)
 NOT_DECOMPOSED = frozenset({0x11938})
 # Letters whose lower case came with Unicode 15 and 16.
 LOWER = {
@@ -90,6 +98,19 @@ def stands_alone(code: int) -> bool:
     if code in CHINESE:
         return True
     return unicodedata.category(chr(code))[0] == "P" and code not in LETTER_FOR_OP_ONLY
+
+
+def combining_classes() -> dict[int, int]:
+    """Returns the canonical combining classes, where not 0, by which NFD orders characters.
+
+    A character made of several marks counts as its first one.
+    """
+    classes = {}
+    for code in _LETTERS:
+        first = unicodedata.normalize("NFD", chr(code))[0]
+        if (_is_mark(first) or code in ORDERED_MARKS) and unicodedata.combining(first):
+            classes[code] = unicodedata.combining(first)
+    return classes
 
 
 @functools.lru_cache(maxsize=4)

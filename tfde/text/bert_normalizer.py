@@ -10,8 +10,11 @@ import tensorflow as tf
 
 from tfde.text.bert_characters import (
     CHINESE,
+    DROPPED,
     LETTER_FOR_OP_ONLY,
+    ORDERED_MARKS,
     SPLIT_BY_OP_ONLY,
+    combining_classes,
     normalized_characters,
     stands_alone,
 )
@@ -21,6 +24,7 @@ _RENAMED = {code: 0xF0000 + i for i, code in enumerate(sorted(SPLIT_BY_OP_ONLY))
 PLACEHOLDERS = range(0xF1000, 0xF1100)  # one for each special token
 UNKNOWN = 0xF2000  # stands for a word that is too long
 _PAGE = 256
+_LETTER, _ALONE, _ORDERED_MARK = range(3)
 
 
 def rename(character: str) -> str:
@@ -59,10 +63,18 @@ class BertNormalizer(tf.Module):
         entries, flat, splits = _tables(lowercase=lowercase, strip_accents=strip_accents)
         self._pages, self._entries = map(tf.constant, _paged(entries))
         self._flat, self._splits = tf.constant(flat), tf.constant(splits)
-        alone = np.zeros(0x110000, np.bool_)
-        alone[[c for c in range(0x20000) if stands_alone(c)]] = True
-        alone[list(CHINESE)] = True
-        self._alone_pages, self._alone = map(tf.constant, _paged(alone))
+        kinds = np.full(0x110000, _LETTER, np.int8)
+        kinds[[c for c in range(0x20000) if stands_alone(c)]] = _ALONE
+        kinds[list(CHINESE)] = _ALONE
+        self._orders_marks = strip_accents
+        if strip_accents:
+            kinds[list(ORDERED_MARKS)] = _ORDERED_MARK
+            classes = np.zeros(0x110000, np.int32)
+            for code, value in combining_classes().items():
+                classes[code] = value
+            classes[list(DROPPED - set(PLACEHOLDERS))] = -1
+            self._class_pages, self._classes = map(tf.constant, _paged(classes))
+        self._kind_pages, self._kinds = map(tf.constant, _paged(kinds))
 
     def __call__(self, texts: tf.Tensor) -> tf.Tensor:
         """Returns normalized texts.
@@ -74,8 +86,15 @@ class BertNormalizer(tf.Module):
             What FastWordpieceTokenizer is to split, shape (B,), string.
         """
         codes = tf.strings.unicode_decode(self._mark_special(texts), "UTF-8", errors="replace")
-        codes = self._normalize(codes)
-        codes = codes.with_values(self._hide_long_words(codes))
+        values, row_splits, kinds = self._normalize(codes)
+        if self._orders_marks:
+            values, row_splits, kinds = tf.cond(
+                tf.reduce_any(kinds == _ORDERED_MARK),
+                lambda: self._normalize(self._order_marks(codes)),
+                lambda: (values, row_splits, kinds),
+            )
+        values = self._hide_long_words(values, row_splits, kinds == _ALONE)
+        codes = tf.RaggedTensor.from_row_splits(values, row_splits, validate=False)
         return tf.strings.unicode_encode(codes, "UTF-8")
 
     def _mark_special(self, texts: tf.Tensor) -> tf.Tensor:
@@ -97,8 +116,23 @@ class BertNormalizer(tf.Module):
 
         return tf.cond(tf.reduce_any(found), replaced, lambda: texts)
 
-    def _normalize(self, codes: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Replaces each code point by what the table says: none, one or several."""
+    def _order_marks(self, codes: tf.RaggedTensor) -> tf.RaggedTensor:
+        """Puts runs of marks in NFD's order; rare, as nearly all marks are dropped."""
+        # What is dropped before NFD does not part two marks.
+        classes = _look_up(codes.flat_values, self._class_pages, self._classes)
+        codes = tf.ragged.boolean_mask(codes, codes.with_values(classes >= 0))
+        classes = tf.boolean_mask(classes, classes >= 0)
+        begins = (classes == 0) | _row_starts(codes.row_splits, tf.size(classes, tf.int64))
+        runs = tf.cumsum(tf.cast(begins, tf.int64))
+        order = tf.argsort(runs * 256 + tf.cast(classes, tf.int64), stable=True)
+        return codes.with_values(tf.gather(codes.flat_values, order))
+
+    def _normalize(self, codes: tf.RaggedTensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Replaces each code point by what the table says: none, one or several.
+
+        Returns:
+            Code points, where rows begin in them, and their kinds.
+        """
         entries = _look_up(codes.flat_values, self._pages, self._entries)
 
         def spread() -> tuple[tf.Tensor, tf.Tensor]:
@@ -116,22 +150,19 @@ class BertNormalizer(tf.Module):
         values, row_splits = tf.cond(
             tf.reduce_any(entries < 0), spread, lambda: (entries, codes.row_splits)
         )
-        return tf.RaggedTensor.from_row_splits(values, row_splits, validate=False)
+        return values, row_splits, _look_up(values, self._kind_pages, self._kinds)
 
-    def _hide_long_words(self, codes: tf.RaggedTensor) -> tf.Tensor:
+    def _hide_long_words(
+        self, values: tf.Tensor, row_splits: tf.Tensor, alone: tf.Tensor
+    ) -> tf.Tensor:
         """Replaces words of more than the limit's characters by `UNKNOWN` and blanks."""
-        values = codes.flat_values
-        alone = _look_up(values, self._alone_pages, self._alone)
         size = tf.size(values, tf.int64)
         ends = tf.concat([[-1], tf.where(alone)[:, 0], [size]], 0)
         # Words of neighbouring rows count as one here: cheap, and never too few.
         longest = tf.reduce_max(ends[1:] - ends[:-1]) - 1
 
         def hidden() -> tf.Tensor:
-            starts = tf.scatter_nd(
-                codes.row_splits[:, None], tf.ones_like(codes.row_splits), size[None] + 1
-            )[:-1]
-            word = tf.cumsum(tf.cast(alone | (starts > 0), tf.int32))
+            word = tf.cumsum(tf.cast(alone | _row_starts(row_splits, size), tf.int32))
             letters = tf.cast(~alone, tf.int32)
             length = tf.gather(tf.math.segment_sum(letters, word), word)
             position = tf.cumsum(letters) * letters
@@ -142,6 +173,12 @@ class BertNormalizer(tf.Module):
             return tf.where(too_long, tf.where(first, UNKNOWN, ord(" ")), values)
 
         return tf.cond(longest > self._limit, hidden, lambda: values)
+
+
+def _row_starts(row_splits: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
+    """Returns for each of `size` values whether a row begins with it."""
+    ones = tf.ones_like(row_splits)
+    return tf.scatter_nd(row_splits[:, None], ones, size[None] + 1)[:-1] > 0
 
 
 def _look_up(codes: tf.Tensor, pages: tf.Tensor, entries: tf.Tensor) -> tf.Tensor:
