@@ -120,7 +120,7 @@ class PairDataset:
             "negative_key": self.negatives_per_query,
         }
         return {
-            name: tf.TensorSpec((None, columns[name]) if name in columns else (None,), dtype, name)
+            name: tf.TensorSpec((None, columns[name]) if name in columns else (None,), dtype)
             for name, dtype in _DTYPES.items()
         }
 

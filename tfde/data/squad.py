@@ -34,7 +34,9 @@ def read_squad(path: str | Path) -> Iterator[SquadParagraph]:
     """Yields the paragraphs of a SQuAD 1.1 file (plain or `.gz`) in their order.
 
     A paragraph's id is its article's title and its number in the article, from 0; in the title of
-    a document, the underscores of the article's title are spaces.
+    a document, the underscores of the article's title are spaces. White space inside a question is
+    run together (407 of the dev file's 10,570 have some too much); contexts stay as they are, for
+    offsets point into them.
 
     Raises:
         DataError: not JSON; a field is missing, empty or of a wrong type; a question has no
@@ -142,7 +144,7 @@ class _Reader:
         query_id = self.text(record, "id", place)
         if query_id.split() != [query_id]:
             raise self.fail(f"{place}.id", "must not hold white space.", query_id)
-        query = Query(query_id, self.text(record, "question", place))
+        query = Query(query_id, " ".join(self.text(record, "question", place).split()))
         answers = self.field(record, "answers", list, place)
         if not answers:
             raise self.fail(f"{place}.answers", "must hold at least one answer.", answers)

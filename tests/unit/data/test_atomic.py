@@ -1,0 +1,70 @@
+import os
+
+import pytest
+
+from tfde.data.atomic import atomic_directory, atomic_file, refuse_existing
+from tfde.errors import ConfigError
+
+
+def half_done(path):
+    path.write_text("half")
+    raise RuntimeError("halfway")
+
+
+def test_file_appears_at_the_end_with_ordinary_rights(tmp_path):
+    path = tmp_path / "new" / "x.npy"
+    with atomic_file(path) as temporary:
+        assert temporary.parent == path.parent
+        assert temporary.suffix == ".npy"
+        temporary.write_text("content")
+        assert not path.exists()
+    assert path.read_text() == "content"
+    umask = os.umask(0)
+    os.umask(umask)
+    assert path.stat().st_mode & 0o777 == 0o666 & ~umask
+    assert os.listdir(path.parent) == ["x.npy"]
+
+
+def test_failed_file_leaves_the_older_one(tmp_path):
+    path = tmp_path / "x"
+    path.write_text("old")
+    with pytest.raises(RuntimeError, match="halfway"), atomic_file(path) as temporary:
+        half_done(temporary)
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["x"]
+
+
+def test_directory_appears_at_the_end(tmp_path):
+    with atomic_directory(tmp_path / "d") as temporary:
+        (temporary / "sub").mkdir()
+        (temporary / "sub" / "x").write_text("1")
+        assert not (tmp_path / "d").exists()
+    assert (tmp_path / "d" / "sub" / "x").read_text() == "1"
+    assert os.listdir(tmp_path) == ["d"]
+
+
+def test_directory_is_replaced_only_when_asked(tmp_path):
+    (tmp_path / "d").mkdir()
+    with atomic_directory(tmp_path / "d") as temporary:  # an empty one may be filled
+        (temporary / "x").write_text("old")
+    with (
+        pytest.raises(ConfigError, match=r"d: the output exists and is not empty; `overwrite`"),
+        atomic_directory(tmp_path / "d"),
+    ):
+        pass
+    with (
+        pytest.raises(RuntimeError, match="halfway"),
+        atomic_directory(tmp_path / "d", overwrite=True) as temporary,
+    ):
+        half_done(temporary / "x")
+    assert (tmp_path / "d" / "x").read_text() == "old"
+    with atomic_directory(tmp_path / "d", overwrite=True) as temporary:
+        (temporary / "y").write_text("new")
+    assert os.listdir(tmp_path / "d") == ["y"]
+    assert os.listdir(tmp_path) == ["d"]
+
+
+def test_file_in_the_way_of_a_directory_is_refused(tmp_path):
+    (tmp_path / "d").write_text("")
+    with pytest.raises(ConfigError, match=r"d: the output must be a directory, but a file stands"):
+        refuse_existing(tmp_path / "d", overwrite=True)
