@@ -6,9 +6,11 @@ import re
 
 from tfde.data.pages import Section
 
-# Google's style (and Keras'): a line of its own that ends in a colon; then indented text or code.
+# Google's style (and Keras'): a line of its own that ends in a colon, then indented text; of one
+# word ("Example:") also before code that is not indented.
 _GOOGLE = re.compile(r"([A-Z][A-Za-z]+(?: [A-Za-z]+){0,2}):{1,2}\s*$")
-_AFTER_HEADING = re.compile(r"\s|$|```|~~~|>>>")
+_INDENTED = re.compile(r"\s+\S")
+_CODE_OR_BLANK = re.compile(r"\s*$|```|~~~|>>>")
 _UNDERLINE = re.compile(r"\s*([-=~^])\1{2,}\s*$")
 _FENCE = re.compile(r"\s*(```|~~~)")
 _DIRECTIVE = re.compile(r"\s*\.\. [\w-]+::")
@@ -49,7 +51,10 @@ def docstring_sections(docstring: str) -> tuple[Section, ...]:
         elif _UNDERLINE.match(following):
             close()
             sections.append((" ".join(line.split()), []))
-        elif (heading := _GOOGLE.match(line)) and _AFTER_HEADING.match(following):
+        elif (heading := _GOOGLE.match(line)) and (
+            _INDENTED.match(following)
+            or (" " not in heading[1] and _CODE_OR_BLANK.match(following))
+        ):
             close()
             sections.append((heading[1], []))
         else:

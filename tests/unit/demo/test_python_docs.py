@@ -1,0 +1,141 @@
+import json
+import sys
+import textwrap
+
+import pytest
+
+from tfde.data.pages import Section, write_pages
+from tfde.demo import python_docs
+from tfde.demo.python_docs import python_pages
+from tfde.errors import ConfigError
+
+FILES = {
+    "shop/__init__.py": '''
+        """A shop. See `shop.basket.Basket`."""
+        raise RuntimeError("nobody may import this")
+        from ._inside import sold, _hidden
+        from ._whole import *
+        ''',
+    "shop/basket.py": '''
+        """Baskets."""
+        import nothing_of_that_name
+        class Basket:
+            """Holds things; `add` fills it, as `Basket.count` and json.dumps know."""
+            def add(self):
+                """Adds a thing."""
+            def count(self): ...
+            def _private(self):
+                """Private."""
+            def __len__(self):
+                """Special."""
+        if True:
+            def conditional():
+                """Conditional, links to ``shop.sold()`` and `itself`."""
+        def same():
+            """Adds a thing."""
+        def _private():
+            """Private function."""
+        ''',
+    "shop/_inside.py": '''
+        """Inside."""
+        def sold():
+            """Sold."""
+        def unsold():
+            """Never imported by the package."""
+        def _hidden():
+            """Hidden."""
+        ''',
+    "shop/_whole.py": '''
+        def whole():
+            """Imported with all others."""
+        ''',
+    "shop/src/layer.py": '''
+        @shop_export(["shop.layers.Layer", "shop.Layer"])
+        class Layer:
+            """A layer."""
+        @tf_export("math.plus", "plus")
+        def plus():
+            """Plus."""
+        @tf_export(v1=["old"])
+        def old():
+            """Old."""
+        def internal():
+            """Not exported."""
+        ''',
+    "shop/tests/helper.py": '"""In a folder of tests."""',
+    "shop/test_basket.py": '"""A test."""',
+    "shop/broken.py": 'def (:\n    """Broken."""',
+    "shop/half.py": '"""Half \\ud800 a pair."""',
+    "alone.py": '"""A module of one file."""',
+}
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    for name, content in FILES.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(content))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(python_docs, "PACKAGES", ())
+    return tmp_path
+
+
+def test_pages_are_the_public_names_and_nothing_is_imported(installed):
+    before = set(sys.modules)
+    pages = {page.page_id: page for page in python_pages(["shop", "alone"])}
+    assert not {name for name in set(sys.modules) - before if name.startswith(("shop", "alone"))}
+    assert {name for name in pages if name.split(".")[0] in ("shop", "alone", "tf")} == {
+        "shop",
+        "shop.basket",
+        "shop.basket.Basket",
+        "shop.basket.Basket.add",
+        "shop.basket.conditional",
+        "shop.sold",
+        "shop.whole",
+        "shop.layers.Layer",
+        "tf.math.plus",
+        "shop.half",
+        "alone",
+    }
+    assert pages["shop.basket"].title == "shop.basket"
+    assert pages["shop.basket"].sections == (Section("", ("Baskets.",)),)
+    assert pages["shop"].links == ("shop.basket.Basket",)
+    assert pages["shop.basket.Basket"].links == ("shop.basket.Basket.add", "json.dumps")
+    assert pages["shop.basket.conditional"].links == ("shop.sold",)
+
+
+def test_standard_library_alone_is_large_and_each_page_is_there_once(installed):
+    pages = python_pages()
+    names = [page.page_id for page in pages]
+    assert len(names) == len(set(names)) > 3000
+    assert {"json.dumps", "argparse.ArgumentParser", "textwrap"} <= set(names)
+    assert not any(part.startswith("_") for name in names for part in name.split("."))
+    known = set(names)
+    assert all(set(page.links) <= known - {page.page_id} for page in pages)
+
+
+def test_all_installed_packages_give_enough_pages():
+    pages = python_pages()
+    roots = {page.page_id.split(".")[0] for page in pages}
+    assert len(pages) >= 5000
+    assert {"json", "numpy", "keras", "tf"} <= roots
+
+
+@pytest.mark.parametrize("name", ["no_such_package_1", "json.decoder", "_struct", ""])
+def test_unknown_package_is_refused(installed, name):
+    with pytest.raises(ConfigError, match=rf"`packages` must name installed .* Received: '{name}'"):
+        python_pages([name])
+
+
+def test_pages_are_written_in_the_form_of_the_design(installed, tmp_path):
+    pages = python_pages(["shop"])
+    assert write_pages(tmp_path / "pages.jsonl", pages) == len(pages)
+    lines = (tmp_path / "pages.jsonl").read_text().splitlines()
+    record = next(r for r in map(json.loads, lines) if r["id"] == "shop")
+    assert record == {
+        "id": "shop",
+        "title": "shop",
+        "sections": [{"heading": "", "passages": ["A shop. See `shop.basket.Basket`."]}],
+        "links": ["shop.basket.Basket"],
+    }
