@@ -63,8 +63,8 @@ class ScannParameters:
         Fewer than 16 vectors are always searched exactly: they cannot train codes.
 
         Raises:
-            ConfigError: more leaves than vectors or than training samples, more leaves to search than leaves, or more
-                dimensions in a block than there are.
+            ConfigError: more leaves than vectors or training samples, more leaves to search than
+                leaves, or more dimensions in a block than there are.
         """
         kind = self.kind
         if rows < _CODES:

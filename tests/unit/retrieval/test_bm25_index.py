@@ -1,0 +1,74 @@
+import math
+
+import pytest
+
+from tfde.errors import ConfigError, DataError
+from tfde.retrieval.bm25_index import Bm25Index
+from tfde.types import Document
+
+CORPUS = [
+    Document("a", "Cats", "cats chase the mice"),
+    Document("b", "", "dogs chase cats and cars"),
+    Document("c", "", "running in the rain"),
+]
+
+
+def test_scores_are_those_of_the_formula():
+    # Stems after stop words: a = cat cat chase mice, b = dog chase cat car, c = run rain.
+    lengths, average = {"a": 4, "b": 4, "c": 2}, 10 / 3
+    k1, b = 0.9, 0.4
+
+    def score(doc_id, frequency, documents_with):
+        idf = math.log(1 + (3 - documents_with + 0.5) / (documents_with + 0.5))
+        norm = k1 * (1 - b + b * lengths[doc_id] / average)
+        return idf * frequency / (frequency + norm)
+
+    (results,) = Bm25Index.build(CORPUS).search(["the cat runs"], 10)
+    expected = {"a": score("a", 2, 2), "b": score("b", 1, 2), "c": score("c", 1, 1)}
+    assert [doc_id for doc_id, _ in results] == sorted(expected, key=expected.get, reverse=True)
+    assert dict(results) == pytest.approx(expected, rel=1e-5)
+
+
+def test_title_counts_and_k_cuts():
+    index = Bm25Index.build(CORPUS)
+    assert [doc_id for doc_id, _ in index.search(["cat"], 1)[0]] == ["a"]
+    assert [doc_id for doc_id, _ in index.search(["chase"], 99)[0]] == ["a", "b"]  # a tie
+
+
+def test_no_shared_word_no_result():
+    index = Bm25Index.build(CORPUS)
+    assert index.search(["zebra", "", "the"], 5) == [[], [], []]
+
+
+def test_language_none_neither_stems_nor_drops():
+    index = Bm25Index.build(CORPUS, language=None)
+    assert index.search(["run"], 5) == [[]]
+    assert [doc_id for doc_id, _ in index.search(["the"], 5)[0]] == ["c", "a"]
+
+
+def test_other_languages():
+    corpus = [Document("1", "", "die Häuser der Stadt"), Document("2", "", "ein Baum im Wald")]
+    index = Bm25Index.build(corpus, language="german")
+    assert [doc_id for doc_id, _ in index.search(["das Haus"], 5)[0]] == ["1"]
+    finnish = Bm25Index.build([Document("1", "", "talossa")], language="finnish")
+    assert [doc_id for doc_id, _ in finnish.search(["talo"], 5)[0]] == ["1"]
+
+
+def test_documents_without_words():
+    index = Bm25Index.build([Document("1", "", "!"), Document("2", "", "words here")])
+    assert [doc_id for doc_id, _ in index.search(["word"], 5)[0]] == ["2"]
+
+
+def test_bad_input_is_named():
+    with pytest.raises(ConfigError, match="must hold at least one document"):
+        Bm25Index.build([])
+    with pytest.raises(ConfigError, match=r"`k1` must be at least 0\. Received: -1"):
+        Bm25Index.build(CORPUS, k1=-1)
+    with pytest.raises(ConfigError, match=r"`b` must be in \[0, 1\]\. Received: 2"):
+        Bm25Index.build(CORPUS, b=2)
+    with pytest.raises(ConfigError, match=r"`language` must be None or one of .*'klingon'"):
+        Bm25Index.build(CORPUS, language="klingon")
+    with pytest.raises(DataError, match="unique"):
+        Bm25Index.build([CORPUS[0], CORPUS[0]])
+    with pytest.raises(ConfigError, match=r"`k` must be at least 1\. Received: k=0"):
+        Bm25Index.build(CORPUS).search(["cat"], 0)

@@ -1,0 +1,59 @@
+"""`tfde encode`: a corpus becomes embedding shards; called again after a kill, it resumes."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+from jsonargparse.typing import PositiveInt
+
+from tfde.cli.parser import CommandParser, command_parser
+
+
+def build_parser() -> CommandParser:
+    """Returns the parser of the command."""
+    parser = command_parser(
+        "encode",
+        "Encodes the corpus of a dataset directory to embedding shards. An interrupted run goes on"
+        " at its last shard when the same command is given again.",
+    )
+    parser.add_argument("--model", required=True, help="model directory, preset or checkpoint")
+    parser.add_argument("--dataset", required=True, help="dataset directory")
+    parser.add_argument("--output", required=True, help="directory of the embeddings")
+    parser.add_argument("--shard_size", type=PositiveInt, default=20_000, help="documents a shard")
+    parser.add_argument("--batch_size", type=PositiveInt, default=64, help="documents a batch")
+    parser.add_argument(
+        "--dtype", choices=["float32", "float16"], default="float32", help="of the stored numbers"
+    )
+    return parser
+
+
+def run(args: Any) -> int:
+    """Encodes."""
+    from tfde.data.dataset_directory import DatasetDirectory
+    from tfde.retrieval.encode_corpus import encode_corpus
+
+    dataset = DatasetDirectory(args.dataset)
+
+    from tfde.towers.dual_encoder import DualEncoder
+
+    model = DualEncoder.load(args.model)
+    start = time.perf_counter()
+    embeddings = encode_corpus(
+        model,
+        dataset.documents(),
+        args.output,
+        shard_size=args.shard_size,
+        batch_size=args.batch_size,
+        dtype=args.dtype,
+        total=dataset.num_documents,
+        show_progress=sys.stderr.isatty(),
+    )
+    seconds = time.perf_counter() - start
+    rows, dim = embeddings.shape
+    print(  # noqa: T201
+        f"{args.output}: {rows:,} documents x {dim} {embeddings.dtype}, model"
+        f" {embeddings.fingerprint}, {seconds:.1f} s"
+    )
+    return 0

@@ -1,0 +1,148 @@
+"""`tfde evaluate`: models, run files and BM25 on one dataset, one row each in one table."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jsonargparse.typing import PositiveInt
+
+from tfde.cli.parser import CommandParser, command_parser
+
+if TYPE_CHECKING:
+    from tfde.data.dataset_directory import DatasetDirectory
+    from tfde.types import Query, Run
+
+MEASURES = "P@1,RR,RR@10,nDCG@10,R@10,R@100"
+
+
+def build_parser() -> CommandParser:
+    """Returns the parser of the command."""
+    parser = command_parser(
+        "evaluate",
+        "Measures models (searched exactly), TREC runs and BM25 on a split of a dataset. --model,"
+        " --run_file and --bm25 may stand together, the first two more than once. All judged"
+        " queries count; one without results counts 0. Ties are broken as trec_eval does.",
+    )
+    parser.add_argument("--dataset", required=True, help="dataset directory")
+    parser.add_argument("--split", default="test", help="whose queries and judgements")
+    parser.add_argument(
+        "--model", action="append", default=[], help="model directory, preset or checkpoint"
+    )
+    parser.add_argument("--run_file", action="append", default=[], help="TREC run, plain or .gz")
+    parser.add_argument("--bm25", action="store_true", help="BM25 over title and text")
+    parser.add_argument("--bm25_k1", type=float, default=0.9, help="saturation of frequencies")
+    parser.add_argument("--bm25_b", type=float, default=0.4, help="weight of the length")
+    parser.add_argument(
+        "--bm25_language", default="english", help="stemmer and stop words, or none"
+    )
+    parser.add_argument(
+        "--measures",
+        nargs="+",
+        default=MEASURES.split(","),
+        help="separated by blanks or commas, e.g. P@1 RR RR@10 R@100 nDCG@10 Success@20",
+    )
+    parser.add_argument(
+        "-k",
+        type=PositiveInt,
+        default=100,
+        help="documents a query; never fewer than the measures ask for",
+    )
+    parser.add_argument(
+        "--ignore_identical_ids",
+        action="store_true",
+        help="leave out a document whose id is that of the query",
+    )
+    parser.add_argument("--batch_size", type=PositiveInt, default=64, help="texts a batch")
+    parser.add_argument("--json", action="store_true", help="JSON in place of the table")
+    parser.add_argument("--save_runs", help="directory for the runs of models and BM25")
+    return parser
+
+
+def run(args: Any) -> int:
+    """Checks everything that can be checked, then works row by row."""
+    from tfde.data.dataset_directory import DatasetDirectory
+    from tfde.errors import ConfigError
+    from tfde.evaluation.measures import depth, evaluate
+    from tfde.evaluation.report import Row, format_json, format_table
+    from tfde.retrieval.runs import read_run, write_run
+
+    measures = [name for value in args.measures for name in _names(value)]
+    k = max(args.k, depth(measures)) + args.ignore_identical_ids
+    if not (args.model or args.run_file or args.bm25):
+        raise ConfigError("nothing to evaluate: give --model, --run_file or --bm25.")
+    dataset = DatasetDirectory(args.dataset)
+    qrels = dataset.qrels(args.split)
+    queries = list(dataset.queries(args.split))
+    # Cheap checks first, then loading all models: a wrong name costs no hours of encoding.
+    given = [(name, read_run(name)) for name in args.run_file]
+    bm25 = [_bm25(args, dataset, queries, k)] if args.bm25 else []
+    models = [_model(name, dataset, queries, k, args.batch_size) for name in args.model]
+    # (name, function that gives the run, whether that is work of ours)
+    systems: list[tuple[str, Callable[[], Run], bool]] = [
+        *((name, work, True) for name, work in zip(args.model, models, strict=True)),
+        *((name, lambda results=results: results, False) for name, results in given),  # type: ignore[misc]
+        *(("BM25", work, True) for work in bm25),
+    ]
+    if args.save_runs:
+        Path(args.save_runs).mkdir(parents=True, exist_ok=True)
+    rows = []
+    for number, (name, work, ours) in enumerate(systems, start=1):
+        start = time.perf_counter()
+        results = work()
+        seconds = time.perf_counter() - start if ours else None
+        if args.save_runs and ours:
+            tag = re.sub(r"\W+", "_", Path(name).name) or "model"
+            write_run(Path(args.save_runs) / f"{number}_{tag}.trec", results, tag=tag)
+        values = evaluate(results, qrels, measures, ignore_identical_ids=args.ignore_identical_ids)
+        rows.append(Row(name, values, seconds))
+    about = {"dataset": str(args.dataset), "split": args.split, "queries": len(qrels), "k": k}
+    if args.json:
+        print(format_json(rows, **about))  # noqa: T201
+    else:
+        print(f"{args.dataset}, {args.split}: {len(qrels):,} queries, top {k}\n")  # noqa: T201
+        print(format_table(rows))  # noqa: T201
+    return 0
+
+
+def _names(value: str) -> list[str]:
+    # A comma inside parentheses belongs to a measure: nDCG(gains={0:0,1:3})@10.
+    return [name for name in re.split(r"[,\s]+(?![^(]*\))", value) if name]
+
+
+def _model(
+    name: str, dataset: DatasetDirectory, queries: list[Query], k: int, batch_size: int
+) -> Callable[[], Run]:
+    from tfde.retrieval.retrieve import retrieve_from_corpus
+    from tfde.towers.dual_encoder import DualEncoder
+
+    model = DualEncoder.load(name)
+    return lambda: retrieve_from_corpus(
+        model,
+        dataset.documents(),
+        queries,
+        k,
+        batch_size=batch_size,
+        total=dataset.num_documents,
+        show_progress=sys.stderr.isatty(),
+    )
+
+
+def _bm25(args: Any, dataset: DatasetDirectory, queries: list[Query], k: int) -> Callable[[], Run]:
+    from tfde.retrieval.bm25_index import Bm25Index, check_bm25
+
+    language = None if args.bm25_language == "none" else args.bm25_language
+    check_bm25(args.bm25_k1, args.bm25_b, language)
+
+    def work() -> Run:
+        index = Bm25Index.build(
+            dataset.documents(), k1=args.bm25_k1, b=args.bm25_b, language=language
+        )
+        found = index.search([query.text for query in queries], k)
+        return {query.query_id: dict(row) for query, row in zip(queries, found, strict=True)}
+
+    return work

@@ -1,0 +1,65 @@
+"""`tfde retrieve`: queries become a TREC run."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from jsonargparse.typing import PositiveInt
+
+from tfde.cli.parser import CommandParser, command_parser
+
+
+def build_parser() -> CommandParser:
+    """Returns the parser of the command."""
+    parser = command_parser(
+        "retrieve",
+        "Encodes queries, searches an index and writes a TREC run. The index must have been made"
+        " with the same model.",
+    )
+    parser.add_argument("--model", required=True, help="model directory, preset or checkpoint")
+    parser.add_argument("--index", required=True, help="directory that `tfde build-index` wrote")
+    parser.add_argument("--queries", required=True, help="JSON Lines with _id and text, or .gz")
+    parser.add_argument("--output", required=True, help="the run, six columns; .gz packs it")
+    parser.add_argument("-k", type=PositiveInt, default=100, help="documents a query")
+    parser.add_argument("--tag", default="tfde", help="last column of the run")
+    parser.add_argument("--batch_size", type=PositiveInt, default=64, help="queries a batch")
+    return parser
+
+
+def run(args: Any) -> int:
+    """Retrieves."""
+    from tfde.errors import ConfigError
+    from tfde.retrieval.query_file import read_queries
+
+    if args.tag.split() != [args.tag]:
+        raise ConfigError(f"`tag` must be text without white space. Received: {args.tag!r}")
+    if not Path(args.output).absolute().parent.is_dir():
+        raise ConfigError(
+            f"`output` must lie in a directory that exists. Received: {args.output!r}"
+        )
+    queries = list(read_queries(args.queries))
+
+    from tfde.retrieval.load_index import load_index
+    from tfde.retrieval.retrieve import retrieve
+    from tfde.retrieval.runs import write_run
+    from tfde.towers.dual_encoder import DualEncoder
+
+    index = load_index(args.index)
+    model = DualEncoder.load(args.model)
+    start = time.perf_counter()
+    results = retrieve(
+        model,
+        index,
+        queries,
+        args.k,
+        batch_size=args.batch_size,
+        show_progress=sys.stderr.isatty(),
+    )
+    seconds = time.perf_counter() - start
+    write_run(args.output, results, tag=args.tag)
+    lines = sum(map(len, results.values()))
+    print(f"{args.output}: {len(results):,} queries, {lines:,} lines, {seconds:.1f} s")  # noqa: T201
+    return 0

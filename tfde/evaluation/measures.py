@@ -1,0 +1,150 @@
+"""Measures of a run, by trec_eval's own code (ir-measures over pytrec_eval)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import ir_measures
+import numpy as np
+from ir_measures import RR
+from ir_measures.providers import registry
+
+from tfde.errors import ConfigError, shorten
+from tfde.types import Qrels, Run
+
+DEFAULT_MEASURES = ("P@1", "RR", "RR@10", "nDCG@10", "R@10", "R@100")
+EXAMPLES = "P@1, RR, RR@10, R@100, nDCG@10, Success@20, AP"
+_MEANS = ("P", "R", "RR", "AP", "nDCG", "Success", "Rprec")
+
+
+def evaluate(
+    run: Run,
+    qrels: Qrels,
+    measures: Sequence[str] = DEFAULT_MEASURES,
+    *,
+    ignore_identical_ids: bool = False,
+) -> dict[str, float]:
+    """Returns the mean of each measure over all judged queries.
+
+    A query that is judged and has no results counts 0 (trec_eval's -c); one that has results and
+    is not judged does not count. Ties are broken as trec_eval does: scores as float32, equal ones
+    by document id, descending.
+
+    Args:
+        run: Query -> document -> score.
+        qrels: Query -> document -> relevance; relevant from 1.
+        measures: ir-measures' names, such as P@1, RR, RR@10, R@100, nDCG@10, Success@20.
+        ignore_identical_ids: Leave out a document whose id is that of the query (BEIR's rule for
+            tasks whose queries stand in the corpus).
+
+    Raises:
+        ConfigError: an unknown measure, no measures, no judged queries, a score that is not finite.
+    """
+    rows = per_query(run, qrels, measures, ignore_identical_ids=ignore_identical_ids)
+    return {
+        measure: math.fsum(values[measure] for values in rows.values()) / len(rows)
+        for measure in measures
+    }
+
+
+def per_query(
+    run: Run,
+    qrels: Qrels,
+    measures: Sequence[str] = DEFAULT_MEASURES,
+    *,
+    ignore_identical_ids: bool = False,
+) -> dict[str, dict[str, float]]:
+    """Returns query -> measure -> value for all judged queries, in the order of `qrels`.
+
+    Arguments and errors as `evaluate`.
+    """
+    parsed = parse_measures(measures)
+    if not qrels:
+        raise ConfigError("`qrels` must judge at least one query. Received: none")
+    # A copy: pytrec_eval reads plain floats, and queries that are not judged do not count.
+    judged = {query_id: dict(run[query_id]) for query_id in qrels if run.get(query_id)}
+    if ignore_identical_ids:
+        for query_id, results in judged.items():
+            results.pop(query_id, None)
+    for query_id, results in judged.items():
+        if not all(map(math.isfinite, results.values())):
+            raise ConfigError(f"`run` scores must be finite. Received: query {query_id!r}")
+    rows: dict[str, dict[str, float]] = {query_id: {} for query_id in qrels}
+    whole = {name: measure for name, measure in parsed.items() if not _is_cut_rr(measure)}
+    _compute(judged, qrels, whole, rows)
+    for name, measure in parsed.items():
+        if _is_cut_rr(measure):
+            # trec_eval has no cut reciprocal rank: it is the whole one of the cut run.
+            cut = {
+                query_id: _first(results, measure["cutoff"]) for query_id, results in judged.items()
+            }
+            _compute(cut, qrels, {name: RR(rel=measure["rel"])}, rows)
+    return {query_id: {name: row[name] for name in measures} for query_id, row in rows.items()}
+
+
+def parse_measures(measures: Sequence[str]) -> dict[str, Any]:
+    """Returns name -> ir-measures' object.
+
+    Raises:
+        ConfigError: no measures, or one that is unknown or not a mean over queries.
+    """
+    if not measures:
+        raise ConfigError(f"`measures` must name at least one, such as {EXAMPLES}.")
+    parsed = {}
+    for name in measures:
+        try:
+            measure = ir_measures.parse_measure(name)
+            measure.validate_params()
+        except Exception as error:  # its parser raises whatever the expression in the name raises
+            raise _unknown(name) from error
+        by_trec_eval = _is_cut_rr(measure) or registry["pytrec_eval"].supports(measure)
+        if measure.NAME not in _MEANS or not by_trec_eval or _cutoff(measure) == 0:
+            raise _unknown(name)
+        parsed[name] = measure
+    return parsed
+
+
+def _unknown(name: str) -> ConfigError:
+    return ConfigError(f"unknown measure; try {EXAMPLES}. Received: {shorten(name)}")
+
+
+def depth(measures: Sequence[str]) -> int:
+    """Returns the greatest cutoff among the measures; 0 if none is cut.
+
+    Raises:
+        ConfigError: as `parse_measures`.
+    """
+    return max((_cutoff(measure) or 0) for measure in parse_measures(measures).values())
+
+
+def _cutoff(measure: Any) -> int | None:
+    value = measure.params.get("cutoff")
+    return value if isinstance(value, int) else None
+
+
+def _is_cut_rr(measure: Any) -> bool:
+    cut = measure.NAME == "RR" and _cutoff(measure) is not None
+    return cut and not measure.params.get("judged_only")
+
+
+def _first(results: dict[str, float], cutoff: int) -> dict[str, float]:
+    """Returns the first results in trec_eval's order."""
+    by_id = sorted(results.items(), reverse=True)
+    return dict(sorted(by_id, key=lambda item: -np.float32(item[1]))[:cutoff])
+
+
+def _compute(
+    run: Run, qrels: Qrels, measures: dict[str, Any], rows: dict[str, dict[str, float]]
+) -> None:
+    """Adds the values of `measures` to `rows`; queries without results get 0."""
+    if not measures:
+        return
+    evaluator = registry["pytrec_eval"].evaluator(list(measures.values()), qrels)
+    names: dict[Any, list[str]] = {}
+    for name, measure in measures.items():
+        names.setdefault(measure, []).append(name)
+    for metric in evaluator.iter_calc(run):
+        for name in names[metric.measure]:
+            rows[metric.query_id][name] = float(metric.value)

@@ -1,0 +1,173 @@
+"""From queries to a run: with an index, or straight over a corpus that is nowhere stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Protocol
+
+import numpy as np
+from tqdm import tqdm
+
+from tfde.errors import ConfigError, DataError, MismatchError
+from tfde.retrieval.encode_corpus import DocumentEncoder
+from tfde.retrieval.files import check_id
+from tfde.retrieval.top_k import TopK
+from tfde.types import Document, Query, Run
+
+_QUERIES_AT_ONCE = 2048
+_BATCHES_PER_WINDOW = 32
+
+
+class QueryEncoder(Protocol):
+    """What `retrieve` needs of a model; `tfde.DualEncoder` has it."""
+
+    def fingerprint(self) -> str:
+        """Returns what changes with the model."""
+        ...
+
+    def encode_queries(self, texts: list[str], *, batch_size: int) -> np.ndarray:
+        """Returns `(Q, D)` float32."""
+        ...
+
+
+class DualEncoderLike(QueryEncoder, DocumentEncoder, Protocol):
+    """A model of queries and documents."""
+
+
+class Index(Protocol):
+    """What `retrieve` needs of an index; `ExactIndex` and `ScannIndex` have it."""
+
+    fingerprint: str
+
+    def search(self, query_embeddings: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns scores and document ids, `(Q, K)` each."""
+        ...
+
+
+def retrieve(
+    model: QueryEncoder,
+    index: Index,
+    queries: Iterable[Query],
+    k: int,
+    *,
+    batch_size: int = 64,
+    show_progress: bool = False,
+) -> Run:
+    """Returns the `k` best documents of each query.
+
+    Args:
+        model: A `tfde.DualEncoder`.
+        index: An index of embeddings by the same model; one without fingerprint is not checked.
+        queries: With ids that differ.
+        k: At least 1.
+        batch_size: Queries a batch.
+        show_progress: Whether a progress bar goes to stderr.
+
+    Raises:
+        MismatchError: the index was made with another model.
+        ConfigError: `k` below 1, or no queries.
+        DataError: a query id holds white space or stands twice.
+    """
+    check_fingerprints(model, index)
+    queries = _checked(queries, k)
+    run: Run = {}
+    with tqdm(total=len(queries), unit="query", desc="retrieve", disable=not show_progress) as bar:
+        for start in range(0, len(queries), _QUERIES_AT_ONCE):
+            group = queries[start : start + _QUERIES_AT_ONCE]
+            embeddings = model.encode_queries([q.text for q in group], batch_size=batch_size)
+            for query, scores, doc_ids in zip(group, *index.search(embeddings, k), strict=True):
+                run[query.query_id] = dict(zip(doc_ids, map(float, scores), strict=True))
+            bar.update(len(group))
+    return run
+
+
+def retrieve_from_corpus(
+    model: DualEncoderLike,
+    documents: Iterable[Document],
+    queries: Iterable[Query],
+    k: int,
+    *,
+    batch_size: int = 64,
+    total: int | None = None,
+    show_progress: bool = False,
+) -> Run:
+    """Encodes a corpus window by window and returns the `k` exactly best documents of each query.
+
+    Embeddings of documents are dropped once they are scored: memory holds those of the queries,
+    the best `k` of each, and the ids.
+
+    Args:
+        model: A `tfde.DualEncoder`.
+        documents: The corpus; ties keep its order.
+        queries: With ids that differ.
+        k: At least 1.
+        batch_size: Texts a batch.
+        total: Number of documents, for the progress bar.
+        show_progress: Whether a progress bar goes to stderr.
+
+    Raises:
+        ConfigError: `k` below 1, no queries, no documents, or embeddings that are not finite.
+        DataError: a query id holds white space or stands twice.
+    """
+    queries = _checked(queries, k)
+    query_embeddings = model.encode_queries([q.text for q in queries], batch_size=batch_size)
+    if not np.isfinite(query_embeddings).all():
+        raise ConfigError("embeddings of queries must be finite; the model gives NaN or infinity.")
+    groups = [
+        slice(start, start + _QUERIES_AT_ONCE) for start in range(0, len(queries), _QUERIES_AT_ONCE)
+    ]
+    best = [TopK(len(queries[group]), k) for group in groups]
+    doc_ids: list[str] = []
+    with tqdm(total=total, unit="doc", desc="encode", disable=not show_progress) as bar:
+        for window in _windows(documents, batch_size * _BATCHES_PER_WINDOW):
+            embeddings = model.encode_documents(window, batch_size=batch_size)
+            finite = np.isfinite(embeddings).all(axis=1)
+            if not finite.all():
+                doc_id = window[int(np.argmin(finite))].doc_id
+                raise ConfigError(f"embeddings must be finite. Received: document {doc_id!r}")
+            for group, top in zip(groups, best, strict=True):
+                top.update(query_embeddings[group] @ embeddings.T, len(doc_ids))
+            doc_ids.extend(document.doc_id for document in window)
+            bar.update(len(window))
+    if not doc_ids:
+        raise ConfigError("`documents` must hold at least one document. Received: none")
+    names = np.array(doc_ids, dtype=object)
+    run: Run = {}
+    for group, top in zip(groups, best, strict=True):
+        for query, scores, positions in zip(queries[group], top.scores, top.positions, strict=True):
+            run[query.query_id] = dict(zip(names[positions], map(float, scores), strict=True))
+    return run
+
+
+def check_fingerprints(model: QueryEncoder, index: Index) -> None:
+    """Refuses an index of another model.
+
+    Raises:
+        MismatchError: both fingerprints are known and differ.
+    """
+    if index.fingerprint and index.fingerprint != model.fingerprint():
+        raise MismatchError(
+            f"the index was made with model {index.fingerprint}, the queries would be encoded with"
+            f" model {model.fingerprint()}; encode the corpus again with this model."
+        )
+
+
+def _checked(queries: Iterable[Query], k: int) -> Sequence[Query]:
+    if k < 1:
+        raise ConfigError(f"`k` must be at least 1. Received: k={k}")
+    queries = list(queries)
+    if not queries:
+        raise ConfigError("`queries` must hold at least one query. Received: none")
+    seen = set()
+    for number, query in enumerate(queries, start=1):
+        if check_id(query.query_id, "queries", number, "query id") in seen:
+            raise DataError("queries", number, "a query id must be unique.", query.query_id)
+        seen.add(query.query_id)
+    return queries
+
+
+def _windows(documents: Iterable[Document], size: int) -> Iterator[list[Document]]:
+    stream = iter(documents)
+    while window := list(islice(stream, size)):
+        yield window
