@@ -25,7 +25,7 @@ def save_checkpoint(path: str | Path, model: keras.Model, progress: Mapping[str,
         progress: Anything JSON can hold: stage, step, best measure.
     """
     arrays = {
-        name: np.ascontiguousarray(keras.ops.convert_to_numpy(variable))
+        name: np.array(keras.ops.convert_to_numpy(variable), order="C")
         for name, variable in _variables(model).items()
     }
     with atomic_file(path) as temporary:
