@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import textwrap
+from typing import Any
+
+from tfde.cli.parser import CommandParser, command_parser
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Returns the command's options."""
-    parser = argparse.ArgumentParser(
-        "tfde query", description="Ask a server and print the answers."
-    )
+def build_parser() -> CommandParser:
+    """Returns the parser of the command."""
+    parser = command_parser("query", "Asks a server and prints the answers.")
     parser.add_argument("text", nargs="+", help="a query; several are asked in one request")
     parser.add_argument("--target", default="localhost:8500", help="HOST:PORT of the gRPC port")
-    parser.add_argument("-k", type=int, default=5, help="documents a query (%(default)s)")
-    parser.add_argument("--model", default="retriever", help="the retriever (%(default)s)")
+    parser.add_argument("-k", type=int, default=5, help="documents a query")
+    parser.add_argument("--model", default="retriever", help="the retriever")
     parser.add_argument("--timeout_s", type=float, default=30.0, help="seconds to wait")
     parser.add_argument("--json", action="store_true", help="one JSON object a query and line")
     return parser
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Any) -> int:
     """Prints rank, score, title and passage of each answer."""
     from tfde.serving.client import Client
 

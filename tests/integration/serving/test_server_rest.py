@@ -93,8 +93,8 @@ def test_paths_that_mean_the_same(ask, path):
 
 
 def test_floats_keep_a_point_and_their_own_digits(ask):
-    _, text = ask("/v1/models/toy:predict", {"instances": [0.01, 100, 1e-6]})
-    assert "[0.1, 1000.0, 1e-05]" in text  # float32: not 0.10000000149
+    _, text = ask("/v1/models/toy:predict", {"instances": [0.07, 100, 1e-6]})
+    assert "[0.7, 1000.0, 1e-05]" in text  # float32: not 0.69999998808
 
 
 def test_nan_and_infinity_pass_both_ways(ask):

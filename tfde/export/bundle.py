@@ -1,0 +1,245 @@
+"""`export_bundle`: everything that is deployed, in one directory that appears whole or not."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import version as version_of
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tfde.data.atomic import atomic_directory, refuse_existing
+from tfde.errors import ConfigError, MismatchError
+from tfde.export.documents_model import DocumentsModel, save_documents_model
+from tfde.export.exact_retriever import ExactRetriever, save_retriever
+from tfde.export.saved_models import DocumentEncoder, QueryEncoder, save_encoder
+from tfde.export.serving_files import (
+    BATCHING,
+    BATCHING_NOTE,
+    MONITORING,
+    PER_MODEL_BATCHING_FILE,
+    models_config,
+    write_warmup,
+)
+from tfde.retrieval.embeddings import Embeddings
+from tfde.retrieval.exact_index import ExactIndex
+from tfde.retrieval.files import sha256, write_json
+from tfde.retrieval.scann_index import ScannIndex
+from tfde.towers.dual_encoder import DualEncoder
+from tfde.types import Document, Query
+from tfde.version import __version__
+
+MANIFEST = "manifest.json"
+FORMAT = 1
+GOLDEN_K = 10
+_LIBRARIES = ("tensorflow", "tensorflow-text", "keras", "scann", "numpy")
+_BATCHED = ("query_encoder", "document_encoder", "documents")
+
+
+def export_bundle(
+    model: DualEncoder,
+    index: ExactIndex | ScannIndex | Embeddings | None,
+    output: str | Path,
+    *,
+    documents: Iterable[Document] | None = None,
+    golden_queries: Iterable[str | Query] = (),
+    version: int = 1,
+    scann: bool = True,
+    measures: Mapping[str, Any] | None = None,
+) -> Path:
+    """Writes SavedModels, TensorFlow Serving's configuration and a manifest.
+
+    Args:
+        model: The trained model.
+        index: What to search: an index or embeddings of the corpus. `None` exports the two
+            encoders alone.
+        output: A new directory.
+        documents: Titles and texts that clients show; those that are not in the index are left
+            out. Without them a client sees ids only.
+        golden_queries: A few queries; their answers now are what `tfde verify` expects later,
+            and TensorFlow Serving warms up with them.
+        version: The models' version number.
+        scann: Whether to export the retriever with ScaNN's ops too.
+        measures: Measured quality, put into the manifest as it is.
+
+    Returns:
+        `output`.
+
+    Raises:
+        ConfigError: `output` is not empty, or `version` below 1.
+        MismatchError: the index comes from another model, or a document of it is missing.
+    """
+    output = Path(output)
+    refuse_existing(output, overwrite=False)
+    if version < 1:
+        raise ConfigError(f"`version` must be at least 1. Received: {version}")
+    fingerprint = model.fingerprint()
+    if index is not None:
+        _check_index(model, index, fingerprint)
+    golden = [query if isinstance(query, str) else query.text for query in golden_queries]
+    with atomic_directory(output) as temporary:
+        exporter = _Exporter(model, temporary / "models", str(version), golden)
+        answers = exporter.encoders()
+        rows = 0
+        if index is not None:
+            vectors, doc_ids = _vectors(index), list(index.doc_ids)
+            rows = len(doc_ids)
+            exporter.exact_retriever(vectors, doc_ids, answers)
+            if scann:
+                exporter.scann_retriever(_scann_index(index, vectors), answers)
+            if documents is not None:
+                exporter.documents(documents, doc_ids, temporary)
+        _write_config(temporary, exporter.names, str(version))
+        manifest = {
+            "format": FORMAT,
+            "tfde_version": __version__,
+            "python_version": platform.python_version(),
+            "libraries": {name: version_of(name) for name in _LIBRARIES},
+            "version": version,
+            "models": exporter.names,
+            "towers_fingerprint": fingerprint,
+            "index_fingerprint": None if index is None else index.fingerprint,
+            "embedding_dim": model.embedding_dim,
+            "documents": rows,
+            "compute_dtype": model.query_tower.compute_dtype,
+            "text": _text_of(model),
+            "golden_k": GOLDEN_K,
+            "golden_queries": [
+                {"text": text, **answer} for text, answer in zip(golden, answers, strict=True)
+            ],
+            "measures": dict(measures or {}),
+            "files": {
+                file.relative_to(temporary).as_posix(): sha256(file)
+                for file in sorted(temporary.rglob("*"))
+                if file.is_file()
+            },
+        }
+        write_json(temporary / MANIFEST, manifest)
+    return output
+
+
+class _Exporter:
+    """Writes the models of one bundle and remembers what it wrote."""
+
+    def __init__(
+        self, model: DualEncoder, directory: Path, version: str, golden: list[str]
+    ) -> None:
+        self._model = model
+        self._directory = directory
+        self._version = version
+        self._golden = golden
+        self._query_encoder = QueryEncoder(model.query_tower, model.preprocessor)
+        self._golden_embeddings = model.encode_queries(golden)
+        self.names: list[str] = []
+
+    def encoders(self) -> list[dict[str, Any]]:
+        """Writes both encoders; returns, for each golden query, what Keras answers."""
+        save_encoder(self._query_encoder, self._place("query_encoder"))
+        self._warm_up("query_encoder", [{"text": [text]} for text in self._golden])
+        document_encoder = DocumentEncoder(self._model.document_tower, self._model.preprocessor)
+        save_encoder(document_encoder, self._place("document_encoder"))
+        return [{"embedding": row.tolist()} for row in self._golden_embeddings]
+
+    def exact_retriever(
+        self, vectors: np.ndarray, doc_ids: Sequence[str], answers: list[dict[str, Any]]
+    ) -> None:
+        """Writes the retriever of ordinary ops; adds what exact search answers."""
+        retriever = ExactRetriever(self._query_encoder, vectors, doc_ids)
+        save_retriever(retriever, self._place("retriever"))
+        self._warm_up_retriever("retriever")
+        self._add_answers("retriever", ExactIndex.build(vectors, doc_ids), answers)
+
+    def scann_retriever(self, index: ScannIndex, answers: list[dict[str, Any]]) -> None:
+        """Writes the retriever with ScaNN's ops; adds what the index answers."""
+        # Here, so that a bundle without ScaNN can be made where its ops do not load.
+        from tfde.export.scann_retriever import ScannRetriever, save_scann_retriever
+
+        retriever = ScannRetriever(self._query_encoder, index)
+        save_scann_retriever(retriever, self._place("retriever_scann"))
+        self._warm_up_retriever("retriever_scann")
+        self._add_answers("retriever_scann", index, answers)
+
+    def documents(
+        self, documents: Iterable[Document], doc_ids: Sequence[str], temporary: Path
+    ) -> None:
+        """Writes titles and texts of the index's documents."""
+        wanted = set(doc_ids)
+        chosen = {document.doc_id: document for document in documents if document.doc_id in wanted}
+        missing = list(islice((doc_id for doc_id in doc_ids if doc_id not in chosen), 1))
+        if missing:
+            raise MismatchError(
+                f"`documents` must hold every document of the index; {len(wanted) - len(chosen)}"
+                f" are missing. Received: none with id {missing[0]!r}"
+            )
+        ids_file = temporary / "doc_ids.txt"
+        model = DocumentsModel([chosen[doc_id] for doc_id in doc_ids], ids_file)
+        save_documents_model(model, self._place("documents"))
+        ids_file.unlink()
+
+    def _place(self, name: str) -> Path:
+        self.names.append(name)
+        return self._directory / name / self._version
+
+    def _warm_up_retriever(self, name: str) -> None:
+        k = np.int32(GOLDEN_K)
+        self._warm_up(name, [{"text": [text], "k": k} for text in self._golden])
+
+    def _warm_up(self, name: str, requests: list[dict[str, Any]]) -> None:
+        if requests:
+            write_warmup(self._directory / name / self._version, name, requests)
+
+    def _add_answers(
+        self, name: str, index: ExactIndex | ScannIndex, answers: list[dict[str, Any]]
+    ) -> None:
+        scores, doc_ids = index.search(self._golden_embeddings, GOLDEN_K)
+        for answer, row, ids in zip(answers, scores, doc_ids, strict=True):
+            answer[name] = {"doc_ids": ids.tolist(), "scores": row.tolist()}
+
+
+def _check_index(
+    model: DualEncoder, index: ExactIndex | ScannIndex | Embeddings, fingerprint: str
+) -> None:
+    if index.fingerprint != fingerprint:
+        raise MismatchError(
+            f"`index` must come from this model ({fingerprint})."
+            f" Received: fingerprint {index.fingerprint!r}"
+        )
+    if index.shape[1] != model.embedding_dim:
+        raise MismatchError(
+            f"`index` must hold vectors of {model.embedding_dim} dimensions, the model's."
+            f" Received: {index.shape[1]}"
+        )
+
+
+def _vectors(index: ExactIndex | ScannIndex | Embeddings) -> np.ndarray:
+    return index.read() if isinstance(index, Embeddings) else index.vectors()
+
+
+def _scann_index(index: ExactIndex | ScannIndex | Embeddings, vectors: np.ndarray) -> ScannIndex:
+    if isinstance(index, ScannIndex):
+        return index
+    return ScannIndex.build(vectors, list(index.doc_ids), fingerprint=index.fingerprint)
+
+
+def _write_config(bundle: Path, names: list[str], version: str) -> None:
+    everywhere = [name for name in names if name != "retriever_scann"]
+    (bundle / "models.config").write_text(models_config(everywhere), "utf-8")
+    (bundle / "models.scann.config").write_text(models_config(names), "utf-8")
+    (bundle / "batching.config").write_text(BATCHING_NOTE + BATCHING, "utf-8")
+    (bundle / "monitoring.config").write_text(MONITORING, "utf-8")
+    for name in set(_BATCHED) & set(names):
+        (bundle / "models" / name / version / PER_MODEL_BATCHING_FILE).write_text(BATCHING, "utf-8")
+
+
+def _text_of(model: DualEncoder) -> dict[str, Any]:
+    config = model.preprocessor.text_config
+    return {
+        "query_max_length_tokens": config.query_max_length_tokens,
+        "document_max_length_tokens": config.document_max_length_tokens,
+        "document_template": config.document_template,
+        "query_prompt": config.query_prompt,
+        "document_prompt": config.document_prompt,
+    }

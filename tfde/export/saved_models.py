@@ -1,0 +1,124 @@
+"""The encoders as modules of plain TensorFlow: text in, embeddings out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfde.text.preprocessor import TextPreprocessor
+
+
+class Encoder(tf.Module):
+    """A tower and its tokenization; the Keras model itself is not part of what is saved.
+
+    Args:
+        tower: Functional model, `token_ids` and `padding_mask` -> (B, D).
+        preprocessor: Texts to token ids.
+    """
+
+    def __init__(self, tower: keras.Model, preprocessor: TextPreprocessor) -> None:
+        super().__init__()
+        self.preprocessor = preprocessor
+        # The values alone: tracking Keras' own objects would save their metadata and demand
+        # Keras of whoever loads the model in Python.
+        self.weights = [variable.value for variable in tower.variables]
+        self._tower = NotTracked(tower)
+
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec([None, None], tf.int32, name="token_ids"),
+            tf.TensorSpec([None, None], tf.int32, name="padding_mask"),
+        ]
+    )
+    def encode_tokens(self, token_ids: tf.Tensor, padding_mask: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Returns `embeddings` (B, D) float32 of token ids and mask, (B, L) int32."""
+        tokens = {"token_ids": token_ids, "padding_mask": padding_mask}
+        embeddings = self._tower.value(tokens, training=False)
+        return {"embeddings": tf.cast(embeddings, tf.float32)}
+
+
+class QueryEncoder(Encoder):
+    """Queries to embeddings."""
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
+    def tokenize(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Returns `token_ids` and `padding_mask`, (B, L) int32, of queries (B,)."""
+        token_ids, padding_mask = self.preprocessor.queries(text)
+        return {"token_ids": token_ids, "padding_mask": padding_mask}
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
+    def encode(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Returns `embeddings` (B, D) float32 of queries (B,)."""
+        return self.encode_tokens(**self.tokenize(text))
+
+
+class DocumentEncoder(Encoder):
+    """Titles and texts to embeddings."""
+
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec([None], tf.string, name="title"),
+            tf.TensorSpec([None], tf.string, name="text"),
+        ]
+    )
+    def tokenize(self, title: tf.Tensor, text: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Returns `token_ids` and `padding_mask`, (B, L) int32, of documents (B,)."""
+        token_ids, padding_mask = self.preprocessor.documents(title, text)
+        return {"token_ids": token_ids, "padding_mask": padding_mask}
+
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec([None], tf.string, name="title"),
+            tf.TensorSpec([None], tf.string, name="text"),
+        ]
+    )
+    def encode(self, title: tf.Tensor, text: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Returns `embeddings` (B, D) float32 of documents (B,)."""
+        return self.encode_tokens(**self.tokenize(title, text))
+
+
+class NotTracked:
+    """Holds an object that a `tf.Module` uses but must not save."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+def save_encoder(encoder: QueryEncoder | DocumentEncoder, directory: Path) -> None:
+    """Writes an encoder with the signatures `serving_default`, `tokenize`, `encode_tokens`."""
+    save(
+        encoder,
+        directory,
+        {
+            "serving_default": encoder.encode,
+            "tokenize": encoder.tokenize,
+            "encode_tokens": encoder.encode_tokens,
+        },
+    )
+
+
+def save(
+    module: tf.Module,
+    directory: Path,
+    signatures: Mapping[str, Any],
+    *,
+    op_namespaces: tuple[str, ...] = (),
+) -> None:
+    """Writes a SavedModel.
+
+    Args:
+        module: What holds the variables.
+        directory: The version's directory.
+        signatures: Functions by signature name.
+        op_namespaces: Op libraries, other than TensorFlow's and its text's, that it needs.
+    """
+    options = tf.saved_model.SaveOptions(
+        namespace_whitelist=list(op_namespaces) or None,
+        # No paths and stack traces of the machine that exported.
+        save_debug_info=False,
+    )
+    tf.saved_model.save(module, str(directory), dict(signatures), options)

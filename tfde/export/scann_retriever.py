@@ -1,0 +1,137 @@
+"""Text to about the k best documents, with ScaNN's ops inside the SavedModel.
+
+TensorFlow Serving as released has no ScaNN ops; tfde's own server does. The searcher is the
+index's own, not a new one: ScaNN's training draws at random, and a second tree would not have
+the recall that was measured.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+from scann.scann_ops.py import scann_ops
+
+from tfde.export.exact_retriever import at_least_one
+from tfde.export.saved_models import QueryEncoder, save
+from tfde.retrieval.scann_index import SEARCHER, ScannIndex
+
+# ScaNN's own file for each input of its op, in the op's order.
+_ASSETS: dict[str, tf.DType] = {
+    "dataset.npy": tf.float32,
+    "scann_config.pb": tf.string,
+    "serialized_partitioner.pb": tf.string,
+    "datapoint_to_token.npy": tf.int32,
+    "ah_codebook.pb": tf.string,
+    "hashed_dataset.npy": tf.uint8,
+    "int8_dataset.npy": tf.int8,
+    "int8_multipliers.npy": tf.float32,
+    "dp_norms.npy": tf.float32,
+}
+
+
+class ScannRetriever(tf.Module):
+    """Answers as `ScannIndex.search` does.
+
+    Args:
+        query_encoder: Text to embeddings.
+        index: The index; its ids and its trained searcher are copied.
+    """
+
+    def __init__(self, query_encoder: QueryEncoder, index: ScannIndex) -> None:
+        super().__init__()
+        self.query_encoder = query_encoder
+        self.doc_ids = tf.Variable(list(index.doc_ids), trainable=False, dtype=tf.string)
+        with tempfile.TemporaryDirectory() as directory:
+            index.save(Path(directory) / "index")
+            assets = Path(directory) / "index" / SEARCHER
+            self._assets = [_read(assets / name, dtype) for name, dtype in _ASSETS.items()]
+            # Searchers of equal names are one within a process, whatever their content.
+            self._shared_name = f"tfde-{_digest(assets)}"
+        self._reorder = index.parameters.reorder
+        self._num_leaves = index.parameters.num_leaves or 1
+        spec = tf.TensorSpec([None, index.shape[1]], tf.float32, name="embeddings")
+        k = tf.TensorSpec([], tf.int32, name="k")
+        self.search = tf.function(self._search, input_signature=[spec, k])
+
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec([None], tf.string, name="text"),
+            tf.TensorSpec([], tf.int32, name="k"),
+        ]
+    )
+    def retrieve(self, text: tf.Tensor, k: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Returns `doc_ids` (Q, K) string and `scores` (Q, K) float32, best first.
+
+        Args:
+            text: Queries, (Q,) string.
+            k: () int32, at least 1 (else INVALID_ARGUMENT); K = min(k, N).
+        """
+        found = self.search(self.query_encoder.encode(text)["embeddings"], k)
+        return {
+            "doc_ids": tf.gather(self.doc_ids, found["indices"]),
+            "scores": found["scores"],
+        }
+
+    def _search(self, embeddings: tf.Tensor, k: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Returns `indices` (Q, K) int32 and `scores` (Q, K) float32; ties by position."""
+        k = tf.minimum(at_least_one(k), self.doc_ids.shape[0])
+        searcher = scann_ops.tensors_to_scann(*self._assets, shared_name=self._shared_name)
+        reorder = tf.maximum(k, self._reorder)
+
+        def ask(leaves: int) -> tuple[tf.Tensor, tf.Tensor]:
+            indices, scores = scann_ops.scann_search_batched(
+                searcher, embeddings, k, reorder, leaves, False
+            )
+            # As wide as the query that found most.
+            padding = [[0, 0], [0, k - tf.shape(scores)[1]]]
+            return tf.pad(indices, padding), tf.pad(scores, padding, constant_values=np.nan)
+
+        def ask_all() -> tuple[tf.Tensor, tf.Tensor]:
+            return ask(self._num_leaves)
+
+        indices, scores = ask(-1)  # as many leaves as the index was built with
+        # What the searched leaves do not hold comes back as position 0 with score NaN.
+        short = tf.reduce_any(tf.math.is_nan(scores), axis=1, keepdims=True)
+        all_indices, all_scores = tf.cond(tf.reduce_any(short), ask_all, lambda: (indices, scores))
+        indices, scores = tf.where(short, all_indices, indices), tf.where(short, all_scores, scores)
+        by_position = tf.argsort(indices, axis=1)
+        indices = tf.gather(indices, by_position, batch_dims=1)
+        scores = tf.gather(scores, by_position, batch_dims=1)
+        by_score = tf.argsort(-scores, axis=1, stable=True)
+        return {
+            "indices": tf.gather(indices, by_score, batch_dims=1),
+            "scores": tf.gather(scores, by_score, batch_dims=1),
+        }
+
+
+def save_scann_retriever(retriever: ScannRetriever, directory: Path) -> None:
+    """Writes a retriever with the signatures `serving_default` and `search`."""
+    save(
+        retriever,
+        directory,
+        {"serving_default": retriever.retrieve, "search": retriever.search},
+        op_namespaces=("Scann",),
+    )
+
+
+def _read(path: Path, dtype: tf.DType) -> tf.Variable:
+    """Returns an input of ScaNN's op; a file that the searcher does not have is an empty one."""
+    value: object
+    if dtype == tf.string:
+        value = [path.read_bytes()] if path.exists() else ""
+    else:
+        value = np.load(path, allow_pickle=False) if path.exists() else 0
+    return tf.Variable(value, trainable=False, dtype=dtype)
+
+
+def _digest(assets: Path) -> str:
+    digest = hashlib.sha256()
+    for name in _ASSETS:
+        digest.update(name.encode())
+        if (assets / name).exists():
+            digest.update((assets / name).read_bytes())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,70 @@
+"""The configuration files of TensorFlow Serving in a bundle, and its warm-up requests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import tensorflow as tf
+from google.protobuf import text_format
+from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
+from tensorflow_serving.config import model_server_config_pb2
+
+MODELS_ROOT = "/models"  # where TensorFlow Serving's container expects them
+WARMUP_FILE = "assets.extra/tf_serving_warmup_requests"
+
+# tensorflow-serving-api ships no messages for these two, so they are text.
+BATCHING = """\
+max_batch_size { value: 128 }
+batch_timeout_micros { value: 1000 }
+max_enqueued_batches { value: 1000 }
+num_batch_threads { value: 8 }
+pad_variable_length_inputs: false
+"""
+# Every input of a batched model needs a batch axis, and a retriever's `k` has none. So batching
+# is chosen model by model: a model with this file in its directory is batched, others are not.
+BATCHING_NOTE = """\
+# Use with --enable_batching --enable_per_model_batching_parameters: then the models that have a
+# batching_params.pbtxt are batched. A retriever cannot be (its input `k` is one number).
+"""
+PER_MODEL_BATCHING_FILE = "batching_params.pbtxt"
+MONITORING = 'prometheus_config { enable: true, path: "/monitoring/prometheus/metrics" }\n'
+
+
+def models_config(names: Sequence[str]) -> str:
+    """Returns a ModelServerConfig in text form that serves these models from `/models`."""
+    config = model_server_config_pb2.ModelServerConfig()
+    for name in names:
+        config.model_config_list.config.add(
+            name=name, base_path=f"{MODELS_ROOT}/{name}", model_platform="tensorflow"
+        )
+    text = text_format.MessageToString(config)
+    # What was written must be what a server reads.
+    text_format.Parse(text, model_server_config_pb2.ModelServerConfig())
+    return text
+
+
+def write_warmup(
+    directory: Path,
+    model: str,
+    requests: Sequence[Mapping[str, object]],
+) -> None:
+    """Writes the requests that TensorFlow Serving runs before it calls a version available.
+
+    Args:
+        directory: The version's directory.
+        model: The model's name.
+        requests: Inputs by name, one mapping a request; at most 1000 (TensorFlow Serving's limit).
+    """
+    path = directory / WARMUP_FILE
+    path.parent.mkdir(exist_ok=True)
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for inputs in requests:
+            request = predict_pb2.PredictRequest()
+            request.model_spec.name = model
+            for name, value in inputs.items():
+                request.inputs[name].CopyFrom(tf.make_tensor_proto(value))
+            log = prediction_log_pb2.PredictionLog(
+                predict_log=prediction_log_pb2.PredictLog(request=request)
+            )
+            writer.write(log.SerializeToString())

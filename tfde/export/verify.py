@@ -1,0 +1,134 @@
+"""Is a bundle what was exported, and does it still answer as it did?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+# Registers the text ops that the SavedModels hold.
+import tensorflow_text  # noqa: F401
+
+from tfde.errors import CorruptError
+from tfde.export.bundle import FORMAT, MANIFEST
+from tfde.retrieval.files import read_json, sha256
+
+# Another machine multiplies in another order; half precision keeps 8 bits of a number.
+_TOLERANCE = {"float32": 1e-4}
+_LOOSE_TOLERANCE = 2e-2
+_FIELDS = {
+    "format",
+    "version",
+    "models",
+    "files",
+    "towers_fingerprint",
+    "index_fingerprint",
+    "golden_queries",
+    "golden_k",
+    "compute_dtype",
+}
+
+
+def verify_bundle(path: str | Path) -> list[str]:
+    """Compares a bundle with its manifest and asks its models the golden queries.
+
+    Args:
+        path: The bundle.
+
+    Returns:
+        What differs, one line each; empty when nothing does. A model whose files differ is not
+        asked. `retriever_scann` is asked only where ScaNN's ops load.
+
+    Raises:
+        FileNotFoundError: no bundle there.
+        CorruptError: its manifest cannot be read.
+    """
+    path = Path(path)
+    if not (path / MANIFEST).is_file():
+        raise FileNotFoundError(f"{path}: no {MANIFEST} there, so no bundle.")
+    manifest = read_json(path / MANIFEST)
+    missing = _FIELDS - set(manifest)
+    if missing or manifest["format"] != FORMAT:
+        what = f"has no {sorted(missing)[0]!r}" if missing else "has another format"
+        raise CorruptError(f"{path / MANIFEST}: {what}; expected format {FORMAT}.")
+    differences = list(_files(path, manifest["files"]))
+    towers, index = manifest["towers_fingerprint"], manifest["index_fingerprint"]
+    if index not in (None, towers):
+        differences.append(f"fingerprints: towers {towers}, index {index}")
+    tolerance = _TOLERANCE.get(manifest["compute_dtype"], _LOOSE_TOLERANCE)
+    for name in manifest["models"]:
+        folder = f"models/{name}/"
+        if not any(line.startswith(folder) for line in differences):
+            differences += _ask(path / folder / str(manifest["version"]), name, manifest, tolerance)
+    return differences
+
+
+def _files(path: Path, recorded: dict[str, str]) -> Iterable[str]:
+    for name, checksum in sorted(recorded.items()):
+        if not (path / name).is_file():
+            yield f"{name}: is missing"
+        elif sha256(path / name) != checksum:
+            yield f"{name}: differs from what was exported"
+    there = {file.relative_to(path).as_posix() for file in path.rglob("*") if file.is_file()}
+    for name in sorted(there - set(recorded) - {MANIFEST}):
+        yield f"{name}: was not exported"
+
+
+def _ask(directory: Path, name: str, manifest: dict[str, Any], tolerance: float) -> list[str]:
+    golden = manifest["golden_queries"]
+    if name not in ("query_encoder", "retriever", "retriever_scann") or not golden:
+        return []
+    if name == "retriever_scann":
+        try:
+            import scann.scann_ops.py.scann_ops  # noqa: F401
+        except ImportError:
+            return []
+    try:
+        model = tf.saved_model.load(str(directory))  # held here: it owns the variables
+        signature = model.signatures["serving_default"]
+    except (tf.errors.OpError, OSError, ValueError, KeyError) as error:
+        return [f"models/{name}: cannot be loaded ({str(error).strip().splitlines()[0]})"]
+    text = tf.constant([query["text"] for query in golden])
+    if name == "query_encoder":
+        embeddings = signature(text=text)["embeddings"].numpy()
+        return list(_compare_embeddings(golden, embeddings, tolerance))
+    answers = signature(text=text, k=tf.constant(manifest["golden_k"]))
+    doc_ids = [[value.decode() for value in row] for row in answers["doc_ids"].numpy()]
+    lines = []
+    for query, ids, scores in zip(golden, doc_ids, answers["scores"].numpy(), strict=True):
+        line = _compare_answer(query[name], ids, scores, tolerance)
+        if line:
+            lines.append(f"{name}: query {query['text']!r}: {line}")
+    return lines
+
+
+def _compare_embeddings(
+    golden: list[dict[str, Any]], embeddings: np.ndarray, tolerance: float
+) -> Iterable[str]:
+    for query, embedding in zip(golden, embeddings, strict=True):
+        expected = np.array(query["embedding"], np.float32)
+        worst = np.inf if expected.shape != embedding.shape else np.abs(expected - embedding).max()
+        if not worst <= tolerance * max(1.0, float(np.abs(expected).max())):
+            yield f"query_encoder: query {query['text']!r}: embedding differs by {worst:.2g}"
+
+
+def _compare_answer(
+    expected: dict[str, Any], doc_ids: list[str], scores: np.ndarray, tolerance: float
+) -> str | None:
+    """Returns what differs; documents whose scores are equal within the tolerance may swap."""
+    if len(doc_ids) != len(expected["doc_ids"]):
+        return f"{len(doc_ids)} documents, expected {len(expected['doc_ids'])}"
+    known = dict(zip(expected["doc_ids"], expected["scores"], strict=True))
+    limit = tolerance * max(1.0, *map(abs, expected["scores"]))
+    rows = zip(doc_ids, scores, expected["doc_ids"], expected["scores"], strict=True)
+    for rank, (doc_id, score, expected_id, expected_score) in enumerate(rows, start=1):
+        if not abs(score - expected_score) <= limit:
+            return f"rank {rank}: score {score:.6f}, expected {expected_score:.6f}"
+        # An id that was not among the expected ones can only be equal to the last of them.
+        swapped = abs(known.get(doc_id, expected["scores"][-1]) - expected_score) <= limit
+        if doc_id != expected_id and not swapped:
+            return f"rank {rank}: document {doc_id!r}, expected {expected_id!r}"
+    return None
