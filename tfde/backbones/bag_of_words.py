@@ -40,6 +40,7 @@ class BagOfWordsTokenEmbedder(keras.layers.Layer):
         self.seed = seed
         self._seeds = seed_stream(seed)
         self.seed_generator = keras.random.SeedGenerator(next(self._seeds))
+        self._seed_state = self.seed_generator.state.value  # so that tf.train.Checkpoint finds it
 
     def build(self, input_shape: Any) -> None:
         """Creates `token_table` (V, E)."""
@@ -102,6 +103,7 @@ class BagOfWordsEncoder(keras.layers.Layer):
         self.seed = seed
         self._seeds = seed_stream(seed)
         self.seed_generator = keras.random.SeedGenerator(next(self._seeds))
+        self._seed_state = self.seed_generator.state.value  # so that tf.train.Checkpoint finds it
         self._mean = Pooling("mean", name="mean")
 
     def build(self, input_shape: Any) -> None:

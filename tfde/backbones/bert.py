@@ -59,6 +59,7 @@ class BertTokenEmbedder(keras.layers.Layer):
         self.seed = seed
         self._seeds = seed_stream(seed)
         self.seed_generator = keras.random.SeedGenerator(next(self._seeds))
+        self._seed_state = self.seed_generator.state.value  # so that tf.train.Checkpoint finds it
 
     def build(self, input_shape: Any) -> None:
         """Creates the three tables and the layer norm."""
@@ -143,6 +144,7 @@ class BertTransformerLayer(keras.layers.Layer):
         self.seed = seed
         self._seeds = seed_stream(seed)
         self.seed_generator = keras.random.SeedGenerator(next(self._seeds))
+        self._seed_state = self.seed_generator.state.value  # so that tf.train.Checkpoint finds it
 
     def build(self, input_shape: Any) -> None:
         """Creates the weights; query, key and value lie side by side in `qkv_kernel`."""
@@ -268,6 +270,9 @@ class BertEncoder(keras.layers.Layer):
             )
             for i in range(num_layers)
         ]
+        for layer in self.transformer_layers:
+            # TensorFlow's checkpoints and SavedModels find attributes, not a Keras layer's lists.
+            setattr(self, layer.name, layer)
 
     def build(self, input_shape: Any) -> None:
         """Creates the weights of every Transformer layer."""

@@ -50,6 +50,7 @@ class T5TokenEmbedder(keras.layers.Layer):
         self.seed = seed
         self._seeds = seed_stream(seed)
         self.seed_generator = keras.random.SeedGenerator(next(self._seeds))
+        self._seed_state = self.seed_generator.state.value  # so that tf.train.Checkpoint finds it
 
     def build(self, input_shape: Any) -> None:
         """Creates `token_table` (V, H)."""
@@ -118,6 +119,7 @@ class T5TransformerLayer(keras.layers.Layer):
         self.seed = seed
         self._seeds = seed_stream(seed)
         self.seed_generator = keras.random.SeedGenerator(next(self._seeds))
+        self._seed_state = self.seed_generator.state.value  # so that tf.train.Checkpoint finds it
 
     def build(self, input_shape: Any) -> None:
         """Creates the weights: [query | key | value] and [activated | gate] side by side."""
@@ -247,6 +249,7 @@ class T5Encoder(keras.layers.Layer):
         self.seed = seed
         self._seeds = seed_stream(seed)
         self.seed_generator = keras.random.SeedGenerator(next(self._seeds))
+        self._seed_state = self.seed_generator.state.value  # so that tf.train.Checkpoint finds it
         self.transformer_layers = [
             T5TransformerLayer(
                 hidden_dim,
@@ -263,6 +266,9 @@ class T5Encoder(keras.layers.Layer):
             )
             for i in range(num_layers)
         ]
+        for layer in self.transformer_layers:
+            # TensorFlow's checkpoints and SavedModels find attributes, not a Keras layer's lists.
+            setattr(self, layer.name, layer)
 
     def build(self, input_shape: Any) -> None:
         """Creates the position table, every Transformer layer's weights and the last norm."""
