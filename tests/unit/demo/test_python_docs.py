@@ -6,7 +6,7 @@ import pytest
 
 from tfde.data.pages import Section, write_pages
 from tfde.demo import python_docs
-from tfde.demo.python_docs import python_pages
+from tfde.demo.python_docs import PACKAGES, python_pages
 from tfde.errors import ConfigError
 
 FILES = {
@@ -70,21 +70,30 @@ FILES = {
 }
 
 
-@pytest.fixture
-def installed(tmp_path, monkeypatch):
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    root = tmp_path_factory.mktemp("site")
     for name, content in FILES.items():
-        path = tmp_path / name
+        path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(textwrap.dedent(content))
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(python_docs, "PACKAGES", ())
-    return tmp_path
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(root))
+        patch.setattr(python_docs, "PACKAGES", ())
+        yield root
 
 
-def test_pages_are_the_public_names_and_nothing_is_imported(installed):
+@pytest.fixture(scope="module")
+def pages(installed):
+    """Pages by id: the standard library's and those of `FILES`."""
     before = set(sys.modules)
-    pages = {page.page_id: page for page in python_pages(["shop", "alone"])}
+    pages = python_pages(["shop", "alone"])
     assert not {name for name in set(sys.modules) - before if name.startswith(("shop", "alone"))}
+    assert len({page.page_id for page in pages}) == len(pages)
+    return {page.page_id: page for page in pages}
+
+
+def test_pages_are_the_public_names_and_nothing_is_imported(pages):
     assert {name for name in pages if name.split(".")[0] in ("shop", "alone", "tf")} == {
         "shop",
         "shop.basket",
@@ -105,21 +114,11 @@ def test_pages_are_the_public_names_and_nothing_is_imported(installed):
     assert pages["shop.basket.conditional"].links == ("shop.sold",)
 
 
-def test_standard_library_alone_is_large_and_each_page_is_there_once(installed):
-    pages = python_pages()
-    names = [page.page_id for page in pages]
-    assert len(names) == len(set(names)) > 3000
-    assert {"json.dumps", "argparse.ArgumentParser", "textwrap"} <= set(names)
-    assert not any(part.startswith("_") for name in names for part in name.split("."))
-    known = set(names)
-    assert all(set(page.links) <= known - {page.page_id} for page in pages)
-
-
-def test_all_installed_packages_give_enough_pages():
-    pages = python_pages()
-    roots = {page.page_id.split(".")[0] for page in pages}
-    assert len(pages) >= 5000
-    assert {"json", "numpy", "keras", "tf"} <= roots
+def test_standard_library_is_large(pages):
+    assert len(pages) > 3000
+    assert {"json.dumps", "argparse.ArgumentParser", "textwrap"} <= set(pages)
+    assert not any(part.startswith("_") for name in pages for part in name.split("."))
+    assert all(set(page.links) <= set(pages) - {name} for name, page in pages.items())
 
 
 @pytest.mark.parametrize("name", ["no_such_package_1", "json.decoder", "_struct", ""])
@@ -128,14 +127,20 @@ def test_unknown_package_is_refused(installed, name):
         python_pages([name])
 
 
-def test_pages_are_written_in_the_form_of_the_design(installed, tmp_path):
-    pages = python_pages(["shop"])
-    assert write_pages(tmp_path / "pages.jsonl", pages) == len(pages)
-    lines = (tmp_path / "pages.jsonl").read_text().splitlines()
-    record = next(r for r in map(json.loads, lines) if r["id"] == "shop")
-    assert record == {
+def test_pages_are_written_in_the_form_of_the_design(pages, tmp_path):
+    assert write_pages(tmp_path / "pages.jsonl", [pages["alone"], pages["shop"]]) == 2
+    _, line = (tmp_path / "pages.jsonl").read_text().splitlines()
+    assert json.loads(line) == {
         "id": "shop",
         "title": "shop",
         "sections": [{"heading": "", "passages": ["A shop. See `shop.basket.Basket`."]}],
         "links": ["shop.basket.Basket"],
     }
+
+
+def test_all_installed_packages_give_enough_pages(monkeypatch):
+    monkeypatch.setattr(python_docs, "PACKAGES", PACKAGES)
+    pages = python_pages()
+    roots = {page.page_id.split(".")[0] for page in pages}
+    assert len(pages) >= 5000
+    assert {"json", "numpy", "keras", "tf"} <= roots
