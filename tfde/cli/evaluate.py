@@ -72,16 +72,17 @@ def run(args: Any) -> int:
     from tfde.retrieval.runs import read_run, write_run
 
     measures = [name for value in args.measures for name in _names(value)]
-    k = max(args.k, depth(measures)) + args.ignore_identical_ids
+    k = max(args.k, depth(measures))
     if not (args.model or args.run_file or args.bm25):
         raise ConfigError("nothing to evaluate: give --model, --run_file or --bm25.")
     dataset = DatasetDirectory(args.dataset)
     qrels = dataset.qrels(args.split)
     queries = list(dataset.queries(args.split))
+    wanted = k + args.ignore_identical_ids  # one more, in case the query itself is found
     # Cheap checks first, then loading all models: a wrong name costs no hours of encoding.
     given = [(name, read_run(name)) for name in args.run_file]
-    bm25 = [_bm25(args, dataset, queries, k)] if args.bm25 else []
-    models = [_model(name, dataset, queries, k, args.batch_size) for name in args.model]
+    bm25 = [_bm25(args, dataset, queries, wanted)] if args.bm25 else []
+    models = [_model(name, dataset, queries, wanted, args.batch_size) for name in args.model]
     # (name, function that gives the run, whether that is work of ours)
     systems: list[tuple[str, Callable[[], Run], bool]] = [
         *((name, work, True) for name, work in zip(args.model, models, strict=True)),

@@ -33,7 +33,9 @@ class TopK:
             self._merge(rows, np.take_along_axis(scores, columns, 1), columns + first_position)
             return
         # Later candidates lose ties, so only a higher score than the last one kept matters.
-        rows, columns = np.nonzero(scores > self.scores[:, -1:])
+        rows, columns = np.divmod(
+            np.flatnonzero(scores > self.scores[:, -1:]), max(1, scores.shape[1])
+        )
         if not len(rows):
             return
         touched, starts, counts = np.unique(rows, return_index=True, return_counts=True)

@@ -1,0 +1,181 @@
+"""encode -> build-index -> retrieve -> evaluate as commands, with a real dual encoder."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import tiny
+
+from tfde.cli.main import main
+from tfde.data.dataset_directory import DatasetDirectory
+from tfde.retrieval.embeddings import Embeddings
+from tfde.retrieval.runs import read_run
+from tfde.towers.dual_encoder import DualEncoder
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("work")
+    tiny.write_dataset(directory / "data")
+    tiny.dual_encoder().save_to_preset(directory / "model")
+    return directory
+
+
+def tfde(capsys, *args):
+    code = main([str(arg) for arg in args])
+    out, error = capsys.readouterr()
+    return code, out, error
+
+
+def test_the_road(work, capsys):
+    data, model = work / "data", work / "model"
+    code, out, error = tfde(
+        capsys, "encode", "--model", model, "--dataset", data, "--output", work / "e",
+        "--shard_size", 64,
+    )  # fmt: skip
+    assert (code, error) == (0, "")
+    assert "200 documents x 6 float32" in out
+    embeddings = Embeddings.open(work / "e")
+    assert len(embeddings.manifest["shards"]) == 4
+    documents = list(DatasetDirectory(data).documents())
+    assert embeddings.doc_ids == [document.doc_id for document in documents]
+    encoder = DualEncoder.load(model)
+    np.testing.assert_allclose(embeddings.read(), encoder.encode_documents(documents), atol=1e-6)
+    assert embeddings.fingerprint == encoder.fingerprint()
+
+    args = ["build-index", "--embeddings", work / "e", "--output", work / "index"]
+    code, out, _ = tfde(capsys, *args)
+    assert code == 0
+    assert "200 x 6, exact, built in" in out
+    assert "recall@10 1.0000 against exact search, 200 sampled queries" in out
+    assert "time per query: " in out
+    code, _, error = tfde(capsys, *args)
+    assert code == 1
+    assert "exists and is not empty" in error
+    tree = ["--overwrite", "--num_leaves", 10, "--num_leaves_to_search", 10]
+    code, out, _ = tfde(capsys, *args, *tree)
+    assert code == 0
+    assert "tree (10 of 10 leaves)" in out
+
+    queries = data / "queries.jsonl"
+    code, out, _ = tfde(
+        capsys, "retrieve", "--model", model, "--index", work / "index", "--queries", queries,
+        "--output", work / "run.trec", "-k", 200,
+    )  # fmt: skip
+    assert code == 0
+    run = read_run(work / "run.trec")
+    assert len(run) == DatasetDirectory(data).num_queries
+    assert {len(results) for results in run.values()} == {200}
+
+    code, out, error = tfde(
+        capsys, "evaluate", "--dataset", data, "--split", "dev", "--model", model, "--run_file",
+        work / "run.trec", "--bm25", "--measures", "P@1,RR", "R@200", "--json",
+        "--save_runs", work / "runs",
+    )  # fmt: skip
+    assert (code, error) == (0, "")
+    value = json.loads(out)
+    assert [row["name"] for row in value["rows"]] == [str(model), str(work / "run.trec"), "BM25"]
+    assert value["k"] == 200
+    by_model, by_run, by_bm25 = (row["measures"] for row in value["rows"])
+    assert by_model == pytest.approx(by_run, abs=0.03)  # float32 near-ties between two searches
+    assert by_model["R@200"] == 1
+    assert by_bm25["P@1"] > 0.5
+    assert [row["seconds"] is None for row in value["rows"]] == [False, True, False]
+    saved = {file.name for file in (work / "runs").iterdir()}
+    assert saved == {"1_model.trec", "3_BM25.trec"}
+
+    code, out, _ = tfde(capsys, "evaluate", "--dataset", data, "--split", "dev", "--bm25")
+    assert code == 0
+    assert "| system |" in out
+    assert "| BM25   |" in out
+
+
+def test_another_model_refuses_the_index(work, capsys):
+    tiny.dual_encoder(seed=2).save_to_preset(work / "other")
+    main(
+        [
+            "encode",
+            "--model",
+            f"{work}/model",
+            "--dataset",
+            f"{work}/data",
+            "--output",
+            f"{work}/e2",
+        ]
+    )
+    main(["build-index", "--embeddings", f"{work}/e2", "--output", f"{work}/index2"])
+    code, _, error = tfde(
+        capsys, "retrieve", "--model", work / "other", "--index", work / "index2", "--queries",
+        work / "data/queries.jsonl", "--output", work / "no.trec",
+    )  # fmt: skip
+    assert code == 1
+    assert "the index was made with model" in error
+    assert not (work / "no.trec").exists()
+    code, _, error = tfde(
+        capsys, "encode", "--model", work / "other", "--dataset", work / "data", "--output",
+        work / "e2",
+    )  # fmt: skip
+    assert code == 1
+    assert "cannot be resumed with fingerprint=" in error
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--split", "nope", "--bm25"], "`split` must be one of its splits: "),
+        (["--split", "dev"], "nothing to evaluate: give --model, --run_file or --bm25."),
+        (
+            ["--split", "dev", "--bm25", "--measures", "bar@3"],
+            "unknown measure; try P@1, RR, RR@10",
+        ),
+        (["--split", "dev", "--run_file", "missing.trec"], "missing.trec"),
+        (["--split", "dev", "--bm25", "--bm25_language", "klingon"], "`language` must be"),
+        (["--split", "dev", "--bm25", "--bm25_b", "7"], "`b` must be in [0, 1]. Received: 7.0"),
+    ],
+)
+def test_evaluate_refuses_before_it_works(work, capsys, args, message):
+    code, out, error = tfde(capsys, "evaluate", "--dataset", work / "data", *args)
+    assert code == 1
+    assert out == ""
+    assert message in error
+    assert len(error.splitlines()) == 1
+
+
+def test_retrieve_refuses_before_it_works(work, capsys):
+    args = ["retrieve", "--model", "x", "--index", "y", "--queries", work / "data/queries.jsonl"]
+    for extra, message in [
+        (
+            ["--output", work / "a.trec", "--tag", "my tag"],
+            "`tag` must be text without white space",
+        ),
+        (["--output", work / "no/a.trec"], "`output` must lie in a directory that exists"),
+        (["--output", work / "a.trec"], "y: no index.json there."),
+    ]:
+        code, _, error = tfde(capsys, *args, *extra)
+        assert code == 1
+        assert message in error
+
+
+@pytest.mark.parametrize("command", ["encode", "build-index", "retrieve", "evaluate"])
+def test_help_imports_no_tensorflow(command):
+    script = (
+        "import sys; sys.argv = ['tfde', sys.argv[1], '--help']\n"
+        "from tfde.cli.main import main\n"
+        "try: main()\n"
+        "finally:\n"
+        "    heavy = {'tensorflow', 'keras', 'scann', 'bm25s', 'numpy'} & set(sys.modules)\n"
+        "    print('HEAVY', sorted(heavy))\n"
+    )
+    start = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-c", script, command], capture_output=True, text=True, check=False,
+        env={**os.environ, "COLUMNS": "200"},
+    )  # fmt: skip
+    assert time.perf_counter() - start < 5  # 0.3 s alone; other tests run beside
+    assert done.returncode == 0, done.stderr
+    assert f"usage: tfde {command}" in done.stdout
+    assert "HEAVY []" in done.stdout
