@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any, Self
 
 import sentencepiece
 import tensorflow as tf
 import tensorflow_text as tft
+from tensorflow_text.python.ops.sentencepiece_tokenizer import gen_sentencepiece_tokenizer
 
 from tfde.errors import ConfigError
 from tfde.text.tokenizer import Tokenizer, read_settings
@@ -52,6 +54,7 @@ class SentencePieceTokenizer(Tokenizer):
         if self._pieces.IdToPiece(self.end_id) != END_TOKEN:
             raise ConfigError(f"`model` must have the piece {END_TOKEN}. Received: a model without")
         self._op = tft.SentencepieceTokenizer(self._model, out_type=tf.int32)
+        self._op._model_resource = _SharedModel(self._model)
 
     @classmethod
     def from_file(cls, path: str | Path) -> Self:
@@ -99,3 +102,22 @@ class SentencePieceTokenizer(Tokenizer):
 
     def settings(self) -> dict[str, Any]:  # noqa: D102
         return {}
+
+
+class _SharedModel(tf.saved_model.experimental.TrackableResource):
+    """The model that the op uses, kept when TensorFlow drops its cached kernels.
+
+    tensorflow-text's own resource has no name and dies with the kernel that made it: after
+    `keras.utils.set_random_seed` the tokenizer would fail with "Resource ... does not exist".
+    """
+
+    def __init__(self, model: bytes) -> None:
+        super().__init__()
+        self._model = model
+        self._shared_name = f"tfde-{hashlib.sha256(model).hexdigest()}"
+        _ = self.resource_handle  # makes it
+
+    def _create_resource(self) -> tf.Tensor:
+        return gen_sentencepiece_tokenizer.sentencepiece_op(
+            model=self._model, shared_name=self._shared_name
+        )
