@@ -188,8 +188,11 @@ def _look_up(codes: tf.Tensor, pages: tf.Tensor, entries: tf.Tensor) -> tf.Tenso
 
 def _paged(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Splits a table over all code points into the distinct pages and where each begins."""
-    pages, inverse = np.unique(table.reshape(-1, _PAGE), axis=0, return_inverse=True)
-    return (inverse.reshape(-1) * _PAGE).astype(np.int32), pages.reshape(-1)
+    pages: dict[bytes, int] = {}
+    begins = [
+        pages.setdefault(page.tobytes(), len(pages) * _PAGE) for page in table.reshape(-1, _PAGE)
+    ]
+    return np.array(begins, np.int32), np.frombuffer(b"".join(pages), table.dtype)
 
 
 def _tables(*, lowercase: bool, strip_accents: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -30,8 +30,7 @@ class TextPreprocessor(tf.Module):
     cut on the right before the end token is put. An empty text gives the special tokens alone;
     as every tokenizer has an end token, no row is without a real token.
 
-    The methods are TensorFlow functions: they work eagerly, in `tf.data` and other functions,
-    and in a SavedModel.
+    `queries` and `documents` work eagerly, in `tf.data` and in other functions that are traced.
 
     Args:
         tokenizer: Gives the token ids.
@@ -48,8 +47,11 @@ class TextPreprocessor(tf.Module):
                 raise ConfigError(f"`buckets` must be positive integers. Received: {bucket!r}")
         self.tokenizer = tokenizer
         self.text_config = text_config
+        # Traced once. Not decorators: a decorated method holds its object weakly, so that
+        # `TextPreprocessor.load(directory).queries(texts)` would fail.
+        self._queries = tf.function(self._encode_queries, input_signature=[_STRINGS])
+        self._documents = tf.function(self._encode_documents, input_signature=[_STRINGS] * 2)
 
-    @tf.function(input_signature=[_STRINGS])
     def queries(self, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns what a query tower takes.
 
@@ -60,10 +62,8 @@ class TextPreprocessor(tf.Module):
             Token ids and padding mask (1 = real token), each shape (B, L), int32; L is the
             smallest bucket that holds the longest row, at most the longest query.
         """
-        tokens = self._join([texts], self.text_config.query_prompt)
-        return self._pack(tokens, self.text_config.query_max_length_tokens)
+        return self._queries(tf.convert_to_tensor(texts, tf.string))
 
-    @tf.function(input_signature=[_STRINGS, _STRINGS])
     def documents(self, titles: tf.Tensor, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns what a document tower takes.
 
@@ -74,12 +74,9 @@ class TextPreprocessor(tf.Module):
         Returns:
             As for `queries`; L is at most the longest document.
         """
-        segments = [
-            _format(segment, {"{title}": titles, "{text}": texts})
-            for segment in self.text_config.document_template.split(SEPARATOR)
-        ]
-        tokens = self._join(segments, self.text_config.document_prompt)
-        return self._pack(tokens, self.text_config.document_max_length_tokens)
+        return self._documents(
+            tf.convert_to_tensor(titles, tf.string), tf.convert_to_tensor(texts, tf.string)
+        )
 
     def save(self, directory: str | Path) -> None:
         """Writes the tokenizer and `preprocessor.json` into a directory, which may exist."""
@@ -112,6 +109,18 @@ class TextPreprocessor(tf.Module):
     def _description(self) -> str:
         value = dataclasses.asdict(self.text_config)
         return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False)
+
+    def _encode_queries(self, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        tokens = self._join([texts], self.text_config.query_prompt)
+        return self._pack(tokens, self.text_config.query_max_length_tokens)
+
+    def _encode_documents(self, titles: tf.Tensor, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        segments = [
+            _format(segment, {"{title}": titles, "{text}": texts})
+            for segment in self.text_config.document_template.split(SEPARATOR)
+        ]
+        tokens = self._join(segments, self.text_config.document_prompt)
+        return self._pack(tokens, self.text_config.document_max_length_tokens)
 
     def _join(self, segments: list[tf.Tensor], prompt: str) -> tf.RaggedTensor:
         """Returns the tokens of the segments with separators between, without start or end."""

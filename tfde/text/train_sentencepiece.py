@@ -12,7 +12,7 @@ import sentencepiece
 
 from tfde.errors import ConfigError
 
-_SMALLEST = 8
+_SMALLEST = 4  # the special pieces and one more
 
 
 def train_sentencepiece(
@@ -70,6 +70,8 @@ def train_sentencepiece(
             max_sentence_length=1 << 16,
         )
     except (RuntimeError, OSError) as error:
+        if sentences.error is not None:
+            raise sentences.error from None
         raise _explained(error, vocabulary_size, sentences.count) from error
     partial = output.with_name(f"{output.name}.partial")
     partial.write_bytes(model.getvalue())
@@ -78,22 +80,29 @@ def train_sentencepiece(
 
 
 class _Sentences:
-    """The non-empty lines of texts, counted."""
+    """The non-empty lines of texts, counted; keeps an error that the trainer would swallow."""
 
     def __init__(self, texts: Iterable[str], limit: int) -> None:
         self._texts, self._limit, self.count = texts, limit, 0
+        self.error: Exception | None = None
 
     def __iter__(self) -> Iterator[str]:
-        for text in self._texts:
-            for line in text.splitlines():
-                # The trainer takes a NUL for the end and U+2585 for its own mark.
-                line = line.replace("\0", " ").strip()
-                if not line:
-                    continue
+        try:
+            for line in self._lines():
                 if self.count == self._limit:
                     return
                 self.count += 1
                 yield line
+        except Exception as error:
+            self.error = error
+            raise
+
+    def _lines(self) -> Iterator[str]:
+        for text in self._texts:
+            for line in text.splitlines():
+                # The trainer drops sentences with a NUL.
+                if line := line.replace("\0", " ").strip():
+                    yield line
 
 
 def _explained(error: Exception, vocabulary_size: int, count: int) -> ConfigError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ import tensorflow_text as tft
 
 from tfde.errors import ConfigError, shorten
 from tfde.text.bert_normalizer import PLACEHOLDERS, BertNormalizer, rename
-from tfde.text.tokenizer import Tokenizer, read_settings
+from tfde.text.tokenizer import TOKENIZER_FILE, Tokenizer, read_settings
 
 VOCABULARY_FILE = "vocab.txt"
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -147,6 +148,13 @@ class WordPieceTokenizer(Tokenizer):
     @classmethod
     def from_assets(cls, directory: str | Path) -> Self:  # noqa: D102
         _, settings = read_settings(directory, cls.__name__)
+        known = inspect.signature(cls).parameters
+        for name in settings:
+            if name not in known:
+                raise ConfigError(
+                    f"{Path(directory) / TOKENIZER_FILE}: has no setting {shorten(name)}"
+                    f" (it has {', '.join(list(known)[1:])})."
+                )
         return cls._from_file(Path(directory) / VOCABULARY_FILE, settings)
 
     def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:  # noqa: D102
@@ -177,7 +185,7 @@ class WordPieceTokenizer(Tokenizer):
             lines.pop()
         try:
             return cls(lines, **settings)
-        except (ConfigError, TypeError) as error:
+        except ConfigError as error:
             raise ConfigError(f"{path}: {error}") from error
 
     def _vocabulary_of_op(self) -> list[str]:
