@@ -86,7 +86,7 @@ def run(args: Any) -> int:
     # (name, function that gives the run, whether that is work of ours)
     systems: list[tuple[str, Callable[[], Run], bool]] = [
         *((name, work, True) for name, work in zip(args.model, models, strict=True)),
-        *((name, lambda results=results: results, False) for name, results in given),  # type: ignore[misc]
+        *((name, lambda results=results: results, False) for name, results in given),
         *(("BM25", work, True) for work in bm25),
     ]
     if args.save_runs:

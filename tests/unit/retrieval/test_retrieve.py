@@ -10,7 +10,7 @@ from tfde.retrieval.load_index import load_index
 from tfde.retrieval.query_file import read_queries
 from tfde.retrieval.retrieve import retrieve, retrieve_from_corpus
 from tfde.retrieval.scann_index import ScannIndex
-from tfde.types import Query
+from tfde.types import Document, Query
 
 QUERIES = [Query(f"q{i}", f"word{i} title {i}") for i in range(6)]
 
@@ -48,6 +48,13 @@ def test_another_models_index_is_refused(encoder_class, embeddings):
         retrieve(encoder_class("2"), index, QUERIES, 5)
     index.fingerprint = ""
     assert len(retrieve(encoder_class("2"), index, QUERIES, 5)) == 6
+
+
+def test_documents_of_later_windows_keep_their_names(encoder):
+    corpus = [Document(f"d{i}", "", f"word{i} word{i * i}") for i in range(100)]
+    run = retrieve_from_corpus(encoder, corpus, QUERIES, 7, batch_size=1)  # windows of 32
+    expected = expected_run(encoder, corpus, 7)
+    assert {query_id: list(results) for query_id, results in run.items()} == expected
 
 
 def test_saved_indexes_of_any_kind_open(tmp_path, encoder, embeddings):
