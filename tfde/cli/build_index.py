@@ -91,12 +91,12 @@ def run(args: Any) -> int:
     leaves = ""
     if built.kind == "tree":
         leaves = f" ({built.num_leaves_to_search} of {built.num_leaves} leaves)"
-    print(f"{args.output}: {rows:,} x {dim}, {built.kind}{leaves}, built in {seconds:.1f} s")  # noqa: T201
-    print(  # noqa: T201
+    print(f"{args.output}: {rows:,} x {dim}, {built.kind}{leaves}, built in {seconds:.1f} s")
+    print(
         f"recall@{measured.k} {measured.recall:.4f} against exact search,"
         f" {measured.num_queries:,} sampled queries"
     )
-    print(  # noqa: T201
+    print(
         f"time per query: {measured.seconds_per_single_query * 1e3:.3f} ms alone,"
         f" {measured.seconds_per_query * 1e3:.3f} ms in a batch"
         f" (exact search {measured.exact_seconds_per_query * 1e3:.3f} ms)"

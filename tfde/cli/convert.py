@@ -76,7 +76,7 @@ def run(args: Namespace) -> int:
                 progress.update()
     write_dataset_directory(args.output, documents, queries, qrels, overwrite=args.overwrite)
     counts = ", ".join(f"{name} {len(judged):,}" for name, judged in qrels.items())
-    print(  # noqa: T201
+    print(
         f"{args.output}: {len(documents):,} documents ({args.level}s),"
         f" {len(queries):,} queries ({counts})"
     )

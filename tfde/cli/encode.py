@@ -52,7 +52,7 @@ def run(args: Any) -> int:
     )
     seconds = time.perf_counter() - start
     rows, dim = embeddings.shape
-    print(  # noqa: T201
+    print(
         f"{args.output}: {rows:,} documents x {dim} {embeddings.dtype}, model"
         f" {embeddings.fingerprint}, {seconds:.1f} s"
     )

@@ -103,10 +103,10 @@ def run(args: Any) -> int:
         rows.append(Row(name, values, seconds))
     about = {"dataset": str(args.dataset), "split": args.split, "queries": len(qrels), "k": k}
     if args.json:
-        print(format_json(rows, **about))  # noqa: T201
+        print(format_json(rows, **about))
     else:
-        print(f"{args.dataset}, {args.split}: {len(qrels):,} queries, top {k}\n")  # noqa: T201
-        print(format_table(rows))  # noqa: T201
+        print(f"{args.dataset}, {args.split}: {len(qrels):,} queries, top {k}\n")
+        print(format_table(rows))
     return 0
 
 

@@ -60,8 +60,8 @@ def run(args: Any) -> int:
         version=args.version,
         scann=args.scann,
     )
-    print(f"bundle: {bundle}")  # noqa: T201
-    print(f"serve it: tfde serve {bundle}")  # noqa: T201
+    print(f"bundle: {bundle}")
+    print(f"serve it: tfde serve {bundle}")
     return 0
 
 

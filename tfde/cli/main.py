@@ -50,12 +50,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     argv = list(sys.argv[1:] if argv is None else argv)
     if not argv or argv[0] in ("-h", "--help", "help"):
-        print(usage())  # noqa: T201
+        print(usage())
         return 0 if argv else 2
     if argv[0] == "--version":
         from tfde.version import __version__
 
-        print(f"tfde {__version__}")  # noqa: T201
+        print(f"tfde {__version__}")
         return 0
     name = argv[0]
     if name not in COMMANDS:
@@ -100,7 +100,7 @@ def _failed(name: str, error: BaseException, *, unexpected: bool = False) -> int
 
 
 def _fail(message: str, code: int) -> int:
-    print(f"tfde: {message}", file=sys.stderr)  # noqa: T201
+    print(f"tfde: {message}", file=sys.stderr)
     return code
 
 

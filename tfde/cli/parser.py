@@ -16,7 +16,7 @@ class CommandParser(jsonargparse.ArgumentParser):
         if not self.exit_on_error:  # a parser that jsonargparse made for a nested value
             super().error(message, ex)
         line = " ".join(part.strip() for part in message.splitlines() if part.strip())
-        print(f"{self.prog}: {line} ({self.prog} --help shows the options)", file=sys.stderr)  # noqa: T201
+        print(f"{self.prog}: {line} ({self.prog} --help shows the options)", file=sys.stderr)
         raise SystemExit(2)
 
 

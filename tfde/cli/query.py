@@ -33,14 +33,14 @@ def run(args: Any) -> int:
     for text, hits in zip(args.text, answers, strict=True):
         if args.json:
             row = {"query": text, "hits": [hit._asdict() for hit in hits]}
-            print(json.dumps(row, ensure_ascii=False))  # noqa: T201
+            print(json.dumps(row, ensure_ascii=False))
             continue
-        print(text)  # noqa: T201
+        print(text)
         for hit in hits:
             name = f"{hit.title} [{hit.doc_id}]" if hit.title else hit.doc_id
-            print(f"{hit.rank:>3}  {hit.score:.4f}  {name}")  # noqa: T201
+            print(f"{hit.rank:>3}  {hit.score:.4f}  {name}")
             passage = textwrap.shorten(hit.text, 300, placeholder=" ...")
             if passage:
-                print(textwrap.indent(textwrap.fill(passage, 92), " " * 13))  # noqa: T201
+                print(textwrap.indent(textwrap.fill(passage, 92), " " * 13))
         sys.stdout.flush()
     return 0

@@ -61,5 +61,5 @@ def run(args: Any) -> int:
     seconds = time.perf_counter() - start
     write_run(args.output, results, tag=args.tag)
     lines = sum(map(len, results.values()))
-    print(f"{args.output}: {len(results):,} queries, {lines:,} lines, {seconds:.1f} s")  # noqa: T201
+    print(f"{args.output}: {len(results):,} queries, {lines:,} lines, {seconds:.1f} s")
     return 0

@@ -42,7 +42,7 @@ def run(args: Any) -> int:
     )
     server.start()
     target = f"{'localhost' if args.host in ('0.0.0.0', '::') else args.host}:{server.port}"
-    print(  # noqa: T201
+    print(
         f"ready: gRPC {args.host}:{server.port}, REST http://{args.host}:{server.rest_api_port};"
         f' ask it: tfde query --target {target} "your question"',
         flush=True,

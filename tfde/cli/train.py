@@ -35,9 +35,9 @@ def run(args: Any) -> int:
 
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     model = train(description, args.output)
-    print(model.summary_of_sharing())  # noqa: T201
-    print(f"model: {Path(args.output) / 'model'}")  # noqa: T201
+    print(model.summary_of_sharing())
+    print(f"model: {Path(args.output) / 'model'}")
     best = Path(args.output) / "best_model"
     if best.exists():
-        print(f"best on the dev split: {best}")  # noqa: T201
+        print(f"best on the dev split: {best}")
     return 0

@@ -22,7 +22,7 @@ def run(args: Any) -> int:
 
     differences = verify_bundle(args.bundle)
     for line in differences:
-        print(line)  # noqa: T201
+        print(line)
     if not differences:
-        print(f"{args.bundle}: as exported")  # noqa: T201
+        print(f"{args.bundle}: as exported")
     return 1 if differences else 0
