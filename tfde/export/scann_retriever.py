@@ -93,7 +93,12 @@ class ScannRetriever(tf.Module):
         def ask_all() -> tuple[tf.Tensor, tf.Tensor]:
             return ask(self._num_leaves)
 
-        indices, scores = ask(-1)  # as many leaves as the index was built with
+        # A tree refuses to search for nobody. -1: as many leaves as the index was built with.
+        indices, scores = tf.cond(
+            tf.shape(embeddings)[0] > 0,
+            lambda: ask(-1),
+            lambda: (tf.zeros([0, k], tf.int32), tf.zeros([0, k])),
+        )
         # What the searched leaves do not hold comes back as position 0 with score NaN.
         short = tf.reduce_any(tf.math.is_nan(scores), axis=1, keepdims=True)
         all_indices, all_scores = tf.cond(tf.reduce_any(short), ask_all, lambda: (indices, scores))

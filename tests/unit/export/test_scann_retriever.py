@@ -62,8 +62,10 @@ def test_k_below_one_is_refused(query_encoder):
         retriever.search(tf.constant(unit_vectors(1, 0)), tf.constant(0))
 
 
-def test_no_queries(query_encoder):
-    index = ScannIndex.build(unit_vectors(50, 0), [f"d{i}" for i in range(50)])
+@pytest.mark.parametrize("kind", PARAMETERS)
+def test_no_queries(query_encoder, kind):
+    doc_ids = [f"d{i}" for i in range(50)]
+    index = ScannIndex.build(unit_vectors(50, 0), doc_ids, parameters=PARAMETERS[kind])
     retriever = ScannRetriever(query_encoder, index)
     found = retriever.retrieve(tf.constant([], tf.string), tf.constant(3))
     assert found["doc_ids"].shape == (0, 3)

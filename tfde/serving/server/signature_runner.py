@@ -100,7 +100,9 @@ class SignatureRunner:
         try:
             return self._session.run(fetches, feeds, options=options)
         except tf.errors.OpError as error:
-            raise StatusError(CODES[error.error_code], error.message) from error
+            # Python's session puts the exporter's stack trace in front of the runtime's words.
+            raw = error.__context__ if isinstance(error.__context__, tf.errors.OpError) else error
+            raise StatusError(CODES[error.error_code], raw.message) from error
         except ValueError as error:  # a shape that the signature does not take
             raise invalid_argument(error) from error
 

@@ -1,0 +1,405 @@
+"""The whole way out: model and index to a bundle, a server in its own process, an answer."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny
+from google.protobuf import text_format
+from tensorflow_serving.apis import prediction_log_pb2
+from tensorflow_serving.config import model_server_config_pb2
+
+from tfde.cli.main import main
+from tfde.config import T5Config, TextConfig
+from tfde.errors import ConfigError, CorruptError, MismatchError, ServerError
+from tfde.export.bundle import export_bundle
+from tfde.export.verify import verify_bundle
+from tfde.retrieval.exact_index import ExactIndex
+from tfde.retrieval.scann_index import ScannIndex
+from tfde.retrieval.scann_parameters import ScannParameters
+from tfde.serving.client import Client
+from tfde.text.sentence_piece_tokenizer import SentencePieceTokenizer
+from tfde.text.train_sentencepiece import train_sentencepiece
+from tfde.towers.dual_encoder import DualEncoder
+from tfde.types import Document, Query
+
+DOCUMENTS = [
+    Document(f"d{i}", f"Title {i % 9}" if i % 3 else "", text)
+    for i, text in enumerate(tiny.document_texts()[:150])
+]
+QUERIES = ["green red", "", "cat", "stone tree house " * 9, "naïve ☃", "river lake"]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    path = tmp_path_factory.mktemp("vocabulary") / "spiece.model"
+    train_sentencepiece((document.text for document in DOCUMENTS), path, vocabulary_size=50)
+    backbone = T5Config(
+        vocabulary_size=120, num_layers=2, num_heads=2, hidden_dim=8, intermediate_dim=12,
+        key_value_dim=3, relative_buckets=8, relative_max_distance=16, dropout=0.1,
+    )  # fmt: skip
+    return DualEncoder.from_backbone(
+        backbone,
+        sharing="ade_spl",
+        tokenizer=SentencePieceTokenizer.from_file(path),
+        text=TextConfig(query_max_length_tokens=12, document_max_length_tokens=16),
+        embedding_dim=6,
+        seed=3,
+    )
+
+
+@pytest.fixture(scope="module")
+def index(model):
+    embeddings = model.encode_documents(DOCUMENTS)
+    return ScannIndex.build(
+        embeddings,
+        [document.doc_id for document in DOCUMENTS],
+        fingerprint=model.fingerprint(),
+        parameters=ScannParameters(kind="tree", num_leaves=8, num_leaves_to_search=4),
+    )
+
+
+@pytest.fixture(scope="module")
+def exact(model, index):
+    return ExactIndex.build(index.vectors(), list(index.doc_ids), fingerprint=model.fingerprint())
+
+
+@pytest.fixture(scope="module")
+def bundle(model, index, tmp_path_factory):
+    return export_bundle(
+        model,
+        index,
+        tmp_path_factory.mktemp("out") / "bundle",
+        documents=[*DOCUMENTS, Document("other", "not", "in the index")],
+        golden_queries=[Query("q", "green red"), *QUERIES[1:]],
+        measures={"P@1": 0.5},
+    )
+
+
+class BundleServer:
+    """`tfde serve BUNDLE` in a process of its own."""
+
+    def __init__(self, bundle):
+        command = [sys.executable, "-m", "tfde.cli.main", "serve", str(bundle)]
+        self.process = subprocess.Popen(
+            [*command, "--port", "0", "--rest_api_port", "0"], stdout=subprocess.PIPE, text=True
+        )
+        self.ready = self.process.stdout.readline()
+        self.target = re.search(r"gRPC (\S+),", self.ready)[1]
+        self.url = re.search(r"REST (\S+);", self.ready)[1]
+
+
+@pytest.fixture(scope="module")
+def server(bundle):
+    server = BundleServer(bundle)
+    yield server
+    server.process.terminate()
+    assert server.process.wait(30) == 0
+
+
+def test_layout(bundle, model):
+    manifest = json.loads((bundle / "manifest.json").read_text())
+    assert manifest["models"] == [
+        "query_encoder", "document_encoder", "retriever", "retriever_scann", "documents",
+    ]  # fmt: skip
+    for name in manifest["models"]:
+        assert (bundle / "models" / name / "1" / "saved_model.pb").is_file()
+    assert manifest["towers_fingerprint"] == manifest["index_fingerprint"] == model.fingerprint()
+    assert manifest["embedding_dim"] == 6
+    assert manifest["documents"] == 150
+    assert manifest["measures"] == {"P@1": 0.5}
+    assert manifest["text"]["query_max_length_tokens"] == 12
+    assert [query["text"] for query in manifest["golden_queries"]] == QUERIES
+    assert str(bundle) not in (bundle / "manifest.json").read_text()
+    assert not list(bundle.parent.glob(".bundle*"))
+
+
+def test_configuration_files_parse(bundle):
+    def names(file):
+        config = text_format.Parse(
+            (bundle / file).read_text(), model_server_config_pb2.ModelServerConfig()
+        )
+        return {m.name: m.base_path for m in config.model_config_list.config}
+
+    everywhere = names("models.config")
+    assert everywhere["retriever"] == "/models/retriever"
+    assert "retriever_scann" not in everywhere
+    assert set(names("models.scann.config")) - set(everywhere) == {"retriever_scann"}
+    path = bundle / "models/retriever/1/assets.extra/tf_serving_warmup_requests"
+    logs = [prediction_log_pb2.PredictionLog.FromString(r.numpy()) for r in
+            tf.data.TFRecordDataset(str(path))]  # fmt: skip
+    request = logs[0].predict_log.request
+    assert request.model_spec.name == "retriever"
+    assert request.inputs["text"].string_val[0] == b"green red"
+
+
+RELOAD = """
+import json, sys
+import tensorflow as tf
+import tensorflow_text
+if sys.argv[3] == "scann":
+    from scann.scann_ops.py import scann_ops
+bundle, sizes = sys.argv[1], json.loads(sys.argv[2])
+texts = json.loads(sys.stdin.read())
+query = tf.saved_model.load(bundle + "/models/query_encoder/1")
+document = tf.saved_model.load(bundle + "/models/document_encoder/1")
+name = "retriever_scann" if sys.argv[3] == "scann" else "retriever"
+retriever = tf.saved_model.load(bundle + f"/models/{name}/1")
+result = []
+for size in sizes:
+    text = tf.constant((texts * size)[:size], tf.string)
+    q = query.signatures["serving_default"](text=text)["embeddings"]
+    d = document.signatures["serving_default"](title=text, text=text)["embeddings"]
+    r = retriever.signatures["serving_default"](text=text, k=tf.constant(4))
+    ids = [[x.decode() for x in row] for row in r["doc_ids"].numpy()]
+    result.append([q.numpy().tolist(), d.numpy().tolist(), ids, r["scores"].numpy().tolist()])
+assert "tfde" not in sys.modules
+print("RESULT" + json.dumps(result))
+"""
+
+
+@pytest.mark.parametrize("kind", ["exact", "scann"])
+def test_reload_in_a_fresh_process(bundle, model, index, exact, kind):
+    sizes = [0, 1, 3, 17]
+    done = subprocess.run(
+        [sys.executable, "-c", RELOAD, str(bundle), json.dumps(sizes), kind],
+        input=json.dumps(QUERIES), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout.split("RESULT")[1])
+    for size, (queries, documents, doc_ids, scores) in zip(sizes, result, strict=True):
+        texts = (QUERIES * size)[:size]
+        expected = model.encode_queries(texts)
+        np.testing.assert_allclose(np.reshape(queries, [size, 6]), expected, atol=1e-5)
+        pairs = [{"title": text, "text": text} for text in texts]
+        np.testing.assert_allclose(
+            np.reshape(documents, [size, 6]), model.encode_documents(pairs), atol=1e-5
+        )
+        expected_scores, expected_ids = (index if kind == "scann" else exact).search(expected, 4)
+        assert doc_ids == expected_ids.tolist()
+        np.testing.assert_allclose(np.reshape(scores, [size, 4]), expected_scores, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["retriever", "retriever_scann"])
+@pytest.mark.parametrize("k", [1, 7, 1000])
+def test_ranking_through_the_server_equals_keras(server, model, index, exact, name, k):
+    embeddings = model.encode_queries(QUERIES)
+    scores, doc_ids = (exact if name == "retriever" else index).search(embeddings, k)
+    by_id = {document.doc_id: document for document in DOCUMENTS}
+    with Client(server.target, model=name) as client:
+        answers = client.search(QUERIES, k)
+    for hits, ids, row in zip(answers, doc_ids, scores, strict=True):
+        assert [hit.doc_id for hit in hits] == ids.tolist()
+        assert [hit.rank for hit in hits] == list(range(1, min(k, 150) + 1))
+        np.testing.assert_allclose([hit.score for hit in hits], row, atol=1e-5)
+        for hit in hits:
+            assert Document(hit.doc_id, hit.title, hit.text) == by_id[hit.doc_id]
+
+
+def test_client_encodes(server, model):
+    with Client(server.target) as client:
+        np.testing.assert_allclose(
+            client.encode_queries(QUERIES), model.encode_queries(QUERIES), atol=1e-5
+        )
+        texts = [document.text for document in DOCUMENTS[:5]]
+        titles = [document.title for document in DOCUMENTS[:5]]
+        np.testing.assert_allclose(
+            client.encode_documents(texts, titles=titles),
+            model.encode_documents(DOCUMENTS[:5]),
+            atol=1e-5,
+        )
+        np.testing.assert_allclose(
+            client.encode_documents(texts), model.encode_documents(texts), atol=1e-5
+        )
+        assert client.encode_queries([]).shape == (0, 6)
+        assert client.search([], 3) == []
+        assert client.status() == {1: "AVAILABLE"}
+        assert client.status("documents") == {1: "AVAILABLE"}
+
+
+def test_client_errors(server):
+    with Client(server.target) as client:
+        with pytest.raises(
+            ServerError, match=r"refused the request to 'retriever': INVALID_ARGUMENT: .*`k` must"
+        ):
+            client.search(["a"], 0)
+        with pytest.raises(ServerError, match="serves no model 'm': Could not find any versions"):
+            client.status("m")
+        with pytest.raises(ValueError, match="`texts` must be a list of strings"):
+            client.search("a")
+        with pytest.raises(ValueError, match="`titles` must be as many as `texts`"):
+            client.encode_documents(["a"], titles=[])
+    with (
+        Client(server.target, model="m") as client,
+        pytest.raises(ServerError, match="serves no model 'm': Servable not found for request"),
+    ):
+        client.search(["a"])
+    with (
+        Client("localhost:1", timeout_s=5) as client,
+        pytest.raises(
+            ServerError, match=r"cannot connect to localhost:1 \(is the server running\?\)"
+        ),
+    ):
+        client.search(["a"])
+    with (
+        Client(server.target, timeout_s=1e-4) as client,
+        pytest.raises(ServerError, match=r"did not answer within 0.0001 s \(model 'retriever'\)"),
+    ):
+        client.search(["a"])
+
+
+def test_query_command(server, capsys, exact, model):
+    assert main(["query", "--target", server.target, "green red", "cat", "-k", "2"]) == 0
+    out = capsys.readouterr().out
+    scores, doc_ids = exact.search(model.encode_queries(["green red"]), 2)
+    assert out.startswith("green red\n")
+    assert re.search(rf"^  1  {scores[0, 0]:.4f}  .*\b{doc_ids[0, 0]}\b", out, re.MULTILINE)
+    assert DOCUMENTS[int(doc_ids[0, 0][1:])].text in out
+    assert main(["query", "--target", server.target, "--json", "cat", "-k", "3"]) == 0
+    row = json.loads(capsys.readouterr().out)
+    assert row["query"] == "cat"
+    assert [hit["rank"] for hit in row["hits"]] == [1, 2, 3]
+    assert set(row["hits"][0]) == {"rank", "score", "doc_id", "title", "text"}
+    assert main(["query", "--target", "localhost:1", "--timeout_s", "3", "cat"]) == 1
+    assert capsys.readouterr().err.startswith("tfde: query: cannot connect to localhost:1")
+    assert main(["query", "--target", server.target, "cat", "-k", "0"]) == 1
+    assert "`-k` must be at least 1. Received: 0" in capsys.readouterr().err
+
+
+def test_concurrent_clients(server, exact, model):
+    expected = exact.search(model.encode_queries(QUERIES), 3)[1].tolist()
+    faults = []
+
+    def ask(number):
+        with Client(server.target) as client:
+            for _ in range(5):
+                hits = client.search([QUERIES[number]], 3)[0]
+                if [hit.doc_id for hit in hits] != expected[number]:
+                    faults.append((number, hits))
+
+    threads = [threading.Thread(target=ask, args=(i % len(QUERIES),)) for i in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not faults
+
+
+def test_verify(bundle, capsys):
+    assert verify_bundle(bundle) == []
+    assert main(["verify", str(bundle)]) == 0
+    assert capsys.readouterr().out == f"{bundle}: as exported\n"
+
+
+@pytest.fixture
+def copy(bundle, tmp_path):
+    return Path(shutil.copytree(bundle, tmp_path / "copy"))
+
+
+def test_verify_names_changed_files(copy, capsys):
+    (copy / "models.config").write_text("")
+    (copy / "models/documents/1/saved_model.pb").unlink()
+    (copy / "extra").write_text("")
+    assert main(["verify", str(copy)]) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        "models.config: differs from what was exported",
+        "models/documents/1/saved_model.pb: is missing",
+        "extra: was not exported",
+    ]
+
+
+def edit_manifest(bundle, edit):
+    manifest = json.loads((bundle / "manifest.json").read_text())
+    edit(manifest)
+    (bundle / "manifest.json").write_text(json.dumps(manifest))
+
+
+def test_verify_names_other_answers(copy):
+    def edit(manifest):
+        first, second = manifest["golden_queries"][:2]
+        first["embedding"][0] += 0.5
+        first["retriever"]["scores"][0] += 0.01
+        second["retriever_scann"]["doc_ids"][0] = "d999"
+        manifest["index_fingerprint"] = "0" * 16
+
+    edit_manifest(copy, edit)
+    lines = verify_bundle(copy)
+    assert len(lines) == 4
+    assert lines[0].startswith("fingerprints: towers ")
+    assert lines[1] == "query_encoder: query 'green red': embedding differs by 0.5"
+    assert lines[2].startswith("retriever: query 'green red': rank 1: score ")
+    assert lines[3].startswith("retriever_scann: query '': rank 1: document 'd")
+
+
+def test_verify_what_is_no_bundle(copy, tmp_path, capsys):
+    with pytest.raises(FileNotFoundError, match=r"no manifest.json there, so no bundle"):
+        verify_bundle(tmp_path / "none")
+    edit_manifest(copy, lambda manifest: manifest.pop("files"))
+    with pytest.raises(CorruptError, match=r"manifest.json: has no 'files'; expected format 1"):
+        verify_bundle(copy)
+    edit_manifest(copy, lambda manifest: manifest.update(files={}, format=9))
+    with pytest.raises(CorruptError, match=r"manifest.json: has another format"):
+        verify_bundle(copy)
+    assert main(["serve", str(tmp_path / "none")]) == 1
+    assert "no models.config there, so no bundle" in capsys.readouterr().err
+
+
+def test_export_refuses(model, index, bundle, tmp_path):
+    with pytest.raises(ConfigError, match="the output exists and is not empty"):
+        export_bundle(model, index, bundle)
+    with pytest.raises(ConfigError, match=r"`version` must be at least 1. Received: 0"):
+        export_bundle(model, index, tmp_path / "b", version=0)
+    vectors, doc_ids = index.vectors(), list(index.doc_ids)
+    other = ExactIndex.build(vectors, doc_ids, fingerprint="0" * 16)
+    with pytest.raises(MismatchError, match=r"`index` must come from this model \(\w{16}\)"):
+        export_bundle(model, other, tmp_path / "b")
+    short = ExactIndex.build(vectors[:, :4], doc_ids, fingerprint=model.fingerprint())
+    with pytest.raises(MismatchError, match="must hold vectors of 6 dimensions"):
+        export_bundle(model, short, tmp_path / "b")
+    with pytest.raises(MismatchError, match=r"2 are missing. Received: none with id 'd0'"):
+        export_bundle(model, index, tmp_path / "b", documents=DOCUMENTS[2:])
+    assert not list(tmp_path.iterdir())  # nor anything half written
+
+
+def test_command_exports_encoders_alone(model, tmp_path, capsys):
+    model.save_to_preset(tmp_path / "model")
+    output = tmp_path / "bundle"
+    assert main(["export", "--model", str(tmp_path / "model"), "--output", str(output)]) == 0
+    assert f"tfde serve {output}" in capsys.readouterr().out
+    manifest = json.loads((output / "manifest.json").read_text())
+    assert manifest["models"] == ["query_encoder", "document_encoder"]
+    assert verify_bundle(output) == []
+
+
+def test_command_exports_from_directories(model, index, tmp_path, capsys):
+    model.save_to_preset(tmp_path / "model")
+    index.save(tmp_path / "index")
+    dataset = tmp_path / "dataset"
+    dataset.mkdir()
+    with (dataset / "corpus.jsonl").open("w") as file:
+        for doc_id, title, text in DOCUMENTS:
+            file.write(json.dumps({"_id": doc_id, "title": title, "text": text}) + "\n")
+    with (dataset / "queries.jsonl").open("w") as file:
+        for number in range(20):
+            file.write(json.dumps({"_id": str(number), "text": f"query {number}"}) + "\n")
+    output = tmp_path / "bundle"
+    arguments = ["export", "--model", str(tmp_path / "model"), "--output", str(output)]
+    both = ["--index", "i", "--embeddings", "e"]
+    assert main([*arguments, *both]) == 1
+    assert "exclude each other" in capsys.readouterr().err
+    arguments += ["--index", str(tmp_path / "index"), "--dataset", str(dataset), "--version", "7"]
+    assert main(arguments) == 0
+    manifest = json.loads((output / "manifest.json").read_text())
+    assert manifest["version"] == 7
+    assert len(manifest["models"]) == 5
+    assert len(manifest["golden_queries"]) == 8
+    assert verify_bundle(output) == []
+    assert main(arguments) == 1
+    assert "the output exists and is not empty" in capsys.readouterr().err
