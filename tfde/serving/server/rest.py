@@ -50,18 +50,18 @@ class RestApi:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answers one request (the ASGI interface)."""
-        body = b""
+        chunks = []
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":
                 return
-            body += message.get("body", b"")
+            chunks.append(message.get("body", b""))
             if not message.get("more_body"):
                 break
         path = scope["raw_path"].decode("latin-1")
         loop = asyncio.get_running_loop()
         status, content_type, answer = await loop.run_in_executor(
-            self._executor, self.answer, scope["method"], path, body
+            self._executor, self.answer, scope["method"], path, b"".join(chunks)
         )
         headers = [
             (b"content-type", content_type),
