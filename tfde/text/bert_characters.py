@@ -12,7 +12,6 @@ that of Unicode 12, its lower case that of Unicode 16. A test asks again about e
 
 from __future__ import annotations
 
-import functools
 import itertools
 import unicodedata
 from collections.abc import Iterator
@@ -113,7 +112,6 @@ def combining_classes() -> dict[int, int]:
     return classes
 
 
-@functools.lru_cache(maxsize=4)
 def normalized_characters(*, lowercase: bool, strip_accents: bool) -> dict[int, str]:
     """Returns the code points that BERT's normalizer changes, with what becomes of them.
 

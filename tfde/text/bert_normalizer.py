@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 
@@ -63,18 +64,11 @@ class BertNormalizer(tf.Module):
         entries, flat, splits = _tables(lowercase=lowercase, strip_accents=strip_accents)
         self._pages, self._entries = map(tf.constant, _paged(entries))
         self._flat, self._splits = tf.constant(flat), tf.constant(splits)
-        kinds = np.full(0x110000, _LETTER, np.int8)
-        kinds[[c for c in range(0x20000) if stands_alone(c)]] = _ALONE
-        kinds[list(CHINESE)] = _ALONE
+        kinds = _kinds(orders_marks=strip_accents)
+        self._kind_pages, self._kinds = map(tf.constant, _paged(kinds))
         self._orders_marks = strip_accents
         if strip_accents:
-            kinds[list(ORDERED_MARKS)] = _ORDERED_MARK
-            classes = np.zeros(0x110000, np.int32)
-            for code, value in combining_classes().items():
-                classes[code] = value
-            classes[list(DROPPED - set(PLACEHOLDERS))] = -1
-            self._class_pages, self._classes = map(tf.constant, _paged(classes))
-        self._kind_pages, self._kinds = map(tf.constant, _paged(kinds))
+            self._class_pages, self._classes = map(tf.constant, _paged(_classes()))
 
     def __call__(self, texts: tf.Tensor) -> tf.Tensor:
         """Returns normalized texts.
@@ -195,6 +189,28 @@ def _paged(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.array(begins, np.int32), np.frombuffer(b"".join(pages), table.dtype)
 
 
+@functools.lru_cache
+def _kinds(*, orders_marks: bool) -> np.ndarray:
+    """Returns for each code point of a normalized text how words and marks depend on it."""
+    kinds = np.full(0x110000, _LETTER, np.int8)
+    kinds[[c for c in range(0x20000) if stands_alone(c)]] = _ALONE
+    kinds[list(CHINESE)] = _ALONE
+    if orders_marks:
+        kinds[list(ORDERED_MARKS)] = _ORDERED_MARK
+    return kinds
+
+
+@functools.lru_cache
+def _classes() -> np.ndarray:
+    """Returns the combining class of each code point of a raw text; -1 where it is dropped."""
+    classes = np.zeros(0x110000, np.int32)
+    for code, value in combining_classes().items():
+        classes[code] = value
+    classes[list(DROPPED - set(PLACEHOLDERS))] = -1
+    return classes
+
+
+@functools.lru_cache
 def _tables(*, lowercase: bool, strip_accents: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns what becomes of each code point.
 
@@ -203,7 +219,7 @@ def _tables(*, lowercase: bool, strip_accents: bool) -> tuple[np.ndarray, np.nda
         where each row begins in them.
     """
     entries = np.arange(0x110000, dtype=np.int32)
-    changed = dict(normalized_characters(lowercase=lowercase, strip_accents=strip_accents))
+    changed = normalized_characters(lowercase=lowercase, strip_accents=strip_accents)
     for code in PLACEHOLDERS:
         changed.pop(code, None)
     for code in SPLIT_BY_OP_ONLY | LETTER_FOR_OP_ONLY:

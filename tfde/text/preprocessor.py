@@ -124,26 +124,28 @@ class TextPreprocessor(tf.Module):
 
     def _join(self, segments: list[tf.Tensor], prompt: str) -> tf.RaggedTensor:
         """Returns the tokens of the segments with separators between, without start or end."""
+        rows = tf.shape(segments[0])[0]
         prompted = tf.zeros_like(segments[0], tf.bool)
-        joined: tf.RaggedTensor | None = None
+        texts = []
         for number, segment in enumerate(segments, start=1):
             segment = tf.strings.strip(segment)
             if prompt:
-                here = (segment != "") | (number == len(segments))
-                here &= ~prompted
+                here = ((segment != "") | (number == len(segments))) & ~prompted
                 prompted |= here
                 segment = tf.where(here, tf.strings.join([prompt, segment]), segment)
-            tokens = self.tokenizer.tokenize(segment)
-            if joined is None:
-                joined = tokens
-                continue
-            both = (joined.row_lengths() > 0) & (tokens.row_lengths() > 0)
+            texts.append(segment)
+        # One call for all segments: the graph of a tokenizer is large.
+        tokens = self.tokenizer.tokenize(tf.concat(texts, 0))
+        joined = tokens[:rows]
+        for number in range(1, len(segments)):
+            segment = tokens[number * rows : (number + 1) * rows]
+            both = (joined.row_lengths() > 0) & (segment.row_lengths() > 0)
             separators = tf.RaggedTensor.from_row_lengths(
                 tf.fill([tf.math.count_nonzero(both)], self.tokenizer.separator_id),
                 tf.cast(both, tf.int64),
                 validate=False,
             )
-            joined = tf.concat([joined, separators, tokens], axis=1)
+            joined = tf.concat([joined, separators, segment], axis=1)
         return joined
 
     def _truncate(self, tokens: tf.RaggedTensor, limit: int) -> tf.RaggedTensor:

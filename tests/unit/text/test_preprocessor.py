@@ -76,13 +76,11 @@ def test_truncation_keeps_special_tokens():
     ]
 
 
-@pytest.mark.parametrize(
-    ("words", "length"), [(0, 4), (2, 4), (3, 8), (6, 8), (7, 12), (10, 12), (50, 12)]
-)
-def test_smallest_bucket_that_holds_the_batch(words, length):
+def test_smallest_bucket_that_holds_the_batch():
     text = preprocessor(buckets=(8, 4, 16, 32), query_max_length_tokens=12)
-    token_ids, _ = text.queries(["a", "a " * words])
-    assert token_ids.shape == (2, length)
+    for words, length in [(0, 4), (2, 4), (3, 8), (6, 8), (7, 12), (10, 12), (50, 12)]:
+        token_ids, _ = text.queries(["a", "a " * words])
+        assert token_ids.shape == (2, length)
 
 
 def test_without_buckets_rows_are_as_long_as_allowed():
