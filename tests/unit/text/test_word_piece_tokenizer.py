@@ -38,6 +38,7 @@ def test_special_tokens_are_taken_literally():
 def test_words_of_more_than_100_characters_are_unknown():
     tokenizer = WordPieceTokenizer(VOCABULARY)
     assert ids(tokenizer, "x" * 100) == [[13] + [14] * 99]
+    assert ids(tokenizer, "x" * 100 + " " + "x" * 101) == [[13] + [14] * 99 + [1]]
     assert ids(tokenizer, "un " + "x" * 101 + "!" + "x" * 500, "x") == [[5, 1, 12, 1], [13]]
 
 
