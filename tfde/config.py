@@ -220,7 +220,8 @@ class ModelConfig:
             with either; `null` trains a SentencePiece vocabulary on the first stage's texts.
         sharing: A preset's name or a mapping of parts. Ignored for a tfde model directory, like
             the four options that follow.
-        pooling: Mean over real tokens, or the first token.
+        pooling: Mean over real tokens, or the first token; `null` takes what the checkpoint says,
+            else the mean.
         embedding_dim: Size of the projection; `null` for no projection.
         projection_bias: Whether the projection has a bias.
         normalize: Unit length, that is cosine similarity.
@@ -231,7 +232,7 @@ class ModelConfig:
     backbone: str | dict[str, Any]
     tokenizer: str | None = None
     sharing: str | dict[str, str] = "sde"
-    pooling: Pooling = "mean"
+    pooling: Pooling | None = None
     embedding_dim: int | None = None
     projection_bias: bool = False
     normalize: bool = True

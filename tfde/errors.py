@@ -1,4 +1,4 @@
-"""What a caller may catch. Every message is one line that names the place, the rule and the value."""
+"""What a caller may catch; every message is one line: the place, the rule, the value."""
 
 from __future__ import annotations
 

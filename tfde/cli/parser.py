@@ -11,7 +11,7 @@ import jsonargparse
 class CommandParser(jsonargparse.ArgumentParser):
     """A parser whose errors are one line on stderr, with exit code 2."""
 
-    def error(self, message: str, ex: Exception | None = None) -> NoReturn:  # type: ignore[override]
+    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Prints the message as one line, then exits."""
         if not self.exit_on_error:  # a parser that jsonargparse made for a nested value
             super().error(message, ex)

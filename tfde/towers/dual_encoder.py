@@ -19,6 +19,7 @@ from tfde.backbones.backbone import Backbone, build_backbone
 from tfde.backbones.loading import load_backbone
 from tfde.config import (
     BackboneConfig,
+    Pooling,
     Sharing,
     TextConfig,
     TowersConfig,
@@ -82,7 +83,7 @@ class DualEncoder(keras.Model):
         sharing: str | Sharing | Mapping[str, Any] = "sde",
         tokenizer: Tokenizer | None = None,
         text: TextConfig | None = None,
-        pooling: str = "mean",
+        pooling: Pooling | None = None,
         embedding_dim: int | None = None,
         projection_bias: bool = False,
         normalize: bool = True,
@@ -98,7 +99,7 @@ class DualEncoder(keras.Model):
             tokenizer: Needed for random weights; otherwise the checkpoint brings its own.
             text: Lengths, template and prompts. Lengths beyond what the checkpoint can hold are
                 cut to it.
-            pooling: `"mean"` or `"first"`.
+            pooling: `"mean"` or `"first"`; `None` takes what the checkpoint says, else the mean.
             embedding_dim: Size of the projection's output; `None` for no projection.
             projection_bias: Whether the projection has a bias.
             normalize: Whether embeddings have unit length (cosine similarity).
@@ -114,6 +115,7 @@ class DualEncoder(keras.Model):
         if isinstance(backbone, str | Path):
             loaded = load_backbone(backbone, dropout=dropout)
             parts = loaded.backbone
+            pooling = pooling or loaded.pooling
             tokenizer = tokenizer or loaded.tokenizer
             text = _cut_lengths(text, loaded.max_length_tokens)
         else:
@@ -134,7 +136,7 @@ class DualEncoder(keras.Model):
         config = TowersConfig(
             backbone=parts.config,
             sharing=Sharing.of(sharing),
-            pooling=pooling,  # type: ignore[arg-type]
+            pooling=pooling or "mean",
             embedding_dim=embedding_dim,
             projection_bias=projection_bias,
             normalize=normalize,
@@ -233,7 +235,7 @@ class DualEncoder(keras.Model):
 
     # ---- training ----------------------------------------------------------------------------
 
-    def compile(  # type: ignore[override]
+    def compile(
         self,
         optimizer: Any = "adam",
         *,
@@ -253,9 +255,9 @@ class DualEncoder(keras.Model):
         self.task = task or RetrievalTask()
         super().compile(optimizer=optimizer, jit_compile=jit_compile, run_eagerly=run_eagerly)
 
-    def fit(  # type: ignore[override]
+    def fit(
         self,
-        x: PairDataset | tf.data.Dataset | None = None,
+        x: PairDataset | tf.data.Dataset,
         *,
         epochs: int = 1,
         steps: int | None = None,
@@ -277,23 +279,27 @@ class DualEncoder(keras.Model):
             ConfigError: there is nothing left to train.
         """
         if isinstance(x, PairDataset):
-            per_epoch = x.steps_per_epoch
-            total = steps if steps is not None else epochs * per_epoch
+            total = steps if steps is not None else epochs * x.steps_per_epoch
             if total <= initial_step:
                 raise ConfigError(
                     f"`initial_step` must be below the {total} steps to train."
                     f" Received: initial_step={initial_step}"
                 )
-            x = x.dataset(start_step=initial_step, steps=total - initial_step)
-            if initial_step == 0 and steps is None:
-                schedule = {"epochs": epochs, "steps_per_epoch": per_epoch}
+            batches = x.dataset(start_step=initial_step, steps=total - initial_step)
+            if steps is None and initial_step == 0:
+                steps = x.steps_per_epoch
             else:
-                schedule = {"epochs": 1, "steps_per_epoch": total - initial_step}
+                epochs, steps = 1, total - initial_step
         else:
-            schedule = {"epochs": epochs, "steps_per_epoch": steps}
-        batches = x.map(self.prepare_batch, num_parallel_calls=tf.data.AUTOTUNE)
+            batches = x
+        batches = batches.map(self.prepare_batch, num_parallel_calls=tf.data.AUTOTUNE)
         return super().fit(
-            batches.prefetch(tf.data.AUTOTUNE), callbacks=callbacks, verbose=verbose, **schedule
+            batches.prefetch(tf.data.AUTOTUNE),
+            shuffle=False,  # the pairs come in their order; Keras could not shuffle batches anyway
+            epochs=epochs,
+            steps_per_epoch=steps,
+            callbacks=callbacks,
+            verbose=verbose,
         )
 
     def prepare_batch(self, batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
@@ -328,10 +334,17 @@ class DualEncoder(keras.Model):
             )
         return prepared
 
-    def compute_loss(  # type: ignore[override]
-        self, x=None, y=None, y_pred=None, sample_weight=None, training=True
+    def compute_loss(
+        self,
+        x: Any = None,
+        y: Any = None,
+        y_pred: Any = None,
+        sample_weight: Any = None,
+        training: bool = True,
     ) -> tf.Tensor:
         """Returns the task's loss of a batch (called by Keras' train step)."""
+        if self.task is None:
+            raise ConfigError("the model has no task: call `compile` before `fit`.")
         queries = tf.cast(y_pred["query_embeddings"], tf.float32)
         documents = tf.cast(y_pred["document_embeddings"], tf.float32)
         keys = {"candidate_keys": x["candidate_keys"], "positive_keys": x["positive_keys"]}
@@ -343,7 +356,9 @@ class DualEncoder(keras.Model):
             **keys,
         )
 
-    def compute_metrics(self, x, y, y_pred, sample_weight=None) -> dict[str, Any]:
+    def compute_metrics(
+        self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None
+    ) -> dict[str, Any]:
         """Returns loss and in-batch accuracy so far."""
         return self.get_metrics_result()
 

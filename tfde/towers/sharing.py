@@ -58,8 +58,8 @@ def build_towers(backbone: Backbone, config: TowersConfig) -> Towers:
         build_tower(parts, pooling=config.pooling, normalize=config.normalize, name=name)
         for parts, name in ((query_parts, "query_tower"), (document_parts, "document_tower"))
     )
-    if document_parts.projection is not query_parts.projection:
-        document_parts.projection.set_weights(query_parts.projection.get_weights())
+    if query_parts.projection is not None and document_projection is not None:
+        document_projection.set_weights(query_parts.projection.get_weights())
     return Towers(query_tower, document_tower, query_parts, document_parts)
 
 

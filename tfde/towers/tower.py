@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import keras
 
+from tfde import config
 from tfde.layers.pooling import Pooling
 from tfde.layers.unit_norm import UnitNorm
 
@@ -25,7 +26,9 @@ class TowerParts:
     projection: keras.layers.Layer | None
 
 
-def build_tower(parts: TowerParts, *, pooling: str, normalize: bool, name: str) -> keras.Model:
+def build_tower(
+    parts: TowerParts, *, pooling: config.Pooling, normalize: bool, name: str
+) -> keras.Model:
     """Returns the functional model of a tower.
 
     Args:

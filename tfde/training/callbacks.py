@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +12,20 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfde.config import ValidationConfig
+from tfde.config import StageConfig, ValidationConfig
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.evaluation.measures import evaluate
 from tfde.retrieval.exact_index import ExactIndex
 from tfde.retrieval.retrieve import retrieve
+from tfde.training.checkpoint import Progress, save_checkpoint
 from tfde.types import Query
 
 logger = logging.getLogger("tfde")
+
+# In the directory of a run:
+CHECKPOINT_FILE = "checkpoint.safetensors"
+HISTORY_FILE = "history.jsonl"
+BEST_MODEL = "best_model"
 
 
 class Throughput(keras.callbacks.Callback):
@@ -88,70 +93,86 @@ class StageCallback(keras.callbacks.Callback):
     """Writes the history, validates, keeps the best model and saves checkpoints, by step.
 
     Args:
-        directory: Of the run: `history.jsonl`, `tensorboard/`.
-        stage: Name of the stage.
-        first_step: The step at which this `fit` begins.
+        output: Directory of the run.
+        config: The stage's intervals.
+        progress: Stage, step and best measure; kept up to date and saved with each checkpoint.
         last_step: The step at which the stage ends.
-        log_every_steps: Steps between history lines.
-        checkpoint_every_steps: Steps between calls of `save`.
-        save: Called with the step to save a checkpoint.
-        validate_every_steps: Steps between validations; `None` for none.
-        validate: Called with the step; returns measures.
+        validation: What measures the model, if anything does.
         throughput: Paused during validation and saving.
+        show: Whether history lines are logged too, where no progress bar shows them.
     """
 
     def __init__(
         self,
-        directory: Path,
+        output: Path,
+        config: StageConfig,
+        progress: Progress,
         *,
-        stage: str,
-        first_step: int,
         last_step: int,
-        log_every_steps: int,
-        checkpoint_every_steps: int,
-        save: Callable[[int], None],
-        validate_every_steps: int | None,
-        validate: Callable[[int], dict[str, float]],
+        validation: RetrievalValidation | None,
         throughput: Throughput,
+        show: bool,
     ) -> None:
         super().__init__()
-        self.history = directory / "history.jsonl"
-        self.stage = stage
-        self.step = first_step
+        self.output = output
+        self.config = config
+        self.progress = progress
         self.last_step = last_step
-        self.log_every_steps = log_every_steps
-        self.checkpoint_every_steps = checkpoint_every_steps
-        self.save = save
-        self.validate_every_steps = validate_every_steps
-        self.validate = validate
+        self.validation = validation
         self.throughput = throughput
-        self._board = tf.summary.create_file_writer(str(directory / "tensorboard" / stage))
-        forget_history(self.history, stage=stage, after=first_step)
+        self.show = show
+        self._board = tf.summary.create_file_writer(str(output / "tensorboard" / progress.stage))
+        forget_history(output / HISTORY_FILE, stage=progress.stage, after=progress.step)
 
     def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
         """Does what is due at this step."""
-        self.step += 1
-        last = self.step == self.last_step
-        if self.step % self.log_every_steps == 0 or last:
+        self.progress.step += 1
+        if self._due(self.config.log_every_steps):
             values = {name: float(value) for name, value in (logs or {}).items()}
             rate = self.model.optimizer.learning_rate
             self._write({**values, "learning_rate": float(keras.ops.convert_to_numpy(rate))})
+            if self.show:
+                shown = "  ".join(f"{name} {value:.4g}" for name, value in sorted(values.items()))
+                logger.info("step %d of %d: %s", self.progress.step, self.last_step, shown)
             self.model.reset_metrics()  # each line speaks of its own steps only
-        if self.validate_every_steps and (self.step % self.validate_every_steps == 0 or last):
-            self._write(self.validate(self.step))
-            self.throughput.pause()
-        if self.step % self.checkpoint_every_steps == 0 or last:
-            self.save(self.step)
+        if self.validation is not None and self._due(self.validation.config.every_steps):
+            self._validate(self.validation)
+        if self._due(self.config.checkpoint_every_steps):
+            save_checkpoint(self.output / CHECKPOINT_FILE, self.model, self.progress)
             self.throughput.pause()
 
     def on_train_end(self, logs: dict[str, float] | None = None) -> None:
         """Closes the TensorBoard file."""
         self._board.close()
 
+    def _due(self, every: int) -> bool:
+        return self.progress.step % every == 0 or self.progress.step == self.last_step
+
+    def _validate(self, validation: RetrievalValidation) -> None:
+        began = time.perf_counter()
+        measures = validation(self.model)
+        value = measures[validation.config.measures[0]]
+        better = self.progress.best is None or value > self.progress.best
+        if better:
+            self.progress.best = value
+            self.model.save_to_preset(self.output / BEST_MODEL)
+        logger.info(
+            "\nstep %d: %s (%d queries, %d documents, %.0f s)%s",
+            self.progress.step,
+            "  ".join(f"{name} {value:.4f}" for name, value in measures.items()),
+            len(validation.queries),
+            len(validation.documents),
+            time.perf_counter() - began,
+            ", the best so far" if better else "",
+        )
+        self._write(measures)
+        self.throughput.pause()
+
     def _write(self, values: dict[str, float]) -> None:
-        with self.history.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"stage": self.stage, "step": self.step, **values}) + "\n")
-        with self._board.as_default(step=self.step):
+        record = {"stage": self.progress.stage, "step": self.progress.step, **values}
+        with (self.output / HISTORY_FILE).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+        with self._board.as_default(step=self.progress.step):
             for name, value in values.items():
                 tf.summary.scalar(name, value)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,23 +16,40 @@ from tfde.data.atomic import atomic_file
 from tfde.errors import CorruptError
 
 
-def save_checkpoint(path: str | Path, model: keras.Model, progress: Mapping[str, Any]) -> None:
+@dataclasses.dataclass
+class Progress:
+    """Where a run stands.
+
+    Args:
+        stage: Name of the stage.
+        step: Steps of it that are done.
+        best: Best value of the stage's first validation measure so far.
+    """
+
+    stage: str
+    step: int = 0
+    best: float | None = None
+
+
+def save_checkpoint(path: str | Path, model: keras.Model, progress: Progress) -> None:
     """Writes weights, dropout's random state, the optimizer's state and `progress`.
 
     Args:
         path: File to write; an older one stays until the new one is whole.
         model: Compiled and built.
-        progress: Anything JSON can hold: stage, step, best measure.
+        progress: Where the run stands.
     """
     arrays = {
         name: np.array(keras.ops.convert_to_numpy(variable), order="C")
         for name, variable in _variables(model).items()
     }
     with atomic_file(path) as temporary:
-        save_file(arrays, temporary, metadata={"progress": json.dumps(dict(progress))})
+        save_file(
+            arrays, temporary, metadata={"progress": json.dumps(dataclasses.asdict(progress))}
+        )
 
 
-def read_progress(path: str | Path) -> dict[str, Any]:
+def read_progress(path: str | Path) -> Progress:
     """Returns the `progress` of a checkpoint.
 
     Raises:
@@ -40,21 +57,18 @@ def read_progress(path: str | Path) -> dict[str, Any]:
     """
     try:
         with safe_open(path, framework="np") as file:
-            return json.loads(file.metadata()["progress"])
+            return Progress(**json.loads(file.metadata()["progress"]))
     except (SafetensorError, TypeError, KeyError, ValueError) as error:
         raise CorruptError(f"{path}: not a checkpoint: {error}") from error
 
 
-def restore_checkpoint(path: str | Path, model: keras.Model) -> dict[str, Any]:
+def restore_checkpoint(path: str | Path, model: keras.Model) -> None:
     """Puts a checkpoint back into a model built and compiled as the one that was saved.
-
-    Returns:
-        The `progress` that was saved with it.
 
     Raises:
         CorruptError: the file is not a checkpoint of such a model.
     """
-    progress = read_progress(path)
+    read_progress(path)
     variables = _variables(model)
     with safe_open(path, framework="np") as file:
         stored = set(file.keys())
@@ -69,7 +83,6 @@ def restore_checkpoint(path: str | Path, model: keras.Model) -> dict[str, Any]:
                     f" Received: {tuple(array.shape)}"
                 )
             variable.assign(array)
-    return progress
 
 
 def _variables(model: keras.Model) -> dict[str, Any]:

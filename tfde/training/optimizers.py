@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import keras
 import tensorflow as tf
 
@@ -108,7 +110,7 @@ def adamw(
 
 def build_optimizer(config: OptimizerConfig, *, steps: int) -> keras.optimizers.Optimizer:
     """Returns the optimizer of a stage of `steps` batches."""
-    shared = {
+    shared: dict[str, Any] = {
         "decay_steps": steps,
         "warmup_steps": config.warmup_steps,
         "clip_norm": config.clip_norm,

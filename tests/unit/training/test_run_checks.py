@@ -7,7 +7,8 @@ import tiny
 
 from tfde.config import ModelConfig, OptimizerConfig, StageConfig, TrainRun, ValidationConfig
 from tfde.errors import ConfigError
-from tfde.training.run import check_run, expand_run, train
+from tfde.training.checks import check_run, expand_run
+from tfde.training.run import train
 
 BOW = {"kind": "bag_of_words", "embedding_dim": 4, "hidden_dim": 4}
 
