@@ -204,6 +204,18 @@ def test_nan_and_infinity_pass_both_ways(ask):
         ),
         (
             "toy:predict",
+            b'{"inputs": ' + b"[" * 500 + b"1" + b"]" * 500 + b"}",
+            400,
+            "Encountered list at unexpected level: 499",
+        ),
+        (
+            "toy:predict",
+            b"[" * 100_000,
+            400,
+            "JSON Parse error: Invalid value. at offset: 0",
+        ),
+        (
+            "toy:predict",
             {"signature_name": "two", "inputs": {"text": [{"b64": "%"}], "count": [1]}},
             400,
             "Unable to base64 decode",

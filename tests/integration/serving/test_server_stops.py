@@ -37,7 +37,7 @@ def test_signal_drains(start_server, toy_config, number):
     steps = int(50 * 1.0 / (time.monotonic() - started)) + 50
 
     def rest():
-        body = json.dumps({"signature_name": "slow", "instances": [steps]}).encode()
+        body = json.dumps({"signature_name": "slow", "instances": [2 * steps]}).encode()
         request = urllib.request.Request(server.url + "/v1/models/toy:predict", body)
         with urllib.request.urlopen(request, timeout=60) as response:
             return response.status
@@ -45,7 +45,7 @@ def test_signal_drains(start_server, toy_config, number):
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         running = stub.Predict.future(slow_request(3 * steps), timeout=60)
         over_rest = pool.submit(rest)
-        time.sleep(0.3)
+        time.sleep(0.6)
         server.process.send_signal(number)
         time.sleep(0.3)
         assert not running.done()

@@ -30,6 +30,7 @@ _PARSE_ERRORS = {
     "Extra data": "The document root must not be followed by other values.",
     "Unterminated string starting at": "Missing a closing quotation mark in string.",
 }
+_MAX_DIMS = 64  # NumPy's limit
 _INTEGERS = {tf.int8, tf.int16, tf.int32, tf.int64, tf.uint8, tf.uint32, tf.uint64}
 # A JSON number for any of the small types only has to be an int32.
 _BOUNDS = {tf.int64: tf.int64, tf.uint32: tf.uint32, tf.uint64: tf.uint64}
@@ -202,6 +203,8 @@ def _to_array(value: Any, dtype: tf.DType) -> np.ndarray:
         if not first:
             break
         first = first[0]
+    if len(shape) > _MAX_DIMS:
+        raise invalid_argument(f"Encountered list at unexpected level: {len(shape) - 1}")
     leaves: list[Any] = []
     _collect(value, 0, shape, dtype, leaves)
     array = np.empty(len(leaves), dtype.as_numpy_dtype)
