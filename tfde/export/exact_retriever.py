@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfde.export.saved_models import QueryEncoder, save
 
-BLOCK_ROWS = 16_384
+BLOCK_ROWS = 32_768
 
 
 class ExactRetriever(tf.Module):
@@ -83,10 +83,10 @@ class ExactRetriever(tf.Module):
             # `tf.slice` of whole rows shares memory with the variable.
             block = tf.slice(self.embeddings, [first, 0], [size, self.embeddings.shape[1]])
             scores = tf.matmul(embeddings, block, transpose_b=True)
-            indices = tf.broadcast_to(first + tf.range(size), tf.shape(scores))
             # Earlier documents stand first, and `top_k` prefers what stands first.
             scores, positions = tf.math.top_k(tf.concat([best_scores, scores], 1), k)
-            return scores, tf.gather(tf.concat([best_indices, indices], 1), positions, batch_dims=1)
+            earlier = tf.gather(best_indices, tf.minimum(positions, k - 1), batch_dims=1)
+            return scores, tf.where(positions < k, earlier, positions - k + first)
 
         shapes = (tf.TensorShape([]), tf.TensorShape([None, None]), tf.TensorShape([None, None]))
         _, best_scores, best_indices = tf.while_loop(

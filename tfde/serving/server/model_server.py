@@ -147,6 +147,7 @@ class ModelServer:
                 app,
                 lifespan="off",
                 log_config=None,
+                log_level="warning",
                 access_log=False,
                 server_header=False,
                 timeout_graceful_shutdown=int(self._drain_timeout_s),
