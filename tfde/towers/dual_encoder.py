@@ -23,9 +23,6 @@ from tfde.config import (
     Sharing,
     TextConfig,
     TowersConfig,
-    backbone_from_mapping,
-    backbone_to_mapping,
-    from_mapping,
 )
 from tfde.data.atomic import atomic_directory
 from tfde.data.pairs import PairDataset
@@ -33,14 +30,16 @@ from tfde.errors import ConfigError, CorruptError, shorten
 from tfde.tasks.retrieval_task import RetrievalTask, in_batch_accuracy
 from tfde.text.preprocessor import TextPreprocessor
 from tfde.text.tokenizer import Tokenizer
+from tfde.towers.preset import (
+    WEIGHTS_FILE,
+    is_preset,
+    read_config,
+    towers_to_mapping,
+    write_config,
+)
 from tfde.towers.sharing import build_towers, sharing_table
 from tfde.types import Document
 from tfde.version import __version__
-
-CONFIG_FILE = "config.json"
-WEIGHTS_FILE = "model.weights.h5"
-METADATA_FILE = "metadata.json"
-_CLASS_NAME = "DualEncoder"
 
 
 class DualEncoder(keras.Model):
@@ -151,13 +150,7 @@ class DualEncoder(keras.Model):
             CorruptError: a file of the directory is missing or not what was written.
         """
         directory = Path(directory)
-        if not is_preset(directory):
-            raise CorruptError(
-                f"{directory}: not a tfde model directory (a {CONFIG_FILE} of class"
-                f" {_CLASS_NAME} is expected)."
-            )
-        fields = json.loads((directory / CONFIG_FILE).read_text("utf-8"))["config"]
-        config = towers_from_mapping(fields)
+        config = read_config(directory)
         model = cls(
             build_backbone(config.backbone), config, preprocessor=TextPreprocessor.load(directory)
         )
@@ -178,20 +171,17 @@ class DualEncoder(keras.Model):
 
         An existing model directory is replaced.
         """
+        metadata = {
+            "tfde_version": __version__,
+            "keras_version": keras.__version__,
+            "parameter_count": sum(int(np.prod(weight.shape)) for weight in self.weights),
+            "date_saved": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d@%H:%M:%S"),
+            "fingerprint": self.fingerprint(),
+        }
         with atomic_directory(Path(directory), overwrite=True) as temporary:
-            fields = towers_to_mapping(self.config)
-            record = {"module": type(self).__module__, "class_name": _CLASS_NAME, "config": fields}
-            _write_json(temporary / CONFIG_FILE, record)
+            write_config(temporary, self.config, metadata)
             self.preprocessor.save(temporary)
             self.save_weights(temporary / WEIGHTS_FILE)
-            metadata = {
-                "tfde_version": __version__,
-                "keras_version": keras.__version__,
-                "parameter_count": sum(int(np.prod(weight.shape)) for weight in self.weights),
-                "date_saved": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d@%H:%M:%S"),
-                "fingerprint": self.fingerprint(),
-            }
-            _write_json(temporary / METADATA_FILE, metadata)
 
     def fingerprint(self) -> str:
         """Returns 16 hex digits that change with any weight, the tokenizer or the configuration.
@@ -438,28 +428,6 @@ class DualEncoder(keras.Model):
         return self._encode_functions[side]
 
 
-def is_preset(path: str | Path) -> bool:
-    """Returns whether `path` is a model directory that `save_to_preset` wrote."""
-    try:
-        record = json.loads((Path(path) / CONFIG_FILE).read_text("utf-8"))
-    except (OSError, ValueError):
-        return False
-    return isinstance(record, dict) and record.get("class_name") == _CLASS_NAME
-
-
-def towers_to_mapping(config: TowersConfig) -> dict[str, Any]:
-    """Returns the JSON form of a towers description."""
-    return {**dataclasses.asdict(config), "backbone": backbone_to_mapping(config.backbone)}
-
-
-def towers_from_mapping(value: Mapping[str, Any]) -> TowersConfig:
-    """Returns the towers description that `towers_to_mapping` wrote."""
-    value = dict(value)
-    value["backbone"] = backbone_from_mapping(value["backbone"])
-    value["sharing"] = Sharing.of(value["sharing"])
-    return from_mapping(TowersConfig, value, "config")
-
-
 def _title_and_text(document: Document | Mapping[str, str] | str) -> tuple[str, str]:
     if isinstance(document, str):
         return "", document
@@ -481,7 +449,3 @@ def _cut_lengths(text: TextConfig, longest: int | None) -> TextConfig:
         query_max_length_tokens=min(text.query_max_length_tokens, longest),
         document_max_length_tokens=min(text.document_max_length_tokens, longest),
     )
-
-
-def _write_json(path: Path, value: Any) -> None:
-    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", "utf-8")

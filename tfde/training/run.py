@@ -18,7 +18,8 @@ from tfde.text.sentence_piece_tokenizer import SentencePieceTokenizer
 from tfde.text.tokenizer import Tokenizer, load_tokenizer
 from tfde.text.train_sentencepiece import train_sentencepiece
 from tfde.text.word_piece_tokenizer import WordPieceTokenizer
-from tfde.towers.dual_encoder import DualEncoder, is_preset
+from tfde.towers.dual_encoder import DualEncoder
+from tfde.towers.preset import is_preset
 from tfde.training.callbacks import (
     CHECKPOINT_FILE,
     RetrievalValidation,

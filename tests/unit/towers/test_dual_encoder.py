@@ -114,7 +114,7 @@ def test_fit_learns(tmp_path, precision, backbone):
     loss = history.history["loss"]
     assert loss[0] > np.log(16) / 2
     assert loss[-1] < 0.6 * loss[0]
-    assert history.history["in_batch_accuracy"][-1] > 0.5
+    assert history.history["in_batch_accuracy"][-1] > 4 / 16  # four times chance
 
 
 def test_frozen_embedder_stays_as_it_is(tmp_path):
