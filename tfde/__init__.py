@@ -30,6 +30,8 @@ _WHERE = {
     "BertConfig": "tfde.config",
     "BagOfWordsConfig": "tfde.config",
     "TextConfig": "tfde.config",
+    "ValidationConfig": "tfde.config",
+    "RetrievalValidation": "tfde.training.callbacks",
     "train_sentencepiece": "tfde.text.train_sentencepiece",
     "encode_corpus": "tfde.retrieval.encode_corpus",
     "Embeddings": "tfde.retrieval.embeddings",

@@ -38,6 +38,7 @@ from tfde.towers.preset import (
     write_config,
 )
 from tfde.towers.sharing import build_towers, sharing_table
+from tfde.towers.throughput import Throughput
 from tfde.types import Document
 from tfde.version import __version__
 
@@ -276,6 +277,7 @@ class DualEncoder(keras.Model):
                     f" Received: initial_step={initial_step}"
                 )
             batches = x.dataset(start_step=initial_step, steps=total - initial_step)
+            callbacks = [Throughput(x.batch_size), *(callbacks or ())]
             if steps is None and initial_step == 0:
                 steps = x.steps_per_epoch
             else:

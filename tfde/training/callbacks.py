@@ -1,4 +1,4 @@
-"""What happens between the steps of a stage: throughput, history, validation, checkpoints."""
+"""What happens between the steps of a stage: history, validation, checkpoints."""
 
 from __future__ import annotations
 
@@ -28,32 +28,11 @@ HISTORY_FILE = "history.jsonl"
 BEST_MODEL = "best_model"
 
 
-class Throughput(keras.callbacks.Callback):
-    """Adds `pairs_per_s` to the logs: pairs trained per second since the last step shown.
-
-    Args:
-        batch_size: Pairs a step.
-    """
-
-    def __init__(self, batch_size: int) -> None:
-        super().__init__()
-        self.batch_size = batch_size
-        self._times: list[float] = []
-
-    def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
-        """Notes the time and adds the rate of the last 20 steps."""
-        self._times = [*self._times[-20:], time.perf_counter()]
-        passed = self._times[-1] - self._times[0]
-        if logs is not None and passed > 0:
-            logs["pairs_per_s"] = self.batch_size * (len(self._times) - 1) / passed
-
-    def pause(self) -> None:
-        """Forgets the times, so that a validation does not count as training."""
-        self._times = []
-
-
-class RetrievalValidation:
+class RetrievalValidation(keras.callbacks.Callback):
     """Measures retrieval on a dev split: P@1, RR and the like, by exact search.
+
+    Call it with a model; or give it to `fit`, where it adds `val_P@1` and the like to the logs at
+    the end of each epoch, for `EarlyStopping` and `ModelCheckpoint` to follow.
 
     Args:
         config: Data, split and sizes.
@@ -61,6 +40,7 @@ class RetrievalValidation:
     """
 
     def __init__(self, config: ValidationConfig, *, seed: int = 0) -> None:
+        super().__init__()
         self.config = config
         dataset = DatasetDirectory(config.dataset)
         rng = np.random.Generator(np.random.PCG64(seed))
@@ -80,6 +60,11 @@ class RetrievalValidation:
         kept = judged | {others[i] for i in rng.permutation(len(others))[:room]}
         self.documents = [d for d in dataset.documents() if d.doc_id in kept]
 
+    def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
+        """Adds the measures to the logs."""
+        if logs is not None:
+            logs.update({f"val_{name}": value for name, value in self(self.model).items()})
+
     def __call__(self, model: Any) -> dict[str, float]:
         """Returns measure -> value for the model as it is now."""
         embeddings = model.encode_documents(self.documents)
@@ -98,7 +83,6 @@ class StageCallback(keras.callbacks.Callback):
         progress: Stage, step and best measure; kept up to date and saved with each checkpoint.
         last_step: The step at which the stage ends.
         validation: What measures the model, if anything does.
-        throughput: Paused during validation and saving.
         show: Whether history lines are logged too, where no progress bar shows them.
     """
 
@@ -110,7 +94,6 @@ class StageCallback(keras.callbacks.Callback):
         *,
         last_step: int,
         validation: RetrievalValidation | None,
-        throughput: Throughput,
         show: bool,
     ) -> None:
         super().__init__()
@@ -119,7 +102,6 @@ class StageCallback(keras.callbacks.Callback):
         self.progress = progress
         self.last_step = last_step
         self.validation = validation
-        self.throughput = throughput
         self.show = show
         self._board = tf.summary.create_file_writer(str(output / "tensorboard" / progress.stage))
         forget_history(output / HISTORY_FILE, stage=progress.stage, after=progress.step)
@@ -139,7 +121,6 @@ class StageCallback(keras.callbacks.Callback):
             self._validate(self.validation)
         if self._due(self.config.checkpoint_every_steps):
             save_checkpoint(self.output / CHECKPOINT_FILE, self.model, self.progress)
-            self.throughput.pause()
 
     def on_train_end(self, logs: dict[str, float] | None = None) -> None:
         """Closes the TensorBoard file."""
@@ -166,7 +147,6 @@ class StageCallback(keras.callbacks.Callback):
             ", the best so far" if better else "",
         )
         self._write(measures)
-        self.throughput.pause()
 
     def _write(self, values: dict[str, float]) -> None:
         record = {"stage": self.progress.stage, "step": self.progress.step, **values}

@@ -20,12 +20,7 @@ from tfde.text.train_sentencepiece import train_sentencepiece
 from tfde.text.word_piece_tokenizer import WordPieceTokenizer
 from tfde.towers.dual_encoder import DualEncoder
 from tfde.towers.preset import is_preset
-from tfde.training.callbacks import (
-    CHECKPOINT_FILE,
-    RetrievalValidation,
-    StageCallback,
-    Throughput,
-)
+from tfde.training.callbacks import CHECKPOINT_FILE, RetrievalValidation, StageCallback
 from tfde.training.checkpoint import Progress, read_progress, restore_checkpoint
 from tfde.training.checks import check_run, expand_run
 from tfde.training.optimizers import build_optimizer
@@ -113,21 +108,19 @@ def _train_stage(
     validation = None
     if stage.validation is not None:
         validation = RetrievalValidation(stage.validation, seed=run.seed)
-    throughput = Throughput(stage.batch_size)
     recorder = StageCallback(
         output,
         stage,
         progress,
         last_step=total,
         validation=validation,
-        throughput=throughput,
         show=not verbose,
     )
     model.fit(
         batches,
         steps=total,
         initial_step=progress.step,
-        callbacks=[throughput, recorder, keras.callbacks.TerminateOnNaN()],
+        callbacks=[recorder, keras.callbacks.TerminateOnNaN()],
         verbose=verbose,
     )
 

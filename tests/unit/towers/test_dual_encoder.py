@@ -7,11 +7,12 @@ import pytest
 import tensorflow as tf
 import tiny
 
-from tfde.config import SHARING, TextConfig
+from tfde.config import SHARING, TextConfig, ValidationConfig
 from tfde.data.pairs import pairs
 from tfde.errors import ConfigError, CorruptError
 from tfde.tasks.retrieval_task import RetrievalTask
 from tfde.towers.dual_encoder import DualEncoder
+from tfde.training.callbacks import RetrievalValidation
 from tfde.types import Document
 
 TEXTS = ["red apple", "", "blue", "cat dog bird fish horse cow " * 5, "green pear"]
@@ -96,6 +97,18 @@ def test_random_weights_need_a_tokenizer_that_fits():
     small = tiny.BagOfWordsConfig(vocabulary_size=10)
     with pytest.raises(ConfigError, match=r"more than the backbone's vocabulary_size=10"):
         DualEncoder.from_backbone(small, tokenizer=tiny.tokenizer())
+
+
+def test_validation_and_throughput_reach_the_logs(tmp_path):
+    data = tiny.write_dataset(tmp_path / "data", documents=40)
+    model = tiny.dual_encoder(embedding_dim=8)
+    model.compile(keras.optimizers.Adam(0.01), task=RetrievalTask(0.1))
+    validation = RetrievalValidation(ValidationConfig(str(data), max_queries=4, max_documents=30))
+    assert (len(validation.queries), len(validation.documents)) == (4, 30)
+    history = model.fit(pairs(data, batch_size=16), epochs=2, callbacks=[validation], verbose=0)
+    assert history.history["val_P@1"][-1] == validation(model)["P@1"]
+    assert all(0 < value <= 1 for value in history.history["val_RR"])
+    assert all(rate > 0 for rate in history.history["pairs_per_s"])
 
 
 @pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16"])
