@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import NoReturn
 
@@ -16,6 +17,8 @@ class CommandParser(jsonargparse.ArgumentParser):
         if not self.exit_on_error:  # a parser that jsonargparse made for a nested value
             super().error(message, ex)
         line = " ".join(part.strip() for part in message.splitlines() if part.strip())
+        # Where our dataclasses live is nothing that a recipe's author knows.
+        line = re.sub(r"Problem with given class_path '[\w.]+': ", "", line)
         print(f"{self.prog}: {line} ({self.prog} --help shows the options)", file=sys.stderr)
         raise SystemExit(2)
 

@@ -18,12 +18,12 @@ from tfde.evaluation.measures import evaluate
 from tfde.retrieval.exact_index import ExactIndex
 from tfde.retrieval.retrieve import retrieve
 from tfde.training.checkpoint import Progress, save_checkpoint
+from tfde.training.run_record import CHECKPOINT_FILE
 from tfde.types import Query
 
 logger = logging.getLogger("tfde")
 
 # In the directory of a run:
-CHECKPOINT_FILE = "checkpoint.safetensors"
 HISTORY_FILE = "history.jsonl"
 BEST_MODEL = "best_model"
 

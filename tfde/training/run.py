@@ -20,11 +20,11 @@ from tfde.text.train_sentencepiece import train_sentencepiece
 from tfde.text.word_piece_tokenizer import WordPieceTokenizer
 from tfde.towers.dual_encoder import DualEncoder
 from tfde.towers.preset import is_preset
-from tfde.training.callbacks import CHECKPOINT_FILE, RetrievalValidation, StageCallback
+from tfde.training.callbacks import RetrievalValidation, StageCallback
 from tfde.training.checkpoint import Progress, read_progress, restore_checkpoint
 from tfde.training.checks import check_run, expand_run
 from tfde.training.optimizers import build_optimizer
-from tfde.training.run_record import open_output
+from tfde.training.run_record import CHECKPOINT_FILE, open_output
 
 logger = logging.getLogger("tfde")
 

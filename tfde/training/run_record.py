@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import platform
+import shutil
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from tfde.data.dataset_directory import DatasetDirectory
 from tfde.errors import ConfigError
 
 RUN_FILE = "run.json"
+CHECKPOINT_FILE = "checkpoint.safetensors"
 _PACKAGES = (
     "tfde",
     "tensorflow",
@@ -32,6 +34,8 @@ _PACKAGES = (
 def open_output(output: Path, run: TrainRun) -> None:
     """Writes `run.json` into a new directory, or checks that the one there is of the same run.
 
+    Another run that never came to its first checkpoint has nothing to lose and is replaced.
+
     Raises:
         ConfigError: the directory holds another run, the same run on other data, or no run.
     """
@@ -40,12 +44,14 @@ def open_output(output: Path, run: TrainRun) -> None:
     if path.exists():
         older = json.loads(path.read_text("utf-8"))
         odd = _first_difference({key: older.get(key) for key in record}, record)
-        if odd:
+        if not odd:
+            return
+        if (output / CHECKPOINT_FILE).exists():
             raise ConfigError(
                 f"{output} holds another run ({odd}); choose another output, or remove it."
             )
-        return
-    if output.exists() and any(output.iterdir()):
+        shutil.rmtree(output)
+    elif output.exists() and any(output.iterdir()):
         raise ConfigError(f"{output} is not empty and holds no run; choose another output.")
     output.mkdir(parents=True, exist_ok=True)
     record["versions"] = {name: version(name) for name in _PACKAGES}

@@ -77,6 +77,13 @@ def test_output_of_another_run_is_refused(tmp_path):
     vocabulary = tmp_path / "vocab.txt"
     vocabulary.write_text("\n".join(tiny.VOCABULARY) + "\n")
     run = dataclasses.replace(run_of(data, batch_size=8), model=ModelConfig(BOW, str(vocabulary)))
+    # A run that failed before its first checkpoint does not stand in the way.
+    with pytest.raises(ConfigError, match=r"`batch_size` must be at most the number of pairs"):
+        train(
+            dataclasses.replace(run, stages=run_of(data, batch_size=99999).stages),
+            tmp_path / "out",
+            verbose=0,
+        )
     train(run, tmp_path / "out", verbose=0)
     other = dataclasses.replace(run, seed=3)
     with pytest.raises(ConfigError, match=r"holds another run \(run\.seed was 0, is 3\)"):
