@@ -26,7 +26,7 @@ check: $(VENV)/.installed ## ruff, mypy, import-linter
 	$(BIN)/lint-imports
 
 test: $(VENV)/.installed ## tests without torch or a browser
-	$(NICE_LOGS) $(BIN)/python -m pytest -n 2 -m "not slow and not peers"
+	$(NICE_LOGS) $(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow and not peers"
 
 $(PEERS)/.installed: setup.cfg pyproject.toml constraints.txt constraints-peers.txt
 	$(PYTHON) -m venv $(PEERS)
@@ -39,7 +39,7 @@ test-peers: $(PEERS)/.installed ## quick parity with torch, transformers and sen
 	$(PEERS_ENV) $(PEERS)/bin/python -m pytest -m "peers and not slow"
 
 test-all: $(PEERS)/.installed ## everything, slow tests and other libraries included
-	$(PEERS_ENV) $(PEERS)/bin/python -m pytest -n 2
+	$(PEERS_ENV) $(PEERS)/bin/python -m pytest -n 2 --dist loadgroup
 
 format: $(VENV)/.installed ## let ruff rewrite the sources
 	$(BIN)/ruff format .
