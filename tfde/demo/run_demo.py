@@ -158,6 +158,7 @@ def _recipe(data: Path, backbone: str | None, steps: int | None) -> TrainRun:
     }
     if steps is None:
         steps = 600 if backbone is None else 60
+    third = -(-steps // 3)
     stage = StageConfig(
         data=str(data / PAIRS_FILE),
         steps=steps,
@@ -169,10 +170,8 @@ def _recipe(data: Path, backbone: str | None, steps: int | None) -> TrainRun:
             learning_rate=0.01 if backbone is None else 5e-5,
             warmup_steps=min(50, steps // 4),
         ),
-        validation=ValidationConfig(
-            str(data), split="dev", every_steps=max(steps // 3, 1), max_documents=2000
-        ),
-        checkpoint_every_steps=max(steps // 3, 1),
+        validation=ValidationConfig(str(data), split="dev", every_steps=third, max_documents=2000),
+        checkpoint_every_steps=third,
     )
     model = ModelConfig(
         backbone=small if backbone is None else backbone,
