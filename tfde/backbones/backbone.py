@@ -7,10 +7,11 @@ from typing import Any
 
 import keras
 
-from tfde.backbones.bag_of_words import BagOfWordsEncoder, BagOfWordsTokenEmbedder
+from tfde.backbones.bag_of_words import BagOfWordsEncoder
 from tfde.backbones.bert import BertEncoder, BertTokenEmbedder
 from tfde.backbones.functional import seed_stream
-from tfde.backbones.t5 import T5Encoder, T5TokenEmbedder
+from tfde.backbones.t5 import T5Encoder
+from tfde.backbones.token_table import TokenTable
 from tfde.config import BackboneConfig, BagOfWordsConfig, BertConfig, T5Config
 
 
@@ -47,8 +48,12 @@ def build_backbone(
     encoder: keras.layers.Layer
     match config:
         case T5Config():
-            token_embedder = T5TokenEmbedder(
-                config.vocabulary_size, config.hidden_dim, dropout=config.dropout, **embedder_args
+            token_embedder = TokenTable(
+                config.vocabulary_size,
+                config.hidden_dim,
+                deviation=1.0,
+                dropout=config.dropout,
+                **embedder_args,
             )
             encoder = T5Encoder(
                 config.num_layers,
@@ -85,9 +90,10 @@ def build_backbone(
                 **encoder_args,
             )
         case BagOfWordsConfig():
-            token_embedder = BagOfWordsTokenEmbedder(
+            token_embedder = TokenTable(
                 config.vocabulary_size,
                 config.embedding_dim,
+                deviation=config.embedding_dim**-0.5,
                 dropout=config.dropout,
                 **embedder_args,
             )

@@ -1,4 +1,4 @@
-"""Bag of words: the mean of token embeddings and a two-layer network."""
+"""Bag of words: a two-layer network on the mean of token embeddings."""
 
 from __future__ import annotations
 
@@ -9,65 +9,6 @@ import tensorflow as tf
 
 from tfde.backbones.functional import seed_stream, shape_of
 from tfde.layers.pooling import Pooling
-
-
-@keras.saving.register_keras_serializable(package="tfde")
-class BagOfWordsTokenEmbedder(keras.layers.Layer):
-    """A table of token embeddings, then dropout.
-
-    Call arguments:
-        token_ids: (B, L) int32.
-
-    Returns:
-        (B, L, E) in the compute dtype.
-
-    Source: Chang et al. 2020, section 4.4.
-    """
-
-    def __init__(
-        self,
-        vocabulary_size: int,
-        embedding_dim: int,
-        *,
-        dropout: float = 0.0,
-        seed: int | None = None,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(autocast=False, **kwargs)
-        self.vocabulary_size = vocabulary_size
-        self.embedding_dim = embedding_dim
-        self.dropout = dropout
-        self.seed = seed
-        self._seeds = seed_stream(seed)
-        self.seed_generator = keras.random.SeedGenerator(next(self._seeds))
-        self._seed_state = self.seed_generator.state.value  # so that tf.train.Checkpoint finds it
-
-    def build(self, input_shape: Any) -> None:
-        """Creates `token_table` (V, E)."""
-        deviation = self.embedding_dim**-0.5
-        self.token_table = self.add_weight(
-            shape=(self.vocabulary_size, self.embedding_dim),
-            initializer=keras.initializers.RandomNormal(0.0, deviation, seed=next(self._seeds)),
-            name="token_table",
-            autocast=False,
-        )
-
-    def call(self, token_ids: tf.Tensor, training: bool | None = None) -> tf.Tensor:
-        """Returns the embedded tokens, (B, L, E)."""
-        x = tf.cast(tf.gather(self.token_table.value, token_ids), self.compute_dtype)
-        if training and self.dropout:
-            x = keras.random.dropout(x, self.dropout, seed=self.seed_generator)
-        return x
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "vocabulary_size": self.vocabulary_size,
-            "embedding_dim": self.embedding_dim,
-            "dropout": self.dropout,
-            "seed": self.seed,
-        }
 
 
 @keras.saving.register_keras_serializable(package="tfde")

@@ -1,4 +1,4 @@
-"""The encoder of T5: token embedder and pre-norm Transformer layers with relative positions."""
+"""The encoder of T5: pre-norm Transformer layers with relative positions."""
 
 from __future__ import annotations
 
@@ -19,64 +19,6 @@ from tfde.backbones.functional import (
     shape_of,
     split_heads,
 )
-
-
-@keras.saving.register_keras_serializable(package="tfde")
-class T5TokenEmbedder(keras.layers.Layer):
-    """A table of token embeddings, then dropout.
-
-    Call arguments:
-        token_ids: (B, L) int32.
-
-    Returns:
-        (B, L, H) in the compute dtype.
-
-    Source: Raffel et al. 2020, section 2.1.
-    """
-
-    def __init__(
-        self,
-        vocabulary_size: int,
-        hidden_dim: int,
-        *,
-        dropout: float = 0.1,
-        seed: int | None = None,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(autocast=False, **kwargs)
-        self.vocabulary_size = vocabulary_size
-        self.hidden_dim = hidden_dim
-        self.dropout = dropout
-        self.seed = seed
-        self._seeds = seed_stream(seed)
-        self.seed_generator = keras.random.SeedGenerator(next(self._seeds))
-        self._seed_state = self.seed_generator.state.value  # so that tf.train.Checkpoint finds it
-
-    def build(self, input_shape: Any) -> None:
-        """Creates `token_table` (V, H)."""
-        self.token_table = self.add_weight(
-            shape=(self.vocabulary_size, self.hidden_dim),
-            initializer=keras.initializers.RandomNormal(0.0, 1.0, seed=next(self._seeds)),
-            name="token_table",
-            autocast=False,
-        )
-
-    def call(self, token_ids: tf.Tensor, training: bool | None = None) -> tf.Tensor:
-        """Returns the embedded tokens, (B, L, H)."""
-        x = tf.cast(tf.gather(self.token_table.value, token_ids), self.compute_dtype)
-        if training and self.dropout:
-            x = keras.random.dropout(x, self.dropout, seed=self.seed_generator)
-        return x
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "vocabulary_size": self.vocabulary_size,
-            "hidden_dim": self.hidden_dim,
-            "dropout": self.dropout,
-            "seed": self.seed,
-        }
 
 
 @keras.saving.register_keras_serializable(package="tfde")

@@ -43,12 +43,13 @@ def run(args: Any) -> int:
     from tfde.data.dataset_directory import DatasetDirectory
     from tfde.export.bundle import export_bundle
     from tfde.retrieval.embeddings import Embeddings
+    from tfde.retrieval.load_index import load_index
     from tfde.towers.dual_encoder import DualEncoder
 
     dataset = DatasetDirectory(args.dataset) if args.dataset else None
     index: Any = None
     if args.index:
-        index = _load_index(args.index)
+        index = load_index(args.index)
     elif args.embeddings:
         index = Embeddings.open(args.embeddings)
     bundle = export_bundle(
@@ -63,18 +64,3 @@ def run(args: Any) -> int:
     print(f"bundle: {bundle}")
     print(f"serve it: tfde serve {bundle}")
     return 0
-
-
-def _load_index(path: str) -> Any:
-    from pathlib import Path
-
-    from tfde.retrieval.exact_index import ExactIndex
-    from tfde.retrieval.files import read_json
-    from tfde.retrieval.index_directory import MANIFEST
-    from tfde.retrieval.scann_index import ScannIndex
-
-    manifest = Path(path) / MANIFEST
-    if not manifest.is_file():
-        raise FileNotFoundError(f"{path}: no {MANIFEST} there, so no index.")
-    exact = read_json(manifest).get("kind") == "exact"
-    return ExactIndex.load(path) if exact else ScannIndex.load(path)
