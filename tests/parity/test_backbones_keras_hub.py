@@ -255,7 +255,7 @@ def test_bad_presets_are_refused_in_one_line(tmp_path, bert):
     config["class_name"] = "BertBackbone"
     del config["config"]["num_heads"]
     (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ConfigError, match=r"config.json has no field 'num_heads'"):
+    with pytest.raises(ConfigError, match=r"config.json: has no field 'num_heads'"):
         load_backbone(tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""Hugging Face and sentence-transformers directories with a BERT in safetensors."""
+"""Hugging Face directories with a BERT in safetensors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 
 from tfde.backbones.backbone import Backbone
 from tfde.backbones.preset_files import PresetFiles
-from tfde.config import Activation, BertConfig, Pooling
+from tfde.config import Activation, BertConfig
 from tfde.errors import ConfigError, DataError, shorten
 from tfde.text.tokenizer import Tokenizer
 from tfde.text.word_piece_tokenizer import WordPieceTokenizer
@@ -25,48 +25,6 @@ _NO_LIMIT = 1_000_000  # transformers writes 1e30 where a tokenizer has no limit
 Assignment = tuple[keras.Variable, np.ndarray, str]
 
 
-def transformer_folder(files: PresetFiles) -> PresetFiles:
-    """Returns the files of the transformer in a sentence-transformers directory, or the same."""
-    if files.find("modules.json") is None:
-        return files
-    modules = files.json("modules.json")
-    kind = str(modules[0].get("type", "")) if modules else ""
-    if not kind.endswith("Transformer"):
-        raise ConfigError(f"{files}: the first module must be a Transformer. Received: {kind!r}")
-    return files.inside(modules[0]["path"]) if modules[0]["path"] else files
-
-
-def read_pooling(files: PresetFiles) -> Pooling | None:
-    """Returns how a sentence-transformers directory pools, `None` if it does not say.
-
-    Raises:
-        ConfigError: it pools otherwise than by the mean or the first token.
-    """
-    if files.find("modules.json") is None:
-        return None
-    for module in files.json("modules.json"):
-        if not str(module.get("type", "")).endswith("Pooling"):
-            continue
-        value = files.inside(module["path"]).json("config.json")
-        if "pooling_mode" in value:
-            mode = value["pooling_mode"]
-        else:
-            modes = [key for key, on in value.items() if key.startswith("pooling_mode_") and on]
-            mode = " + ".join(key.removeprefix("pooling_mode_") for key in modes)
-        names: dict[str, Pooling] = {
-            "mean": "mean",
-            "mean_tokens": "mean",
-            "cls": "first",
-            "cls_token": "first",
-        }
-        if mode not in names:
-            raise ConfigError(
-                f"{files}: pooling must be by mean or cls token. Received: {shorten(mode)}"
-            )
-        return names[mode]
-    return None
-
-
 def read_config(files: PresetFiles, value: Mapping[str, Any]) -> BertConfig:
     """Returns our description of the model in a Hugging Face `config.json`.
 
@@ -76,13 +34,14 @@ def read_config(files: PresetFiles, value: Mapping[str, Any]) -> BertConfig:
     kind = value.get("model_type")
     if kind != "bert":
         raise ConfigError(
-            f"{files}: `model_type` must be bert (keras-hub presets may also be T5)."
+            f"{files}/config.json: `model_type` must be bert (keras-hub presets may also be T5)."
             f" Received: {shorten(kind)}"
         )
     positions = value.get("position_embedding_type", "absolute")
     if positions != "absolute":
         raise ConfigError(
-            f"{files}: `position_embedding_type` must be absolute. Received: {shorten(positions)}"
+            f"{files}/config.json: `position_embedding_type` must be absolute."
+            f" Received: {shorten(positions)}"
         )
     activations: dict[str, Activation] = {
         "gelu": "gelu",
@@ -93,7 +52,7 @@ def read_config(files: PresetFiles, value: Mapping[str, Any]) -> BertConfig:
     activation = value.get("hidden_act", "gelu")
     if activation not in activations:
         raise ConfigError(
-            f"{files}: `hidden_act` must be one of {', '.join(activations)}."
+            f"{files}/config.json: `hidden_act` must be one of {', '.join(activations)}."
             f" Received: {shorten(activation)}"
         )
     try:
@@ -110,7 +69,7 @@ def read_config(files: PresetFiles, value: Mapping[str, Any]) -> BertConfig:
             layer_norm_epsilon=value.get("layer_norm_eps", 1e-12),
         )
     except KeyError as error:
-        raise ConfigError(f"{files}: config.json has no field {error.args[0]!r}.") from error
+        raise ConfigError(f"{files}/config.json: has no field {error.args[0]!r}.") from error
 
 
 def read_tokenizer(files: PresetFiles) -> Tokenizer:
@@ -164,7 +123,7 @@ class _Arrays:
                         " AutoModel.from_pretrained(DIR).save_pretrained(DIR)"
                     )
                 files.path(_WEIGHTS)  # raises
-            shards = sorted(set(files.json(_SHARDS)["weight_map"].values()))
+            shards = sorted(set(files.json_object(_SHARDS, "weight_map").values()))
         self._where: dict[str, Any] = {}
         for shard in shards:
             path = files.path(shard)

@@ -31,7 +31,11 @@ def read_config(files: PresetFiles, value: Mapping[str, Any]) -> T5Config | Bert
     Raises:
         ConfigError: it is another kind of backbone, or a field is missing.
     """
-    kind, fields = value.get("class_name"), value["config"]
+    kind, fields = value.get("class_name"), value.get("config")
+    if not isinstance(fields, Mapping):
+        raise ConfigError(
+            f"{files}/config.json: must hold the object `config`. Received: {shorten(fields)}"
+        )
     try:
         if kind == "T5Backbone":
             return T5Config(
@@ -60,9 +64,10 @@ def read_config(files: PresetFiles, value: Mapping[str, Any]) -> T5Config | Bert
                 activation="gelu_tanh",
             )
     except KeyError as error:
-        raise ConfigError(f"{files}: config.json has no field {error.args[0]!r}.") from error
+        raise ConfigError(f"{files}/config.json: has no field {error.args[0]!r}.") from error
     raise ConfigError(
-        f"{files}: `class_name` must be T5Backbone or BertBackbone. Received: {shorten(kind)}"
+        f"{files}/config.json: `class_name` must be T5Backbone or BertBackbone."
+        f" Received: {shorten(kind)}"
     )
 
 
@@ -72,18 +77,18 @@ def read_tokenizer(files: PresetFiles) -> Tokenizer:
     Raises:
         ConfigError: the preset has no tokenizer, or one of another kind.
     """
-    value = files.json("tokenizer.json")
-    kind = value.get("class_name")
+    kind = files.json_object("tokenizer.json").get("class_name")
     if kind == "T5Tokenizer":
         return SentencePieceTokenizer.from_file(files.path("assets/tokenizer/vocabulary.spm"))
     if kind == "BertTokenizer":
+        fields = files.json_object("tokenizer.json", "config")
         return WordPieceTokenizer.from_vocabulary_file(
             files.path("assets/tokenizer/vocabulary.txt"),
-            lowercase=value["config"].get("lowercase", False),
-            strip_accents=value["config"].get("strip_accents", False),
+            lowercase=fields.get("lowercase", False),
+            strip_accents=fields.get("strip_accents", False),
         )
     raise ConfigError(
-        f"{files}: the tokenizer must be a T5Tokenizer or a BertTokenizer."
+        f"{files}/tokenizer.json: the tokenizer must be a T5Tokenizer or a BertTokenizer."
         f" Received: {shorten(kind)}"
     )
 
@@ -119,7 +124,7 @@ class _Arrays:
         if files.find(_WEIGHTS) is None:
             if files.find(_SHARDS) is None:
                 files.path(_WEIGHTS)  # raises
-            self._shards = files.json(_SHARDS)["weight_map"]
+            self._shards = files.json_object(_SHARDS, "weight_map")
 
     def read(self, layer: str, index: int = 0) -> tuple[np.ndarray, str]:
         """Returns a layer's array number `index` as float32, and where it stood."""
@@ -221,6 +226,7 @@ def _activation(files: PresetFiles, value: Any) -> Activation:
     }
     if name not in names:
         raise ConfigError(
-            f"{files}: `activation` must be one of {', '.join(names)}. Received: {shorten(value)}"
+            f"{files}/config.json: `activation` must be one of {', '.join(names)}."
+            f" Received: {shorten(value)}"
         )
     return names[name]

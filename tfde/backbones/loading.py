@@ -10,6 +10,7 @@ from types import ModuleType
 from tfde.backbones import hugging_face, keras_hub_presets
 from tfde.backbones.backbone import Backbone, build_backbone
 from tfde.backbones.preset_files import PresetFiles
+from tfde.backbones.sentence_transformers_files import SentenceTransformersFiles
 from tfde.config import BackboneConfig, Pooling
 from tfde.errors import ConfigError, DataError
 from tfde.text.tokenizer import Tokenizer
@@ -23,19 +24,26 @@ class LoadedBackbone:
         backbone: The layers with the checkpoint's weights.
         tokenizer: The checkpoint's tokenizer.
         max_length_tokens: Longest text, special tokens included; `None` where there is no limit.
-        pooling: How the checkpoint pools, where it says so (sentence-transformers).
+        pooling: How the checkpoint pools; `None` where it does not say (only
+            sentence-transformers directories do, here and below).
+        normalize: Whether its embeddings have unit length; `None` where it does not say.
+        query_prompt: What it puts before every query.
+        document_prompt: What it puts before every document.
     """
 
     backbone: Backbone
     tokenizer: Tokenizer
     max_length_tokens: int | None
     pooling: Pooling | None = None
+    normalize: bool | None = None
+    query_prompt: str = ""
+    document_prompt: str = ""
 
 
 def load_backbone(
     path_or_preset: str | Path, *, dropout: float | None = None, name_prefix: str = ""
 ) -> LoadedBackbone:
-    """Loads a keras-hub preset (T5, BERT) or a Hugging Face directory (BERT).
+    """Loads a keras-hub preset (T5, BERT), or a BERT of Hugging Face or sentence-transformers.
 
     Args:
         path_or_preset: A directory, a keras-hub preset name, or a `kaggle://` or `hf://` handle;
@@ -48,23 +56,19 @@ def load_backbone(
             that is not supported.
         DataError: a file is not what its name says; an array is missing or has another shape.
     """
-    top = PresetFiles(path_or_preset)
-    files = hugging_face.transformer_folder(top)
-    value = files.json("config.json")
-    if not isinstance(value, dict):
-        raise ConfigError(f"{files}: config.json must hold an object.")
+    steps = SentenceTransformersFiles.read(PresetFiles(path_or_preset))
+    files = steps.transformer
+    value = files.json_object("config.json")
     config: BackboneConfig
-    pooling = None
     if "registered_name" in value:
         reader: ModuleType = keras_hub_presets
         config = keras_hub_presets.read_config(files, value)
     elif "model_type" in value:
         reader = hugging_face
         config = hugging_face.read_config(files, value)
-        pooling = hugging_face.read_pooling(top)
     else:
         raise ConfigError(
-            f"{files}: config.json must be a keras-hub preset's (T5Backbone, BertBackbone) or"
+            f"{files}/config.json: must be a keras-hub preset's (T5Backbone, BertBackbone) or"
             " Hugging Face's (model_type bert). Received: neither"
         )
     if dropout is not None:
@@ -81,5 +85,8 @@ def load_backbone(
         backbone,
         tokenizer,
         min((limit for limit in limits if limit is not None), default=None),
-        pooling,
+        steps.pooling,
+        steps.normalize,
+        steps.query_prompt,
+        steps.document_prompt,
     )

@@ -85,6 +85,21 @@ class PresetFiles:
         except ValueError as error:
             raise DataError(path, None, "must be JSON.", str(error)) from error
 
-    def json_or_empty(self, name: str) -> Any:
-        """Returns the value in a JSON file, `{}` if the preset does not have it."""
-        return self.json(name) if self.find(name) else {}
+    def json_object(self, name: str, key: str = "") -> dict[str, Any]:
+        """Returns the object in a JSON file that must be there, or the object under a key of it.
+
+        Raises:
+            ConfigError: the file or the object is not there.
+            DataError: the file is not JSON.
+        """
+        value = self.json(name)
+        if key and isinstance(value, dict):
+            value = value.get(key)
+        if not isinstance(value, dict):
+            what = f"the object `{key}`" if key else "an object"
+            raise ConfigError(f"{self}/{name}: must hold {what}. Received: {shorten(value)}")
+        return value
+
+    def json_or_empty(self, name: str) -> dict[str, Any]:
+        """Returns the object in a JSON file, `{}` if the preset does not have it."""
+        return self.json_object(name) if self.find(name) else {}

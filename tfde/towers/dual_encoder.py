@@ -86,7 +86,7 @@ class DualEncoder(keras.Model):
         pooling: Pooling | None = None,
         embedding_dim: int | None = None,
         projection_bias: bool = False,
-        normalize: bool = True,
+        normalize: bool | None = None,
         dropout: float | None = None,
         seed: int | None = None,
     ) -> DualEncoder:
@@ -97,26 +97,30 @@ class DualEncoder(keras.Model):
                 backbone description such as `tfde.T5Config(num_layers=4)` for random weights.
             sharing: `"sde"`, `"ade"`, `"ade_ste"`, `"ade_fte"`, `"ade_spl"`, or a mix by parts.
             tokenizer: Needed for random weights; otherwise the checkpoint brings its own.
-            text: Lengths, template and prompts. Lengths beyond what the checkpoint can hold are
-                cut to it.
+            text: Lengths, template and prompts; `None` takes the checkpoint's prompts. Lengths
+                beyond what the checkpoint can hold are cut to it.
             pooling: `"mean"` or `"first"`; `None` takes what the checkpoint says, else the mean.
             embedding_dim: Size of the projection's output; `None` for no projection.
             projection_bias: Whether the projection has a bias.
-            normalize: Whether embeddings have unit length (cosine similarity).
+            normalize: Whether embeddings have unit length (cosine similarity); `None` takes what
+                the checkpoint says, else yes.
             dropout: Replaces the checkpoint's dropout rate.
             seed: Seed of random weights.
 
         Raises:
             ConfigError: a tokenizer is missing, does not fit, or an option is unknown.
         """
-        text = text or TextConfig()
         if seed is not None:
             keras.utils.set_random_seed(seed)
         if isinstance(backbone, str | Path):
             loaded = load_backbone(backbone, dropout=dropout)
             parts = loaded.backbone
             pooling = pooling or loaded.pooling
+            normalize = loaded.normalize if normalize is None else normalize
             tokenizer = tokenizer or loaded.tokenizer
+            text = text or TextConfig(
+                query_prompt=loaded.query_prompt, document_prompt=loaded.document_prompt
+            )
             text = _cut_lengths(text, loaded.max_length_tokens)
         else:
             if dropout is not None:
@@ -127,7 +131,9 @@ class DualEncoder(keras.Model):
                     " bring no vocabulary; train one with tfde.train_sentencepiece."
                 )
             parts = build_backbone(backbone, seed=seed)
-            text = _cut_lengths(text, getattr(backbone, "max_sequence_length", None))
+            text = _cut_lengths(
+                text or TextConfig(), getattr(backbone, "max_sequence_length", None)
+            )
         if tokenizer.vocabulary_size > parts.config.vocabulary_size:
             raise ConfigError(
                 f"`tokenizer` has {tokenizer.vocabulary_size} tokens, more than the backbone's"
@@ -139,7 +145,7 @@ class DualEncoder(keras.Model):
             pooling=pooling or "mean",
             embedding_dim=embedding_dim,
             projection_bias=projection_bias,
-            normalize=normalize,
+            normalize=normalize is not False,
         )
         return cls(parts, config, preprocessor=TextPreprocessor(tokenizer, text))
 

@@ -9,7 +9,9 @@ import pytest
 from safetensors.numpy import save_file
 
 from tfde.backbones.loading import load_backbone
+from tfde.config import TextConfig
 from tfde.errors import ConfigError, DataError
+from tfde.towers.dual_encoder import DualEncoder
 
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"] + [chr(97 + i) for i in range(26)]
 V, H, I, P, LAYERS = len(VOCABULARY), 8, 12, 20, 2  # noqa: E741
@@ -155,30 +157,92 @@ def test_old_names_shards_and_half_precision(tmp_path):
     np.testing.assert_array_equal(table.numpy(), expected)
 
 
-@pytest.mark.parametrize("folder", ["", "0_Transformer"])
-def test_sentence_transformers_directory(tmp_path, folder):
-    write(tmp_path / folder)
+def write_sentence_transformers(
+    directory, kinds=("Transformer", "Pooling"), *, folder="", new=False
+):
+    """A directory as version 2 to 5 of the library, or from version 6 on, lists its modules."""
+    write(directory / folder)
+    module = "sentence_transformers.base.modules.{}." if new else "sentence_transformers.models."
+    paths = [folder, *(f"{i}_{kind}" for i, kind in enumerate(kinds[1:], 1))]
     modules = [
-        {"idx": 0, "path": folder, "type": "sentence_transformers.models.Transformer"},
-        {"idx": 1, "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+        {"idx": i, "path": path, "type": module.format(kind.lower()) + kind}
+        for i, (path, kind) in enumerate(zip(paths, kinds, strict=True))
     ]
-    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    (directory / "modules.json").write_text(json.dumps(modules))
+    (directory / "1_Pooling").mkdir(exist_ok=True)
+    (directory / "1_Pooling" / "config.json").write_text('{"pooling_mode": "mean"}')
+
+
+@pytest.mark.parametrize(("folder", "new"), [("", True), ("0_Transformer", False)])
+def test_sentence_transformers_directory(tmp_path, folder, new):
+    write_sentence_transformers(tmp_path, folder=folder, new=new)
     (tmp_path / folder / "sentence_bert_config.json").write_text('{"max_seq_length": 16}')
-    (tmp_path / "1_Pooling").mkdir()
     pooling = tmp_path / "1_Pooling" / "config.json"
     pooling.write_text('{"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": false}')
     loaded = load_backbone(tmp_path)
     check(loaded)
     assert loaded.max_length_tokens == 16
     assert loaded.pooling == "first"
-    pooling.write_text('{"pooling_mode": "mean"}')
-    assert load_backbone(tmp_path).pooling == "mean"
-    pooling.write_text('{"pooling_mode_max_tokens": true}')
-    with pytest.raises(ConfigError, match=r"pooling must be by mean or cls token.*'max_tokens'"):
+    assert loaded.normalize is False
+    write_sentence_transformers(
+        tmp_path, ("Transformer", "Pooling", "Normalize"), folder=folder, new=new
+    )
+    loaded = load_backbone(tmp_path)
+    assert loaded.pooling == "mean"
+    assert loaded.normalize is True
+    for modes, received in (
+        ('{"pooling_mode_max_tokens": true}', "'max_tokens'"),
+        ('{"pooling_mode": ["mean", "max"]}', r"\['mean', 'max'\]"),
+    ):
+        pooling.write_text(modes)
+        rule = r"1_Pooling/config.json: pooling must be by mean or cls token"
+        with pytest.raises(ConfigError, match=rf"{rule}. Received: {received}"):
+            load_backbone(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        ("Transformer", "Pooling", "Dense", "Normalize"),  # LaBSE
+        ("Transformer", "Normalize", "Pooling"),
+        ("Transformer",),
+        ("StaticEmbedding",),
+    ],
+)
+def test_other_modules_are_refused(tmp_path, kinds):
+    write_sentence_transformers(tmp_path, kinds)
+    rule = "modules.json: the modules must be Transformer, Pooling and, optionally, Normalize"
+    with pytest.raises(ConfigError, match=rf"{rule}.*Received: {', '.join(kinds)}$"):
         load_backbone(tmp_path)
-    modules[0]["type"] = "sentence_transformers.models.StaticEmbedding"
-    (tmp_path / "modules.json").write_text(json.dumps(modules))
-    with pytest.raises(ConfigError, match=r"first module must be a Transformer.*StaticEmbedding"):
+
+
+def test_the_checkpoints_prompts_and_scale_reach_the_towers(tmp_path):
+    """Unless the caller says otherwise."""
+    write_sentence_transformers(tmp_path)
+    prompts = tmp_path / "config_sentence_transformers.json"
+    prompts.write_text('{"prompts": {"query": "a b: ", "passage": "c: ", "other": "x"}}')
+    loaded = load_backbone(tmp_path)
+    assert (loaded.query_prompt, loaded.document_prompt) == ("a b: ", "c: ")
+    model = DualEncoder.from_backbone(tmp_path)
+    assert model.config.normalize is False
+    assert model.preprocessor.text_config.query_prompt == "a b: "
+    model_without = DualEncoder.from_backbone(tmp_path, text=TextConfig(), normalize=True)
+    assert model_without.config.normalize is True
+    assert model_without.preprocessor.text_config.query_prompt == ""
+    got = DualEncoder.from_backbone(tmp_path, normalize=True).encode_queries(["d e"])
+    np.testing.assert_allclose(got, model_without.encode_queries(["a b: d e"]), atol=1e-6)
+    got = DualEncoder.from_backbone(tmp_path, normalize=True).encode_documents(["d e"])
+    np.testing.assert_allclose(got, model_without.encode_documents(["c: d e"]), atol=1e-6)
+
+    prompts.write_text('{"prompts": {"document": "d", "query": ""}}')
+    loaded = load_backbone(tmp_path)
+    assert (loaded.query_prompt, loaded.document_prompt) == ("", "d")
+    settings = '{"pooling_mode": "mean", "include_prompt": false}'
+    (tmp_path / "1_Pooling" / "config.json").write_text(settings)
+    with pytest.raises(ConfigError, match=r"must include the prompts. Received: include_prompt=F"):
+        load_backbone(tmp_path)
+    prompts.write_text('{"prompts": ["query"]}')
+    with pytest.raises(ConfigError, match=r"`prompts` must be an object. Received: \['query'\]"):
         load_backbone(tmp_path)
 
 
@@ -216,15 +280,22 @@ def test_bad_directories_are_refused_in_one_line(tmp_path):
     with pytest.raises(DataError, match=r"config.json: must be JSON"):
         load_backbone(tmp_path)
     (tmp_path / "config.json").write_text("[1]")
-    with pytest.raises(ConfigError, match=r"config.json must hold an object"):
+    with pytest.raises(ConfigError, match=r"config.json: must hold an object. Received: \[1\]"):
+        load_backbone(tmp_path)
+    (tmp_path / "config.json").write_text('{"registered_name": "keras_hub>BertBackbone"}')
+    with pytest.raises(ConfigError, match=r"config.json: must hold the object `config`. .*None"):
         load_backbone(tmp_path)
     (tmp_path / "config.json").write_text('{"architecture": "resnet"}')
     with pytest.raises(ConfigError, match=r"must be a keras-hub preset's .* Received: neither"):
         load_backbone(tmp_path)
     config = {key: value for key, value in CONFIG.items() if key != "hidden_size"}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ConfigError, match=r"config.json has no field 'hidden_size'"):
+    with pytest.raises(ConfigError, match=r"config.json: has no field 'hidden_size'"):
         load_backbone(tmp_path)
+    for modules in ({"0": "Transformer"}, [["Transformer"]], [{"type": "Transformer"}]):
+        (tmp_path / "modules.json").write_text(json.dumps(modules))
+        with pytest.raises(ConfigError, match=r"modules.json: must be a list of objects with"):
+            load_backbone(tmp_path)
 
 
 def test_bad_weights_are_refused_in_one_line(tmp_path):
@@ -243,6 +314,11 @@ def test_bad_weights_are_refused_in_one_line(tmp_path):
     (tmp_path / "model.safetensors").unlink()
     with pytest.raises(ConfigError, match=r"must hold model.safetensors. Received: no such file"):
         load_backbone(tmp_path)
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text("{}")
+    with pytest.raises(ConfigError, match=r"index.json: must hold the object `weight_map`"):
+        load_backbone(tmp_path)
+    index.unlink()
     (tmp_path / "pytorch_model.bin").write_bytes(b"")
     with pytest.raises(ConfigError, match=r"is a pickle and is not read. Convert it"):
         load_backbone(tmp_path)
