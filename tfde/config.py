@@ -108,11 +108,6 @@ class Sharing:
                 )
         return sharing
 
-    @property
-    def symmetric(self) -> bool:
-        """Whether both towers are one and the same function."""
-        return "separate" not in dataclasses.astuple(self)
-
 
 # Source: Dong et al. 2022, Figure 1.
 SHARING: dict[str, Sharing] = {
@@ -224,7 +219,8 @@ class ModelConfig:
             else the mean.
         embedding_dim: Size of the projection; `null` for no projection.
         projection_bias: Whether the projection has a bias.
-        normalize: Unit length, that is cosine similarity.
+        normalize: Unit length, that is cosine similarity; `null` takes what the checkpoint says,
+            else yes.
         dropout: Replaces the checkpoint's rate; `null` keeps it.
         text: Lengths, template, prompts.
     """
@@ -235,7 +231,7 @@ class ModelConfig:
     pooling: Pooling | None = None
     embedding_dim: int | None = None
     projection_bias: bool = False
-    normalize: bool = True
+    normalize: bool | None = None
     dropout: float | None = None
     text: TextConfig = field(default_factory=TextConfig)
 
