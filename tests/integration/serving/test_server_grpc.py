@@ -212,6 +212,12 @@ def test_long_messages_are_cut(prediction):
     )
 
 
+@pytest.mark.parametrize("timeout", [None, 1e8])
+def test_no_deadline_or_a_very_late_one(prediction, timeout):
+    answer = prediction.Predict(request_of(x=X), timeout=timeout)
+    assert answer.outputs["y"].float_val[0] == 10
+
+
 def test_the_deadline_holds(prediction):
     request = request_of(signature="slow", steps=np.array([10**9], np.int32))
     assert refusal(prediction.Predict, request, timeout=0.3)[0] == "DEADLINE_EXCEEDED"

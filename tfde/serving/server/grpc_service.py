@@ -22,6 +22,9 @@ from tfde.serving.server.signature_runner import DEFAULT_SIGNATURE
 from tfde.serving.server.status import StatusError, invalid_argument
 from tfde.serving.server.tensors import to_array, to_proto
 
+# "No deadline" reaches a servicer as some 9e18 seconds, which no timer takes.
+_NO_DEADLINE_S = 1e9
+
 _log = logging.getLogger(__name__)
 
 
@@ -104,7 +107,9 @@ class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
 
     def Predict(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802
         """Runs a signature, until the client's deadline at most."""
-        run = functools.partial(predict, timeout_s=context.time_remaining())
+        left = context.time_remaining()
+        timeout_s = None if left is None or left > _NO_DEADLINE_S else left
+        run = functools.partial(predict, timeout_s=timeout_s)
         return _answer(run, self._manager, request, context)
 
     def GetModelMetadata(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802
