@@ -247,6 +247,19 @@ def test_nan_and_infinity_pass_both_ways(ask):
         ),
         (
             "toy:predict",
+            {"signature_name": "\ud800", "instances": [1]},
+            400,
+            'Serving signature name: "?" not found in signature def',
+        ),
+        ("toy:predict", {"instances": ["\ud800"]}, 400, 'JSON Value: "?" Type: String'),
+        (
+            "toy:predict",
+            b'{"instances": [' + b"7" * 5000 + b"]}",
+            400,
+            "JSON Parse error: Number too big to be stored in double.",
+        ),
+        (
+            "toy:predict",
             {"signature_name": "slow", "instances": [1000000000]},
             504,
             "Timed out",

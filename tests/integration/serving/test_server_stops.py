@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
-from tfde.errors import ConfigError
+from tfde.errors import ConfigError, ServerError
 from tfde.serving.server.model_manager import ModelManager, model_config, read_models_config
 from tfde.serving.server.model_server import ModelServer
 
@@ -71,6 +71,14 @@ def test_a_taken_port_is_an_error(toy_base_path):
             ModelServer(models, port=port, rest_api_port=0).start()
         with pytest.raises(OSError, match=rf"cannot listen on 127.0.0.1:{port} \(REST\)"):
             ModelServer(models, port=0, rest_api_port=port).start()
+
+
+def test_rest_that_cannot_start_is_an_error():
+    server = ModelServer([], rest_api_port=0)
+    listener = server._rest_listener()
+    listener.close()
+    with pytest.raises(ServerError, match=rf"must start on 127.0.0.1:{server.rest_api_port}\."):
+        server._start_rest(listener)
 
 
 def test_start_and_stop_in_this_process(toy_base_path):

@@ -51,6 +51,10 @@ def parse_body(body: bytes) -> dict[str, Any]:
         raise invalid_argument(f"JSON Parse error: {reason} at offset: {error.pos}") from None
     except (UnicodeDecodeError, RecursionError):
         raise invalid_argument("JSON Parse error: Invalid value. at offset: 0") from None
+    except ValueError:  # more digits than Python makes an integer of
+        raise invalid_argument(
+            "JSON Parse error: Number too big to be stored in double. at offset: 0"
+        ) from None
     if not isinstance(value, dict):
         raise invalid_argument("JSON Value: ", _text(value), " Is not object")
     return value
@@ -130,7 +134,8 @@ def write_outputs(outputs: Mapping[str, np.ndarray], answer_format: Format) -> b
 
 def error_body(message: str) -> bytes:
     """Returns the body that carries an error."""
-    return _body("error", message)
+    # A message may quote half a surrogate pair out of the request, which has no UTF-8.
+    return _body("error", message.encode("utf-8", "replace").decode())
 
 
 def _read_rows(instances: list[Any], infos: TensorInfos) -> dict[str, np.ndarray]:

@@ -17,6 +17,7 @@ import uvicorn
 from tensorflow_serving.apis import model_service_pb2_grpc, prediction_service_pb2_grpc
 from tensorflow_serving.config.model_server_config_pb2 import ModelConfig
 
+from tfde.errors import ServerError
 from tfde.serving.server.grpc_service import ModelService, PredictionService
 from tfde.serving.server.model_manager import ModelManager
 from tfde.serving.server.rest import RestApi
@@ -69,17 +70,18 @@ class ModelServer:
         Raises:
             ConfigError: a model cannot be loaded.
             OSError: a port is taken.
+            ServerError: the REST server does not start.
         """
         listener = self._rest_listener()
         try:
             self._grpc = self._grpc_server()
             self.manager.load()
+            self._start_rest(listener)
         except BaseException:
             if listener:
                 listener.close()
             raise
         self._grpc.start()
-        self._start_rest(listener)
 
     def wait(self) -> None:
         """Blocks until SIGTERM or SIGINT has come and the running requests are answered.
@@ -153,9 +155,25 @@ class ModelServer:
                 timeout_graceful_shutdown=int(self._drain_timeout_s),
             )
         )
+        failures: list[BaseException] = []
         self._rest_thread = threading.Thread(
-            target=self._rest.run, kwargs={"sockets": [listener]}, name="rest", daemon=True
+            target=self._run_rest, args=(listener, failures), name="rest", daemon=True
         )
         self._rest_thread.start()
         while not self._rest.started and self._rest_thread.is_alive():
             time.sleep(0.01)
+        if not self._rest.started:
+            self._executor.shutdown(wait=False)
+            cause = failures[0] if failures else None
+            raise ServerError(
+                f"the REST server must start on {self.host}:{self.rest_api_port}."
+                f" Received: {cause!r}"
+            ) from cause
+
+    def _run_rest(self, listener: socket.socket, failures: list[BaseException]) -> None:
+        try:
+            self._rest.run(sockets=[listener])
+        except BaseException as error:  # uvicorn exits the process when it cannot start
+            failures.append(error)
+            if self._rest.started:
+                _log.exception("the REST server ended")
