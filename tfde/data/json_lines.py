@@ -13,11 +13,18 @@ from typing import Any, BinaryIO, cast
 from tfde.data.atomic import atomic_file
 from tfde.errors import DataError
 
+GZIP_ERRORS = (EOFError, gzip.BadGzipFile, zlib.error)
+
 
 def open_binary(path: str | Path) -> BinaryIO:
     """Opens a file for reading, unpacked when its name ends in `.gz`."""
     path = Path(path)
     return cast(BinaryIO, gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb"))
+
+
+def gzip_error(path: str | Path, line: int | None, error: Exception) -> DataError:
+    """Returns what to raise for one of `GZIP_ERRORS`."""
+    return DataError(path, line, f"the gzip stream must be whole ({error}).")
 
 
 def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
@@ -34,10 +41,8 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
                 raw = next(lines)
             except StopIteration:
                 return
-            except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-                raise DataError(
-                    path, number + 1, f"the gzip stream must be whole ({error})."
-                ) from error
+            except GZIP_ERRORS as error:
+                raise gzip_error(path, number + 1, error) from error
             number += 1
             try:
                 line = raw.decode("utf-8")
@@ -49,6 +54,13 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
                 yield number, line.rstrip("\r\n")
 
 
+def json_fault(error: ValueError | RecursionError) -> str:
+    """Returns in a few words why `json.loads` refused a text."""
+    if isinstance(error, json.JSONDecodeError):
+        return error.msg
+    return "nested too deep" if isinstance(error, RecursionError) else "a number is too long"
+
+
 def read_json_lines(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yields line number (from 1) and object of every line.
 
@@ -58,9 +70,8 @@ def read_json_lines(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
     for number, line in read_lines(path):
         try:
             record = json.loads(line)
-        except (json.JSONDecodeError, RecursionError) as error:
-            reason = error.msg if isinstance(error, json.JSONDecodeError) else "nested too deep"
-            raise DataError(path, number, f"must be JSON ({reason}).", line) from error
+        except (ValueError, RecursionError) as error:
+            raise DataError(path, number, f"must be JSON ({json_fault(error)}).", line) from error
         if not isinstance(record, dict):
             raise DataError(path, number, "must be a JSON object.", record)
         yield number, record

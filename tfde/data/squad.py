@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from tfde.data.json_lines import open_binary
+from tfde.data.json_lines import GZIP_ERRORS, gzip_error, json_fault, open_binary
 from tfde.data.sentences import split_sentences
 from tfde.errors import DataError, shorten
 from tfde.types import Document, Query
@@ -108,10 +108,11 @@ class _Reader:
                 return json.loads(file.read().decode())
         except UnicodeDecodeError as error:
             raise DataError(self.path, None, f"must be UTF-8 (byte {error.start}).") from error
-        except json.JSONDecodeError as error:
-            raise DataError(self.path, error.lineno, f"must be JSON ({error.msg}).") from error
-        except EOFError as error:
-            raise DataError(self.path, None, f"the gzip stream must be whole ({error}).") from error
+        except GZIP_ERRORS as error:
+            raise gzip_error(self.path, None, error) from error
+        except (ValueError, RecursionError) as error:
+            line = error.lineno if isinstance(error, json.JSONDecodeError) else None
+            raise DataError(self.path, line, f"must be JSON ({json_fault(error)}).") from error
 
     def fail(self, place: str, rule: str, value: object = None) -> DataError:
         return DataError(self.path, None, f"{place or 'the file'} {rule}", value)

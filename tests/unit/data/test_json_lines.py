@@ -22,6 +22,7 @@ def test_reads_plain_and_packed_alike(tmp_path):
         (b'{"a": 1}\n{"a": \n', r"x\.jsonl:2: must be JSON \(.*\)\. Received: '\{\"a\": '"),
         (b'{"a": 1}\n[1]\n', r"x\.jsonl:2: must be a JSON object\. Received: \[1\]"),
         (b'{"a": "caf\xe9"}\n', r"x\.jsonl:1: must be UTF-8 \(byte 10 of the line is not\)"),
+        (b'{"a": ' + b"7" * 5000 + b"}", r"x\.jsonl:1: must be JSON \(a number is too long\)"),
         (b"[" * 100_000, r"x\.jsonl:1: must be JSON \(nested too deep\)"),
     ],
 )

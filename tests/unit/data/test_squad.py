@@ -136,14 +136,21 @@ def test_unreadable_files_are_named(tmp_path):
     for content, message in (
         (b'{\n"data": }', r"s\.json:2: must be JSON"),
         (b'{"data": "caf\xe9"}', r"s\.json: must be UTF-8 \(byte 13\)"),
+        (b'{"data": ' + b"7" * 5000 + b"}", r"s\.json: must be JSON \(a number is too long\)"),
     ):
         path.write_bytes(content)
         with pytest.raises(DataError, match=message):
             list(read_squad(path))
     path = tmp_path / "s.json.gz"
-    path.write_bytes(gzip.compress(json.dumps(SQUAD).encode())[:-20])
-    with pytest.raises(DataError, match=r"s\.json\.gz: the gzip stream must be whole"):
-        list(read_squad(path))
+    whole = gzip.compress(json.dumps(SQUAD).encode())
+    for content in (
+        whole[:-20],
+        json.dumps(SQUAD).encode(),  # not packed at all
+        whole[:20] + b"\xff" * 20 + whole[40:],  # zlib.error
+    ):
+        path.write_bytes(content)
+        with pytest.raises(DataError, match=r"s\.json\.gz: the gzip stream must be whole"):
+            list(read_squad(path))
 
 
 def test_official_dev_file_at_paragraph_level(data_dir):
