@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from jsonargparse import ArgumentParser, Namespace
+from tfde.cli.parser import CommandParser, command_parser
 
 if TYPE_CHECKING:
     from tfde.types import Document, Qrels, Query
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 SPLITS = ("train", "dev", "test")
 
 
-def build_parser() -> ArgumentParser:
+def build_parser() -> CommandParser:
     """Returns the command's parser."""
-    parser = ArgumentParser(
-        prog="tfde convert",
-        description="Converts a data set of a known format to a dataset directory (BEIR's layout).",
+    parser = command_parser(
+        "convert",
+        "Converts a data set of a known format to a dataset directory (BEIR's layout).",
     )
     parser.add_argument("--format", choices=["squad"], required=True, help="squad: SQuAD 1.1 JSON")
     parser.add_argument(
@@ -47,7 +47,7 @@ def build_parser() -> ArgumentParser:
     return parser
 
 
-def run(args: Namespace) -> int:
+def run(args: Any) -> int:
     """Runs the command."""
     from tqdm import tqdm
 

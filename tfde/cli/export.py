@@ -7,6 +7,8 @@ from typing import Any
 
 from tfde.cli.parser import CommandParser, command_parser
 
+MAX_GOLDEN = 1000
+
 
 def build_parser() -> CommandParser:
     """Returns the parser of the command."""
@@ -36,6 +38,11 @@ def run(args: Any) -> int:
     """Exports."""
     if args.index and args.embeddings:
         raise ValueError("`--index` and `--embeddings` exclude each other.")
+    if not 0 <= args.golden <= MAX_GOLDEN:
+        raise ValueError(
+            f"`--golden` must be in [0, {MAX_GOLDEN}]: they are warm-up requests too, of which"
+            f" TensorFlow Serving takes no more. Received: {args.golden}"
+        )
     from tfde.data.atomic import refuse_existing
 
     refuse_existing(args.output, overwrite=False)

@@ -77,7 +77,7 @@ def run_command(name: str, run, args) -> int:  # type: ignore[no-untyped-def]
         # The reader of our output went away (`tfde ... | head`): nothing is left to say.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
-    except (ValueError, OSError, ImportError, RuntimeError, TypeError, KeyError) as error:
+    except (ValueError, OSError, ImportError) as error:
         return _failed(name, error)
     except Exception as error:
         from tfde.errors import TfdeError

@@ -1,0 +1,48 @@
+"""How the commands fail: what each of them says in one line, and with which exit code."""
+
+import pytest
+
+from tfde.cli.main import COMMANDS, main, run_command
+from tfde.errors import MismatchError
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_wrong_usage_is_one_line(command, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main([command, "--no_such_option", "1"])
+    assert caught.value.code == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"tfde {command}: ")
+    assert error.endswith(f" (tfde {command} --help shows the options)\n")
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (ValueError("a rule"), "a rule"),
+        (MismatchError("two models"), "two models"),
+        (FileNotFoundError("no file"), "no file"),
+        (ModuleNotFoundError("no module"), "no module"),
+        # Bugs: a bare 'x' would tell nobody anything.
+        (KeyError("x"), "KeyError: 'x' (TFDE_TRACEBACK=1 shows where)"),
+        (TypeError("x"), "TypeError: x (TFDE_TRACEBACK=1 shows where)"),
+        (RuntimeError("x"), "RuntimeError: x (TFDE_TRACEBACK=1 shows where)"),
+    ],
+)
+def test_errors_are_told_from_bugs(error, line, capsys):
+    def run(_):
+        raise error
+
+    assert run_command("train", run, None) == 1
+    assert capsys.readouterr().err == f"tfde: train: {line}\n"
+
+
+@pytest.mark.parametrize("golden", [-1, 1001])
+def test_golden_queries_are_bounded(golden, capsys, tmp_path):
+    arguments = ["--model", "m", "--output", str(tmp_path / "b"), "--golden", str(golden)]
+    assert main(["export", *arguments]) == 1
+    error = capsys.readouterr().err
+    assert "`--golden` must be in [0, 1000]" in error
+    assert error.endswith(f"Received: {golden}\n")
+    assert error.count("\n") == 1
