@@ -1,0 +1,49 @@
+"""What the package imports it also asks for, within the versions that are tested."""
+
+import ast
+import configparser
+import re
+import sys
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[2]
+
+
+def requirements():
+    parser = configparser.ConfigParser()
+    parser.read(ROOT / "setup.cfg")
+    lines = parser["options"]["install_requires"].split("\n")
+    found = [Requirement(line) for line in lines if line.strip()]
+    return {canonicalize_name(requirement.name): requirement for requirement in found}
+
+
+def imported():
+    for path in (ROOT / "tfde").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                yield from (alias.name.partition(".")[0] for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.level == 0:
+                yield node.module.partition(".")[0]
+
+
+def test_every_import_is_required():
+    distributions = packages_distributions()
+    required = set(requirements())
+    missing = {
+        name
+        for name in set(imported()) - sys.stdlib_module_names - {"tfde"}
+        if not required & {canonicalize_name(found) for found in distributions.get(name, [])}
+    }
+    assert missing == set()
+
+
+def test_the_tested_versions_are_allowed():
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pairs = (re.fullmatch(r"(\S+)==(\S+)", line) for line in lines)
+    versions = {canonicalize_name(pair[1]): pair[2] for pair in pairs if pair}
+    for name, requirement in requirements().items():
+        assert versions[name] in requirement.specifier, requirement
