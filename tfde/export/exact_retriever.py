@@ -8,12 +8,13 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
+from tfde.export.retriever import Retriever, at_least_one
 from tfde.export.saved_models import QueryEncoder, save
 
 BLOCK_ROWS = 32_768
 
 
-class ExactRetriever(tf.Module):
+class ExactRetriever(Retriever):
     """Scores every document; memory beside the embeddings is bounded by a block of them.
 
     Args:
@@ -31,39 +32,13 @@ class ExactRetriever(tf.Module):
         *,
         block_rows: int = BLOCK_ROWS,
     ) -> None:
-        super().__init__()
-        self.query_encoder = query_encoder
+        super().__init__(query_encoder, doc_ids, embedding_dim=embeddings.shape[1])
         self.embeddings = tf.Variable(
             np.asarray(embeddings, np.float32), trainable=False, name="embeddings"
         )
-        # A variable, not a constant: a graph must stay below 2 GB.
-        self.doc_ids = tf.Variable(list(doc_ids), trainable=False, dtype=tf.string, name="doc_ids")
         self._block_rows = block_rows
-        spec = tf.TensorSpec([None, embeddings.shape[1]], tf.float32, name="embeddings")
-        k = tf.TensorSpec([], tf.int32, name="k")
-        self.search = tf.function(self._search, input_signature=[spec, k])
-
-    @tf.function(
-        input_signature=[
-            tf.TensorSpec([None], tf.string, name="text"),
-            tf.TensorSpec([], tf.int32, name="k"),
-        ]
-    )
-    def retrieve(self, text: tf.Tensor, k: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns `doc_ids` (Q, K) string and `scores` (Q, K) float32, best first.
-
-        Args:
-            text: Queries, (Q,) string.
-            k: () int32, at least 1 (else INVALID_ARGUMENT); K = min(k, N).
-        """
-        found = self.search(self.query_encoder.encode(text)["embeddings"], k)
-        return {
-            "doc_ids": tf.gather(self.doc_ids, found["indices"]),
-            "scores": found["scores"],
-        }
 
     def _search(self, embeddings: tf.Tensor, k: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns `indices` (Q, K) int32 and `scores` (Q, K) float32; ties by position."""
         rows = self.embeddings.shape[0]
         k = at_least_one(k)
         k = tf.minimum(k, rows)
@@ -104,13 +79,6 @@ class ExactRetriever(tf.Module):
             first = tf.constant(full_blocks * self._block_rows)
             best_scores, best_indices = merge(first, rest, best_scores, best_indices)
         return {"indices": best_indices, "scores": best_scores}
-
-
-def at_least_one(k: tf.Tensor) -> tf.Tensor:
-    """Returns `k`; a run with one below 1 ends with INVALID_ARGUMENT."""
-    check = tf.debugging.Assert(k >= 1, ["`k` must be at least 1. Received:", k])
-    with tf.control_dependencies([check]):
-        return tf.identity(k)
 
 
 def save_retriever(retriever: ExactRetriever, directory: Path) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 from scann.scann_ops.py import scann_ops
 
-from tfde.export.exact_retriever import at_least_one
+from tfde.export.retriever import Retriever, at_least_one
 from tfde.export.saved_models import QueryEncoder, save
 from tfde.retrieval.scann_index import SEARCHER, ScannIndex
 
@@ -33,7 +33,7 @@ _ASSETS: dict[str, tf.DType] = {
 }
 
 
-class ScannRetriever(tf.Module):
+class ScannRetriever(Retriever):
     """Answers as `ScannIndex.search` does.
 
     Args:
@@ -42,9 +42,7 @@ class ScannRetriever(tf.Module):
     """
 
     def __init__(self, query_encoder: QueryEncoder, index: ScannIndex) -> None:
-        super().__init__()
-        self.query_encoder = query_encoder
-        self.doc_ids = tf.Variable(list(index.doc_ids), trainable=False, dtype=tf.string)
+        super().__init__(query_encoder, list(index.doc_ids), embedding_dim=index.shape[1])
         with tempfile.TemporaryDirectory() as directory:
             index.save(Path(directory) / "index")
             assets = Path(directory) / "index" / SEARCHER
@@ -53,31 +51,8 @@ class ScannRetriever(tf.Module):
             self._shared_name = f"tfde-{_digest(assets)}"
         self._reorder = index.parameters.reorder
         self._num_leaves = index.parameters.num_leaves or 1
-        spec = tf.TensorSpec([None, index.shape[1]], tf.float32, name="embeddings")
-        k = tf.TensorSpec([], tf.int32, name="k")
-        self.search = tf.function(self._search, input_signature=[spec, k])
-
-    @tf.function(
-        input_signature=[
-            tf.TensorSpec([None], tf.string, name="text"),
-            tf.TensorSpec([], tf.int32, name="k"),
-        ]
-    )
-    def retrieve(self, text: tf.Tensor, k: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns `doc_ids` (Q, K) string and `scores` (Q, K) float32, best first.
-
-        Args:
-            text: Queries, (Q,) string.
-            k: () int32, at least 1 (else INVALID_ARGUMENT); K = min(k, N).
-        """
-        found = self.search(self.query_encoder.encode(text)["embeddings"], k)
-        return {
-            "doc_ids": tf.gather(self.doc_ids, found["indices"]),
-            "scores": found["scores"],
-        }
 
     def _search(self, embeddings: tf.Tensor, k: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns `indices` (Q, K) int32 and `scores` (Q, K) float32; ties by position."""
         k = tf.minimum(at_least_one(k), self.doc_ids.shape[0])
         searcher = scann_ops.tensors_to_scann(*self._assets, shared_name=self._shared_name)
         reorder = tf.maximum(k, self._reorder)
