@@ -7,12 +7,13 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfde.backbones.functional import seed_stream, shape_of
+from tfde.backbones.functional import shape_of
+from tfde.backbones.seeded_layer import SeededLayer
 from tfde.layers.pooling import Pooling
 
 
 @keras.saving.register_keras_serializable(package="tfde")
-class BagOfWordsEncoder(keras.layers.Layer):
+class BagOfWordsEncoder(SeededLayer):
     """The mean over real tokens, then two dense tanh layers.
 
     A text has one vector here, not one a token. It is repeated at all L positions, so that the
@@ -37,14 +38,9 @@ class BagOfWordsEncoder(keras.layers.Layer):
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(autocast=False, **kwargs)
+        super().__init__(dropout=dropout, seed=seed, **kwargs)
         self.embedding_dim = embedding_dim
         self.hidden_dim = hidden_dim
-        self.dropout = dropout
-        self.seed = seed
-        self._seeds = seed_stream(seed)
-        self.seed_generator = keras.random.SeedGenerator(next(self._seeds))
-        self._seed_state = self.seed_generator.state.value  # so that tf.train.Checkpoint finds it
         self._mean = Pooling("mean", name="mean")
 
     def build(self, input_shape: Any) -> None:
@@ -65,8 +61,7 @@ class BagOfWordsEncoder(keras.layers.Layer):
         for kernel, bias in ((self.kernel_0, self.bias_0), (self.kernel_1, self.bias_1)):
             x = tf.matmul(x, tf.cast(kernel.value, x.dtype))
             x = tf.tanh(tf.nn.bias_add(x, tf.cast(bias.value, x.dtype)))
-            if training and self.dropout:
-                x = keras.random.dropout(x, self.dropout, seed=self.seed_generator)
+            x = self._drop(x, training)
         return tf.repeat(x[:, None, :], length, axis=1)
 
     def get_config(self) -> dict[str, Any]:
@@ -75,10 +70,4 @@ class BagOfWordsEncoder(keras.layers.Layer):
             **super().get_config(),
             "embedding_dim": self.embedding_dim,
             "hidden_dim": self.hidden_dim,
-            "dropout": self.dropout,
-            "seed": self.seed,
         }
-
-    def _add(self, name: str, shape: tuple[int, ...], initializer: Any) -> None:
-        weight = self.add_weight(shape=shape, initializer=initializer, name=name, autocast=False)
-        setattr(self, name, weight)

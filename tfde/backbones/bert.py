@@ -19,10 +19,11 @@ from tfde.backbones.functional import (
     shape_of,
     split_heads,
 )
+from tfde.backbones.seeded_layer import SeededLayer
 
 
 @keras.saving.register_keras_serializable(package="tfde")
-class BertTokenEmbedder(keras.layers.Layer):
+class BertTokenEmbedder(SeededLayer):
     """Word + position + segment 0 embedding, layer norm, dropout.
 
     Call arguments:
@@ -49,17 +50,12 @@ class BertTokenEmbedder(keras.layers.Layer):
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(autocast=False, **kwargs)
+        super().__init__(dropout=dropout, seed=seed, **kwargs)
         self.vocabulary_size = vocabulary_size
         self.hidden_dim = hidden_dim
         self.max_sequence_length = max_sequence_length
         self.num_segments = num_segments
-        self.dropout = dropout
         self.layer_norm_epsilon = layer_norm_epsilon
-        self.seed = seed
-        self._seeds = seed_stream(seed)
-        self.seed_generator = keras.random.SeedGenerator(next(self._seeds))
-        self._seed_state = self.seed_generator.state.value  # so that tf.train.Checkpoint finds it
 
     def build(self, input_shape: Any) -> None:
         """Creates the three tables and the layer norm."""
@@ -86,9 +82,7 @@ class BertTokenEmbedder(keras.layers.Layer):
         x = tf.gather(self.token_table.value, token_ids) + offset
         x = layer_norm(x, self.norm_gamma.value, self.norm_beta.value, self.layer_norm_epsilon)
         x = tf.cast(x, self.compute_dtype)
-        if training and self.dropout:
-            x = keras.random.dropout(x, self.dropout, seed=self.seed_generator)
-        return x
+        return self._drop(x, training)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
@@ -98,18 +92,12 @@ class BertTokenEmbedder(keras.layers.Layer):
             "hidden_dim": self.hidden_dim,
             "max_sequence_length": self.max_sequence_length,
             "num_segments": self.num_segments,
-            "dropout": self.dropout,
             "layer_norm_epsilon": self.layer_norm_epsilon,
-            "seed": self.seed,
         }
-
-    def _add(self, name: str, shape: tuple[int, ...], initializer: Any) -> None:
-        weight = self.add_weight(shape=shape, initializer=initializer, name=name, autocast=False)
-        setattr(self, name, weight)
 
 
 @keras.saving.register_keras_serializable(package="tfde")
-class BertTransformerLayer(keras.layers.Layer):
+class BertTransformerLayer(SeededLayer):
     """Self-attention and feed-forward network, each with a residual and then a layer norm.
 
     Call arguments:
@@ -134,17 +122,12 @@ class BertTransformerLayer(keras.layers.Layer):
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(autocast=False, **kwargs)
+        super().__init__(dropout=dropout, seed=seed, **kwargs)
         self.hidden_dim = hidden_dim
         self.intermediate_dim = intermediate_dim
         self.num_heads = num_heads
-        self.dropout = dropout
         self.activation = check_activation(activation)
         self.layer_norm_epsilon = layer_norm_epsilon
-        self.seed = seed
-        self._seeds = seed_stream(seed)
-        self.seed_generator = keras.random.SeedGenerator(next(self._seeds))
-        self._seed_state = self.seed_generator.state.value  # so that tf.train.Checkpoint finds it
 
     def build(self, input_shape: Any) -> None:
         """Creates the weights; query, key and value lie side by side in `qkv_kernel`."""
@@ -185,15 +168,9 @@ class BertTransformerLayer(keras.layers.Layer):
             "hidden_dim": self.hidden_dim,
             "intermediate_dim": self.intermediate_dim,
             "num_heads": self.num_heads,
-            "dropout": self.dropout,
             "activation": self.activation,
             "layer_norm_epsilon": self.layer_norm_epsilon,
-            "seed": self.seed,
         }
-
-    def _add(self, name: str, shape: tuple[int, ...], initializer: Any) -> None:
-        weight = self.add_weight(shape=shape, initializer=initializer, name=name, autocast=False)
-        setattr(self, name, weight)
 
     def _dense(self, x: tf.Tensor, part: str) -> tf.Tensor:
         kernel = tf.cast(getattr(self, f"{part}_kernel").value, x.dtype)
@@ -204,11 +181,6 @@ class BertTransformerLayer(keras.layers.Layer):
         gamma = getattr(self, f"{part}_norm_gamma").value
         beta = getattr(self, f"{part}_norm_beta").value
         return layer_norm(x, gamma, beta, self.layer_norm_epsilon)
-
-    def _drop(self, x: tf.Tensor, training: bool | None) -> tf.Tensor:
-        if training and self.dropout:
-            return keras.random.dropout(x, self.dropout, seed=self.seed_generator)
-        return x
 
 
 @keras.saving.register_keras_serializable(package="tfde")

@@ -15,14 +15,14 @@ from tfde.backbones.functional import (
     mask_bias,
     merge_heads,
     rms_norm,
-    seed_stream,
     shape_of,
     split_heads,
 )
+from tfde.backbones.seeded_layer import SeededLayer
 
 
 @keras.saving.register_keras_serializable(package="tfde")
-class T5TransformerLayer(keras.layers.Layer):
+class T5TransformerLayer(SeededLayer):
     """RMS norm, self-attention, residual; RMS norm, (gated) feed-forward network, residual.
 
     Call arguments:
@@ -49,19 +49,14 @@ class T5TransformerLayer(keras.layers.Layer):
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(autocast=False, **kwargs)
+        super().__init__(dropout=dropout, seed=seed, **kwargs)
         self.hidden_dim = hidden_dim
         self.intermediate_dim = intermediate_dim
         self.num_heads = num_heads
         self.key_value_dim = key_value_dim
-        self.dropout = dropout
         self.activation = check_activation(activation)
         self.gated = gated
         self.layer_norm_epsilon = layer_norm_epsilon
-        self.seed = seed
-        self._seeds = seed_stream(seed)
-        self.seed_generator = keras.random.SeedGenerator(next(self._seeds))
-        self._seed_state = self.seed_generator.state.value  # so that tf.train.Checkpoint finds it
 
     def build(self, input_shape: Any) -> None:
         """Creates the weights: [query | key | value] and [activated | gate] side by side."""
@@ -115,16 +110,10 @@ class T5TransformerLayer(keras.layers.Layer):
             "intermediate_dim": self.intermediate_dim,
             "num_heads": self.num_heads,
             "key_value_dim": self.key_value_dim,
-            "dropout": self.dropout,
             "activation": self.activation,
             "gated": self.gated,
             "layer_norm_epsilon": self.layer_norm_epsilon,
-            "seed": self.seed,
         }
-
-    def _add(self, name: str, shape: tuple[int, ...], initializer: Any) -> None:
-        weight = self.add_weight(shape=shape, initializer=initializer, name=name, autocast=False)
-        setattr(self, name, weight)
 
     def _add_normal(self, name: str, shape: tuple[int, int]) -> None:
         deviation = shape[0] ** -0.5
@@ -134,14 +123,9 @@ class T5TransformerLayer(keras.layers.Layer):
     def _dense(self, x: tf.Tensor, kernel: keras.Variable) -> tf.Tensor:
         return tf.matmul(x, tf.cast(kernel.value, x.dtype))
 
-    def _drop(self, x: tf.Tensor, training: bool | None) -> tf.Tensor:
-        if training and self.dropout:
-            return keras.random.dropout(x, self.dropout, seed=self.seed_generator)
-        return x
-
 
 @keras.saving.register_keras_serializable(package="tfde")
-class T5Encoder(keras.layers.Layer):
+class T5Encoder(SeededLayer):
     """A stack of T5's encoder layers as one layer; `transformer_layers` holds them.
 
     The relative position bias is computed once, from one table, and shared by all layers.
@@ -176,22 +160,17 @@ class T5Encoder(keras.layers.Layer):
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(autocast=False, **kwargs)
+        super().__init__(dropout=dropout, seed=seed, **kwargs)
         self.num_layers = num_layers
         self.hidden_dim = hidden_dim
         self.num_heads = num_heads
         self.key_value_dim = key_value_dim
         self.intermediate_dim = intermediate_dim
-        self.dropout = dropout
         self.activation = activation
         self.gated = gated
         self.relative_buckets = relative_buckets
         self.relative_max_distance = relative_max_distance
         self.layer_norm_epsilon = layer_norm_epsilon
-        self.seed = seed
-        self._seeds = seed_stream(seed)
-        self.seed_generator = keras.random.SeedGenerator(next(self._seeds))
-        self._seed_state = self.seed_generator.state.value  # so that tf.train.Checkpoint finds it
         self.transformer_layers = [
             T5TransformerLayer(
                 hidden_dim,
@@ -215,17 +194,11 @@ class T5Encoder(keras.layers.Layer):
     def build(self, input_shape: Any) -> None:
         """Creates the position table, every Transformer layer's weights and the last norm."""
         deviation = self.hidden_dim**-0.5
-        self.relative_table = self.add_weight(
-            shape=(self.relative_buckets, self.num_heads),
-            initializer=keras.initializers.RandomNormal(0.0, deviation, seed=next(self._seeds)),
-            name="relative_table",
-            autocast=False,
-        )
+        initializer = keras.initializers.RandomNormal(0.0, deviation, seed=next(self._seeds))
+        self._add("relative_table", (self.relative_buckets, self.num_heads), initializer)
         for layer in self.transformer_layers:
             layer.build((None, self.hidden_dim))
-        self.norm_gamma = self.add_weight(
-            shape=(self.hidden_dim,), initializer="ones", name="norm_gamma", autocast=False
-        )
+        self._add("norm_gamma", (self.hidden_dim,), "ones")
 
     def call(
         self, x: tf.Tensor, padding_mask: tf.Tensor, training: bool | None = None
@@ -237,8 +210,7 @@ class T5Encoder(keras.layers.Layer):
         for layer in self.transformer_layers:
             x = layer(x, bias, training=training)
         x = rms_norm(x, self.norm_gamma.value, self.layer_norm_epsilon)
-        if training and self.dropout:
-            x = keras.random.dropout(x, self.dropout, seed=self.seed_generator)
+        x = self._drop(x, training)
         return tf.reshape(x, shape)
 
     def position_bias(self, length: int | tf.Tensor) -> tf.Tensor:
@@ -260,13 +232,11 @@ class T5Encoder(keras.layers.Layer):
             "num_heads": self.num_heads,
             "key_value_dim": self.key_value_dim,
             "intermediate_dim": self.intermediate_dim,
-            "dropout": self.dropout,
             "activation": self.activation,
             "gated": self.gated,
             "relative_buckets": self.relative_buckets,
             "relative_max_distance": self.relative_max_distance,
             "layer_norm_epsilon": self.layer_norm_epsilon,
-            "seed": self.seed,
         }
 
 

@@ -7,11 +7,11 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfde.backbones.functional import seed_stream
+from tfde.backbones.seeded_layer import SeededLayer
 
 
 @keras.saving.register_keras_serializable(package="tfde")
-class TokenTable(keras.layers.Layer):
+class TokenTable(SeededLayer):
     """A table of token embeddings, then dropout.
 
     Args:
@@ -40,33 +40,20 @@ class TokenTable(keras.layers.Layer):
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(autocast=False, **kwargs)
+        super().__init__(dropout=dropout, seed=seed, **kwargs)
         self.vocabulary_size = vocabulary_size
         self.hidden_dim = hidden_dim
         self.deviation = deviation
-        self.dropout = dropout
-        self.seed = seed
-        self._seeds = seed_stream(seed)
-        self.seed_generator = keras.random.SeedGenerator(next(self._seeds))
-        self._seed_state = self.seed_generator.state.value  # so that tf.train.Checkpoint finds it
 
     def build(self, input_shape: Any) -> None:
         """Creates `token_table` (V, H)."""
-        self.token_table = self.add_weight(
-            shape=(self.vocabulary_size, self.hidden_dim),
-            initializer=keras.initializers.RandomNormal(
-                0.0, self.deviation, seed=next(self._seeds)
-            ),
-            name="token_table",
-            autocast=False,
-        )
+        initializer = keras.initializers.RandomNormal(0.0, self.deviation, seed=next(self._seeds))
+        self._add("token_table", (self.vocabulary_size, self.hidden_dim), initializer)
 
     def call(self, token_ids: tf.Tensor, training: bool | None = None) -> tf.Tensor:
         """Returns the embedded tokens, (B, L, H)."""
         x = tf.cast(tf.gather(self.token_table.value, token_ids), self.compute_dtype)
-        if training and self.dropout:
-            x = keras.random.dropout(x, self.dropout, seed=self.seed_generator)
-        return x
+        return self._drop(x, training)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
@@ -75,6 +62,4 @@ class TokenTable(keras.layers.Layer):
             "vocabulary_size": self.vocabulary_size,
             "hidden_dim": self.hidden_dim,
             "deviation": self.deviation,
-            "dropout": self.dropout,
-            "seed": self.seed,
         }

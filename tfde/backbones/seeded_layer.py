@@ -1,0 +1,40 @@
+"""What the layers of every backbone have: seeds, dropout, and weights under their own names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfde.backbones.functional import seed_stream
+
+
+class SeededLayer(keras.layers.Layer):
+    """A layer whose random weights and dropout follow from one seed.
+
+    Args:
+        dropout: Rate.
+        seed: Seed of weights and dropout; `None` takes Keras's global seed.
+    """
+
+    def __init__(self, *, dropout: float, seed: int | None = None, **kwargs: Any) -> None:
+        super().__init__(autocast=False, **kwargs)
+        self.dropout = dropout
+        self.seed = seed
+        self._seeds = seed_stream(seed)
+        self.seed_generator = keras.random.SeedGenerator(next(self._seeds))
+        self._seed_state = self.seed_generator.state.value  # so that tf.train.Checkpoint finds it
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return {**super().get_config(), "dropout": self.dropout, "seed": self.seed}
+
+    def _add(self, name: str, shape: tuple[int, ...], initializer: Any) -> None:
+        weight = self.add_weight(shape=shape, initializer=initializer, name=name, autocast=False)
+        setattr(self, name, weight)
+
+    def _drop(self, x: tf.Tensor, training: bool | None) -> tf.Tensor:
+        if training and self.dropout:
+            return keras.random.dropout(x, self.dropout, seed=self.seed_generator)
+        return x
