@@ -34,6 +34,10 @@ class MismatchError(TfdeError):
     """Two parts that do not belong together: other fingerprints, other dimensions."""
 
 
+class TrainingError(TfdeError):
+    """Training cannot go on: the loss is not a number."""
+
+
 class CorruptError(TfdeError):
     """A stored file differs from what was written: checksum, size or format."""
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
+from tfde.cli.logs import show_logs
 from tfde.cli.parser import CommandParser, command_parser
 
 
@@ -33,5 +33,5 @@ def run(args: Any) -> None:
         raise ValueError(f"`--steps` must be at least 1. Received: {args.steps}")
     from tfde.demo.run_demo import run_demo
 
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    show_logs()
     run_demo(args.output, packages=args.package, backbone=args.backbone, steps=args.steps)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import Any
 
+from tfde.cli.logs import show_logs
 from tfde.cli.parser import CommandParser, command_parser
 
 MAX_GOLDEN = 1000
@@ -53,6 +54,7 @@ def run(args: Any) -> int:
     from tfde.retrieval.load_index import load_index
     from tfde.towers.dual_encoder import DualEncoder
 
+    show_logs()
     dataset = DatasetDirectory(args.dataset) if args.dataset else None
     index: Any = None
     if args.index:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Any
 
+from tfde.cli.logs import show_logs
 from tfde.cli.parser import CommandParser, command_parser
 
 
@@ -33,7 +33,7 @@ def run(args: Any) -> int:
     from tfde.serving.bundle_models import bundle_models
     from tfde.serving.server.model_server import ModelServer
 
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    show_logs()
     server = ModelServer(
         bundle_models(args.bundle, scann=_has_scann_ops()),
         host=args.host,

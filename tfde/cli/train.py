@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Any
 
+from tfde.cli.logs import show_logs
 from tfde.cli.parser import CommandParser, command_parser
 from tfde.config import TrainRun
 
@@ -33,7 +33,7 @@ def run(args: Any) -> int:
 
     from tfde.training.run import train
 
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    show_logs()
     model = train(description, args.output)
     print(model.summary_of_sharing())
     print(f"model: {Path(args.output) / 'model'}")

@@ -61,7 +61,7 @@ class PairDataset:
     `document_key` (B,) int64; `positive_keys` (B, P) int64, the known positives of the query,
     0 = padding; `negative_title`, `negative_text` (B, M) string; `negative_key` (B, M) int64,
     0 = no negative (its texts are empty); `document_probability` (B,) float32, the share of the
-    pairs whose positive is that document. P is the most positives that any query has.
+    pairs whose positive is that document. P is the most positives that a query of the batch has.
 
     With `shuffle`, an epoch is a permutation drawn from (seed, epoch) and its last pairs that fill
     no batch are left out (they stand elsewhere in the next epoch), so all batches are full.
@@ -114,7 +114,7 @@ class PairDataset:
     def element_spec(self) -> dict[str, tf.TensorSpec]:
         """Shape and dtype of each part of a batch."""
         columns = {
-            "positive_keys": self.table.known_positives.shape[1],
+            "positive_keys": None,
             "negative_title": self.negatives_per_query,
             "negative_text": self.negatives_per_query,
             "negative_key": self.negatives_per_query,
@@ -141,6 +141,7 @@ class PairDataset:
         positives = table.positive_rows[rows]
         negatives = self._negatives(step, rows)
         queries = table.query_rows[rows]
+        known = table.known_positives[queries]
         # Row -1 is "no negative": title and text are empty, the key is 0.
         keys = np.where(negatives >= 0, table.document_keys[negatives], 0)
         return {
@@ -148,7 +149,7 @@ class PairDataset:
             "document_title": self._texts(positives, "title"),
             "document_text": self._texts(positives, "text"),
             "document_key": table.document_keys[positives],
-            "positive_keys": table.known_positives[queries],
+            "positive_keys": known[:, : max(int((known != 0).sum(1).max(initial=0)), 1)],
             "negative_title": self._texts(negatives, "title"),
             "negative_text": self._texts(negatives, "text"),
             "negative_key": keys,

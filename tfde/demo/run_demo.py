@@ -48,6 +48,7 @@ QUESTIONS = (
 )
 MEASURES = ("P@1", "RR", "nDCG@10", "R@100")
 MARKER = "demo.json"
+_PRODUCTS = {MARKER, "data", "run", "embeddings", "index", "bundle", "server.log"}
 SEED = 7
 _SERVER_WAIT_S = 120
 
@@ -136,9 +137,10 @@ class _Road:
 
 def _take_over(output: Path) -> None:
     """Empties the directory of an earlier demo; refuses any other that is not empty."""
-    if output.exists() and any(output.iterdir()):
-        if not (output / MARKER).exists():
-            raise ConfigError(f"{output} is not empty and holds no demo; choose another --output.")
+    found = {path.name for path in output.iterdir()} if output.exists() else set()
+    if found and (MARKER not in found or found - _PRODUCTS):
+        raise ConfigError(f"{output} is not empty and holds no demo; choose another --output.")
+    if found:
         shutil.rmtree(output)
     output.mkdir(parents=True, exist_ok=True)
     (output / MARKER).write_text('{"made_by": "tfde demo"}\n', "utf-8")

@@ -27,8 +27,8 @@ class RetrievalTask:
     Args:
         temperature: Divides the similarity, > 0.
         bidirectional: Whether documents also choose among queries.
-        sampling_correction: Whether `DualEncoder.fit` passes each document's share of the training
-            pairs as its sampling probability (Chang et al. 2020, section 3.2).
+        sampling_correction: Whether `DualEncoder.fit` passes how often each document is expected
+            in a batch as its sampling probability (Chang et al. 2020, section 3.2).
 
     Raises:
         ConfigError: `temperature` is not above 0.

@@ -13,7 +13,7 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 from tfde.backbones.backbone import Backbone, build_backbone
 from tfde.backbones.loading import load_backbone
@@ -177,6 +177,9 @@ class DualEncoder(keras.Model):
         """Writes the model directory: configuration, weights, tokenizer, metadata. Whole or not.
 
         An existing model directory is replaced.
+
+        Raises:
+            ConfigError: the directory holds something else.
         """
         metadata = {
             "tfde_version": __version__,
@@ -185,7 +188,8 @@ class DualEncoder(keras.Model):
             "date_saved": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d@%H:%M:%S"),
             "fingerprint": self.fingerprint(),
         }
-        with atomic_directory(Path(directory), overwrite=True) as temporary:
+        directory = Path(directory)
+        with atomic_directory(directory, overwrite=is_preset(directory)) as temporary:
             write_config(temporary, self.config, metadata)
             self.preprocessor.save(temporary)
             self.save_weights(temporary / WEIGHTS_FILE)
@@ -309,7 +313,8 @@ class DualEncoder(keras.Model):
         Returns:
             Token ids and masks as `call` takes them, `positive_keys` (B, P) and `candidate_keys`
             (C,) int64, and `candidate_sampling_probability` (C,) float32 if the task wants it;
-            a given negative is there by choice, its probability is 1.
+            it is how often a document is expected in a batch, B times its share of the pairs
+            and at most 1; a given negative is there by choice, its probability is 1.
         """
         titles, texts, keys = (
             tf.concat([batch[f"document_{name}"], tf.reshape(batch[f"negative_{name}"], [-1])], 0)
@@ -327,9 +332,9 @@ class DualEncoder(keras.Model):
         }
         if self.task is not None and self.task.sampling_correction:
             given = tf.ones([tf.size(batch["negative_key"])], tf.float32)
-            prepared["candidate_sampling_probability"] = tf.concat(
-                [batch["document_probability"], given], 0
-            )
+            share = batch["document_probability"]
+            expected = tf.minimum(share * tf.cast(tf.size(share), tf.float32), 1.0)
+            prepared["candidate_sampling_probability"] = tf.concat([expected, given], 0)
         return prepared
 
     def compute_loss(

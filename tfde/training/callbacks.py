@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import time
 from pathlib import Path
 from typing import Any
@@ -13,18 +14,18 @@ import numpy as np
 import tensorflow as tf
 
 from tfde.config import StageConfig, ValidationConfig
+from tfde.data.atomic import atomic_file
 from tfde.data.dataset_directory import DatasetDirectory
+from tfde.errors import TrainingError
 from tfde.evaluation.measures import evaluate
 from tfde.retrieval.exact_index import ExactIndex
 from tfde.retrieval.retrieve import retrieve
 from tfde.training.checkpoint import Progress, save_checkpoint
-from tfde.training.run_record import CHECKPOINT_FILE
+from tfde.training.run_record import CHECKPOINT_FILE, HISTORY_FILE
 from tfde.types import Query
 
 logger = logging.getLogger("tfde")
 
-# In the directory of a run:
-HISTORY_FILE = "history.jsonl"
 BEST_MODEL = "best_model"
 
 
@@ -69,7 +70,7 @@ class RetrievalValidation(keras.callbacks.Callback):
         """Returns measure -> value for the model as it is now."""
         embeddings = model.encode_documents(self.documents)
         doc_ids = [document.doc_id for document in self.documents]
-        index = ExactIndex.build(embeddings, doc_ids, fingerprint=model.fingerprint())
+        index = ExactIndex.build(embeddings, doc_ids)
         run = retrieve(model, index, self.queries, k=min(100, len(doc_ids)))
         return evaluate(run, self.qrels, self.config.measures)
 
@@ -107,8 +108,19 @@ class StageCallback(keras.callbacks.Callback):
         forget_history(output / HISTORY_FILE, stage=progress.stage, after=progress.step)
 
     def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
-        """Does what is due at this step."""
+        """Does what is due at this step.
+
+        Raises:
+            TrainingError: the loss is not finite; nothing of this step is kept.
+        """
         self.progress.step += 1
+        loss = (logs or {}).get("loss", 0.0)
+        if not math.isfinite(loss):
+            raise TrainingError(
+                f"stage {self.progress.stage}: the loss must be finite; a lower learning rate, a"
+                f" higher temperature or clipping may help. Received: {loss} at step"
+                f" {self.progress.step}"
+            )
         if self._due(self.config.log_every_steps):
             values = {name: float(value) for name, value in (logs or {}).items()}
             rate = self.model.optimizer.learning_rate
@@ -169,4 +181,5 @@ def forget_history(path: Path, *, stage: str, after: int) -> None:
             continue
         if record["stage"] != stage or record["step"] <= after:
             kept.append(line + "\n")
-    path.write_text("".join(kept), "utf-8")
+    with atomic_file(path) as temporary:
+        temporary.write_text("".join(kept), "utf-8")

@@ -91,7 +91,10 @@ def _variables(model: keras.Model) -> dict[str, Any]:
     kept = [variable for variable in model.variables if id(variable) not in passing]
     if not model.optimizer.built:
         model.optimizer.build(model.trainable_variables)
-    named = {f"model/{i:04d}/{variable.path}": variable for i, variable in enumerate(kept)}
-    for i, variable in enumerate(model.optimizer.variables):
-        named[f"optimizer/{i:04d}/{variable.path}"] = variable
-    return named
+    groups = {"model": kept, "optimizer": model.optimizer.variables}
+    # By place: Keras makes up names anew for every object of a process.
+    return {
+        f"{group}/{place:04d}": variable
+        for group, variables in groups.items()
+        for place, variable in enumerate(variables)
+    }

@@ -8,9 +8,12 @@ import re
 from pathlib import Path
 from typing import Any
 
-from tfde.config import TrainRun, backbone_from_mapping
+from tfde.config import Sharing, StageConfig, TrainRun, backbone_from_mapping
 from tfde.data.dataset_directory import DatasetDirectory
+from tfde.data.pairs import PairDataset, pairs
 from tfde.errors import ConfigError
+from tfde.evaluation.measures import parse_measures
+from tfde.training.optimizers import build_optimizer
 
 
 def expand_run(run: TrainRun) -> TrainRun:
@@ -49,6 +52,10 @@ def check_run(run: TrainRun) -> None:
     """
     if isinstance(run.model.backbone, dict):
         backbone_from_mapping(run.model.backbone, "model.backbone")
+    Sharing.of(run.model.sharing)
+    tokenizer = run.model.tokenizer
+    if tokenizer is not None and not Path(tokenizer).exists():
+        raise ConfigError(f"model.tokenizer: {tokenizer} does not exist.")
     for name, stage in run.stages.items():
         path = Path(stage.data)
         if not path.exists():
@@ -59,13 +66,36 @@ def check_run(run: TrainRun) -> None:
             DatasetDirectory(stage.dataset)
         if stage.validation is not None:
             DatasetDirectory(stage.validation.dataset).qrels_file(stage.validation.split)
-        tokenizer = run.model.tokenizer
-        if tokenizer is not None and not Path(tokenizer).exists():
-            raise ConfigError(f"model.tokenizer: {tokenizer} does not exist.")
+            parse_measures(stage.validation.measures)
         if not re.fullmatch(r"[A-Za-z0-9_.-]+", name):
             raise ConfigError(
                 f"stages: a name holds letters, digits, '_', '.' and '-'. Received: {name!r}"
             )
+    # Reading all pairs takes seconds; a fault in the last stage found after the first, hours.
+    for stage in run.stages.values():
+        build_optimizer(stage.optimizer, steps=stage_steps(stage, stage_pairs(stage, run.seed)))
+
+
+def stage_pairs(stage: StageConfig, seed: int) -> PairDataset:
+    """Returns the batches of a stage.
+
+    Raises:
+        ConfigError, DataError: the pairs cannot be read or batched so.
+    """
+    return pairs(
+        stage.data,
+        split=stage.split,
+        dataset=stage.dataset,
+        batch_size=stage.batch_size,
+        negatives_per_query=stage.negatives_per_query,
+        limit=stage.limit,
+        seed=seed,
+    )
+
+
+def stage_steps(stage: StageConfig, batches: PairDataset) -> int:
+    """Returns how many steps a stage trains."""
+    return stage.steps or (stage.epochs or 1) * batches.steps_per_epoch
 
 
 def _expand(value: Any, where: str) -> Any:

@@ -11,20 +11,19 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfde.config import StageConfig, TrainRun, backbone_from_mapping
-from tfde.data.pairs import PairDataset, pairs
+from tfde.config import TrainRun, backbone_from_mapping
 from tfde.tasks.retrieval_task import RetrievalTask
+from tfde.text.read_tokenizer import read_tokenizer
 from tfde.text.sentence_piece_tokenizer import SentencePieceTokenizer
-from tfde.text.tokenizer import Tokenizer, load_tokenizer
+from tfde.text.tokenizer import Tokenizer
 from tfde.text.train_sentencepiece import train_sentencepiece
-from tfde.text.word_piece_tokenizer import WordPieceTokenizer
 from tfde.towers.dual_encoder import DualEncoder
 from tfde.towers.preset import is_preset
 from tfde.training.callbacks import RetrievalValidation, StageCallback
 from tfde.training.checkpoint import Progress, read_progress, restore_checkpoint
-from tfde.training.checks import check_run, expand_run
+from tfde.training.checks import check_run, expand_run, stage_pairs, stage_steps
 from tfde.training.optimizers import build_optimizer
-from tfde.training.run_record import CHECKPOINT_FILE, open_output
+from tfde.training.run_record import CHECKPOINT_FILE, VOCABULARY_FILE, open_output
 
 logger = logging.getLogger("tfde")
 
@@ -56,7 +55,11 @@ def train(run: TrainRun, output: str | Path, *, verbose: int | None = None) -> D
     output = Path(output)
     if verbose is None:
         verbose = int(sys.stdout.isatty())
-    open_output(output, run)
+    with open_output(output, run):
+        return _train(run, output, verbose)
+
+
+def _train(run: TrainRun, output: Path, verbose: int) -> DualEncoder:
     if run.deterministic:
         tf.config.experimental.enable_op_determinism()
     keras.utils.set_random_seed(run.seed)
@@ -87,8 +90,8 @@ def _train_stage(
 ) -> None:
     """Trains the stage that `progress` names, from its step on."""
     stage = run.stages[progress.stage]
-    batches = _pairs(stage, run.seed)
-    total = stage.steps or (stage.epochs or 1) * batches.steps_per_epoch
+    batches = stage_pairs(stage, run.seed)
+    total = stage_steps(stage, batches)
     model.compile(
         build_optimizer(stage.optimizer, steps=total),
         task=RetrievalTask(
@@ -120,20 +123,8 @@ def _train_stage(
         batches,
         steps=total,
         initial_step=progress.step,
-        callbacks=[recorder, keras.callbacks.TerminateOnNaN()],
+        callbacks=[recorder],
         verbose=verbose,
-    )
-
-
-def _pairs(stage: StageConfig, seed: int) -> PairDataset:
-    return pairs(
-        stage.data,
-        split=stage.split,
-        dataset=stage.dataset,
-        batch_size=stage.batch_size,
-        negatives_per_query=stage.negatives_per_query,
-        limit=stage.limit,
-        seed=seed,
     )
 
 
@@ -165,10 +156,10 @@ def _build_model(run: TrainRun, output: Path) -> DualEncoder:
 def _tokenizer(run: TrainRun, output: Path) -> Tokenizer:
     """The tokenizer of random weights: the given one, or one trained on the first stage."""
     if run.model.tokenizer is not None:
-        return _read_tokenizer(Path(run.model.tokenizer))
-    path = output / "vocabulary.model"
+        return read_tokenizer(run.model.tokenizer)
+    path = output / VOCABULARY_FILE
     if not path.exists():
-        table = _pairs(next(iter(run.stages.values())), run.seed).table
+        table = stage_pairs(next(iter(run.stages.values())), run.seed).table
         size = int(run.model.backbone.get("vocabulary_size", _TRAINED_VOCABULARY))  # type: ignore[union-attr]
         logger.info("training a vocabulary of %d tokens", size)
         texts = itertools.chain(
@@ -176,13 +167,4 @@ def _tokenizer(run: TrainRun, output: Path) -> Tokenizer:
             (f"{document.title} {document.text}" for document in table.documents),
         )
         train_sentencepiece(texts, path, vocabulary_size=size)
-    return SentencePieceTokenizer.from_file(path)
-
-
-def _read_tokenizer(path: Path) -> Tokenizer:
-    """Reads a `vocab.txt`, a SentencePiece model, or a directory that tfde wrote."""
-    if path.is_dir():
-        return load_tokenizer(path)
-    if path.suffix == ".txt":
-        return WordPieceTokenizer.from_vocabulary_file(path)
     return SentencePieceTokenizer.from_file(path)

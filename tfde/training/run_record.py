@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import fcntl
 import hashlib
 import json
 import os
 import platform
 import shutil
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -21,6 +24,10 @@ from tfde.errors import ConfigError
 
 RUN_FILE = "run.json"
 CHECKPOINT_FILE = "checkpoint.safetensors"
+HISTORY_FILE = "history.jsonl"
+VOCABULARY_FILE = "vocabulary.model"
+# All that a run writes before its first checkpoint.
+_BEFORE_CHECKPOINT = {RUN_FILE, HISTORY_FILE, VOCABULARY_FILE, "tensorboard"}
 _PACKAGES = (
     "tfde",
     "tensorflow",
@@ -31,38 +38,83 @@ _PACKAGES = (
 )
 
 
-def open_output(output: Path, run: TrainRun) -> None:
+@contextlib.contextmanager
+def open_output(output: Path, run: TrainRun) -> Iterator[None]:
     """Writes `run.json` into a new directory, or checks that the one there is of the same run.
 
-    Another run that never came to its first checkpoint has nothing to lose and is replaced.
+    Another run that never came to its first checkpoint has nothing to lose and is replaced. While
+    the context lasts, no other process can open the directory.
 
     Raises:
-        ConfigError: the directory holds another run, the same run on other data, or no run.
+        ConfigError: the directory holds another run, the same run on other data, or something
+            that is no run; or another process trains into it.
     """
     record = json.loads(json.dumps({"run": dataclasses.asdict(run), "data": _checksums(run)}))
     path = output / RUN_FILE
-    if path.exists():
-        older = json.loads(path.read_text("utf-8"))
-        odd = _first_difference({key: older.get(key) for key in record}, record)
-        if not odd:
-            return
-        if (output / CHECKPOINT_FILE).exists():
+    names = {file.name for file in output.iterdir()} if output.exists() else set()
+    names = {name for name in names if not name.startswith(".")}  # our lock and unfinished files
+    if names and not _is_run(path):
+        raise ConfigError(f"{output} is not empty and holds no run; choose another output.")
+    output.mkdir(parents=True, exist_ok=True)
+    with _lock(output):
+        odd = _first_difference(_read(path), record) if names else ""
+        if odd and names - _BEFORE_CHECKPOINT:
             raise ConfigError(
                 f"{output} holds another run ({odd}); choose another output, or remove it."
             )
-        shutil.rmtree(output)
-    elif output.exists() and any(output.iterdir()):
-        raise ConfigError(f"{output} is not empty and holds no run; choose another output.")
-    output.mkdir(parents=True, exist_ok=True)
-    record["versions"] = {name: version(name) for name in _PACKAGES}
-    record["machine"] = {
-        "python": platform.python_version(),
-        "processor": platform.machine(),
-        "cpus": os.cpu_count(),
-        "devices": [device.name for device in tf.config.list_physical_devices()],
+        if odd:
+            for name in names:
+                _remove(output / name)
+        for unfinished in output.glob(".*.tmp*"):  # of a process that was killed while writing
+            _remove(unfinished)
+        if odd or not names:
+            _write(path, record)
+        yield
+
+
+def _is_run(path: Path) -> bool:
+    try:
+        record = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(record, dict) and {"run", "data", "versions"} <= set(record)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    record = json.loads(path.read_text("utf-8"))
+    return {name: record[name] for name in ("run", "data")}
+
+
+def _write(path: Path, record: dict[str, Any]) -> None:
+    record = {
+        **record,
+        "versions": {name: version(name) for name in _PACKAGES},
+        "machine": {
+            "python": platform.python_version(),
+            "processor": platform.machine(),
+            "cpus": os.cpu_count(),
+            "devices": [device.name for device in tf.config.list_physical_devices()],
+        },
     }
     with atomic_file(path) as temporary:
         temporary.write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n", "utf-8")
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+
+
+@contextlib.contextmanager
+def _lock(output: Path) -> Iterator[None]:
+    with (output / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ConfigError(f"{output}: another process is training into it.") from None
+        yield
 
 
 def _first_difference(old: Any, new: Any, where: str = "") -> str:

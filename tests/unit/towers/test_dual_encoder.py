@@ -69,6 +69,17 @@ def test_save_and_reload(tmp_path, sharing):
     assert metadata["fingerprint"] == model.fingerprint()
 
 
+def test_saving_replaces_nothing_but_a_model(tmp_path):
+    model = tiny.dual_encoder()
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "thesis.txt").write_text("precious")
+    with pytest.raises(ConfigError, match="is not empty"):
+        model.save_to_preset(tmp_path / "home")
+    assert (tmp_path / "home" / "thesis.txt").read_text() == "precious"
+    model.save_to_preset(tmp_path / "model")
+    model.save_to_preset(tmp_path / "model")
+
+
 def test_fingerprint_changes_with_weights_and_text():
     model = tiny.dual_encoder()
     before = model.fingerprint()
@@ -148,6 +159,8 @@ def test_given_negatives_and_sampling_correction_reach_the_loss(tmp_path):
         {"query": "red", "positive": "red apple", "negatives": ["blue apple", "red pear"]},
         {"query": "blue", "positive": "blue sea", "negatives": ["red sea"]},
         {"query": "green", "positive": "green hill", "negatives": []},
+        # Three more pairs, outside of the batch: a document is expected in it 3 * 1/6 times.
+        *({"query": f"{word} sea", "positive": f"{word} hill"} for word in ("one", "two", "three")),
     ]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     data = pairs(path, batch_size=3, negatives_per_query=2, shuffle=False)
@@ -160,10 +173,10 @@ def test_given_negatives_and_sampling_correction_reach_the_loss(tmp_path):
         model.compile("sgd", task=RetrievalTask(0.1, sampling_correction=correction))
         x = model.prepare_batch(next(iter(data.dataset(steps=1))))
         losses.append(float(model.compute_loss(x=x, y_pred=model(x))))
-    queries = model.encode_queries([row["query"] for row in rows])
-    texts = [r["positive"] for r in rows] + ["blue apple", "red pear", "red sea"]
+    queries = model.encode_queries([row["query"] for row in rows[:3]])
+    texts = [row["positive"] for row in rows[:3]] + ["blue apple", "red pear", "red sea"]
     logits = queries @ model.encode_documents(texts).T / 0.1
-    for loss, correction in zip(losses, (0.0, np.log(1 / 3)), strict=True):
+    for loss, correction in zip(losses, (0.0, np.log(3 / 6)), strict=True):
         corrected = logits - np.array([correction] * 3 + [0.0] * 3)
         expected = np.mean(np.log(np.exp(corrected).sum(1)) - np.diag(corrected))
         assert loss == pytest.approx(expected, rel=1e-4)

@@ -6,7 +6,7 @@ import pytest
 import tiny
 
 from tfde.config import ModelConfig, OptimizerConfig, StageConfig, TrainRun, ValidationConfig
-from tfde.errors import ConfigError
+from tfde.errors import ConfigError, TrainingError
 from tfde.training.checks import check_run, expand_run
 from tfde.training.run import train
 
@@ -14,7 +14,7 @@ BOW = {"kind": "bag_of_words", "embedding_dim": 4, "hidden_dim": 4}
 
 
 def run_of(data, **stage):
-    stage.setdefault("steps", 1)
+    stage = {"steps": 1, "batch_size": 8, **stage}
     return TrainRun(ModelConfig(BOW), {"only": StageConfig(str(data), **stage)})
 
 
@@ -85,10 +85,50 @@ def test_output_of_another_run_is_refused(tmp_path):
             verbose=0,
         )
     train(run, tmp_path / "out", verbose=0)
+    # Keras numbers its objects anew in the same process; the checkpoint fits all the same.
+    train(run, tmp_path / "out", verbose=0)
     other = dataclasses.replace(run, seed=3)
     with pytest.raises(ConfigError, match=r"holds another run \(run\.seed was 0, is 3\)"):
         train(other, tmp_path / "out", verbose=0)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.txt").write_text("precious")
-    with pytest.raises(ConfigError, match="is not empty and holds no run"):
-        train(run, tmp_path / "full", verbose=0)
+    for record in (None, '{"made_by": "another tool"}'):
+        if record:
+            (tmp_path / "full" / "run.json").write_text(record)
+        with pytest.raises(ConfigError, match="is not empty and holds no run"):
+            train(run, tmp_path / "full", verbose=0)
+    assert (tmp_path / "full" / "thesis.txt").exists()
+
+
+def test_faults_of_the_last_stage_are_found_before_the_first(tmp_path):
+    data = str(tiny.write_dataset(tmp_path / "data", documents=40))
+    first = StageConfig(data, steps=1, batch_size=8)
+    for fault, message in (
+        ({"optimizer": OptimizerConfig(warmup_steps=5)}, r"`warmup_steps` must be in \[0, decay"),
+        ({"batch_size": 999}, r"`batch_size` must be at most the number of pairs, 32"),
+        ({"negatives_per_query": 2}, r"`negatives_per_query` must be 0, for no pair has"),
+        ({"validation": ValidationConfig(data, measures=("Gold@1",))}, "Gold@1"),
+    ):
+        last = dataclasses.replace(first, **fault)
+        run = TrainRun(ModelConfig(BOW), {"first": first, "last": last})
+        with pytest.raises(ConfigError, match=message):
+            train(run, tmp_path / "out", verbose=0)
+        assert not (tmp_path / "out").exists()
+
+
+def test_a_loss_that_is_not_a_number_stops_and_keeps_nothing(tmp_path):
+    data = str(tiny.write_dataset(tmp_path / "data", documents=40))
+    vocabulary = tmp_path / "vocab.txt"
+    vocabulary.write_text("\n".join(tiny.VOCABULARY) + "\n")
+    stage = StageConfig(
+        data,
+        steps=9,
+        batch_size=8,
+        temperature=1e-30,
+        checkpoint_every_steps=1,
+        optimizer=OptimizerConfig("adamw", learning_rate=1e30, clip_norm=None),
+    )
+    run = TrainRun(ModelConfig(BOW, str(vocabulary), normalize=False), {"only": stage})
+    with pytest.raises(TrainingError, match=r"stage only: the loss must be finite; .* at step"):
+        train(run, tmp_path / "out", verbose=0)
+    assert not (tmp_path / "out" / "model").exists()
