@@ -222,7 +222,7 @@ class ModelConfig:
         normalize: Unit length, that is cosine similarity; `null` takes what the checkpoint says,
             else yes.
         dropout: Replaces the checkpoint's rate; `null` keeps it.
-        text: Lengths, template, prompts.
+        text: Lengths, template, prompts; `null` takes the defaults and the checkpoint's prompts.
     """
 
     backbone: str | dict[str, Any]
@@ -233,7 +233,7 @@ class ModelConfig:
     projection_bias: bool = False
     normalize: bool | None = None
     dropout: float | None = None
-    text: TextConfig = field(default_factory=TextConfig)
+    text: TextConfig | None = None
 
 
 @dataclass(frozen=True)

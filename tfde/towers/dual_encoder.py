@@ -26,7 +26,7 @@ from tfde.config import (
 )
 from tfde.data.atomic import atomic_directory
 from tfde.data.pairs import PairDataset
-from tfde.errors import ConfigError, CorruptError, shorten
+from tfde.errors import ConfigError, shorten
 from tfde.tasks.retrieval_task import RetrievalTask, in_batch_accuracy
 from tfde.text.preprocessor import TextPreprocessor
 from tfde.text.tokenizer import Tokenizer
@@ -39,6 +39,7 @@ from tfde.towers.preset import (
 )
 from tfde.towers.sharing import build_towers, sharing_table
 from tfde.towers.throughput import Throughput
+from tfde.towers.weights import read_weights, write_weights
 from tfde.types import Document
 from tfde.version import __version__
 
@@ -161,11 +162,7 @@ class DualEncoder(keras.Model):
         model = cls(
             build_backbone(config.backbone), config, preprocessor=TextPreprocessor.load(directory)
         )
-        try:
-            model.load_weights(directory / WEIGHTS_FILE)
-        except (OSError, ValueError, KeyError) as error:
-            reason = str(error).strip().splitlines()[0]
-            raise CorruptError(f"{directory / WEIGHTS_FILE}: {reason}") from error
+        read_weights(directory / WEIGHTS_FILE, model._towers)
         return model
 
     @classmethod
@@ -192,7 +189,7 @@ class DualEncoder(keras.Model):
         with atomic_directory(directory, overwrite=is_preset(directory)) as temporary:
             write_config(temporary, self.config, metadata)
             self.preprocessor.save(temporary)
-            self.save_weights(temporary / WEIGHTS_FILE)
+            write_weights(temporary / WEIGHTS_FILE, self._towers)
 
     def fingerprint(self) -> str:
         """Returns 16 hex digits that change with any weight, the tokenizer or the configuration.

@@ -1,6 +1,7 @@
 import json
 import re
 
+import h5py
 import keras
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from tfde.errors import ConfigError, CorruptError
 from tfde.tasks.retrieval_task import RetrievalTask
 from tfde.towers.dual_encoder import DualEncoder
 from tfde.training.callbacks import RetrievalValidation
+from tfde.towers.weights import read_weights, write_weights
 from tfde.types import Document
 
 TEXTS = ["red apple", "", "blue", "cat dog bird fish horse cow " * 5, "green pear"]
@@ -98,6 +100,26 @@ def test_not_a_model_directory(tmp_path):
     (tmp_path / "model" / "model.weights.h5").write_bytes(b"nothing")
     with pytest.raises(CorruptError, match=r"model\.weights\.h5: "):
         DualEncoder.from_preset(tmp_path / "model")
+
+
+def test_weights_of_another_description_are_refused(tmp_path):
+    path = tmp_path / "model.weights.h5"
+    shared = tiny.dual_encoder(sharing="sde", embedding_dim=4)
+    write_weights(path, shared._towers)
+    with h5py.File(path) as file:
+        assert file["projection/shared/kernel"].shape == (6, 4)
+    apart = tiny.dual_encoder(sharing="ade_spl", embedding_dim=4)
+    with pytest.raises(CorruptError, match=r"weight 'encoder/document/\S+' is missing\."):
+        read_weights(path, apart._towers)
+    with h5py.File(path, "a") as file:
+        del file["projection/shared/kernel"]
+        file["projection/shared/kernel"] = np.zeros((6, 5))
+    with pytest.raises(CorruptError, match=r"must have shape \(6, 4\)\. Received: \(6, 5\)"):
+        read_weights(path, shared._towers)
+    with h5py.File(path, "a") as file:
+        file["projection/shared/bias"] = np.zeros(4)
+    with pytest.raises(CorruptError, match=r"weight 'projection/shared/bias' is one too many\."):
+        read_weights(path, shared._towers)
 
 
 def test_random_weights_need_a_tokenizer_that_fits():
