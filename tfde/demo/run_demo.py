@@ -159,7 +159,7 @@ def _recipe(data: Path, backbone: str | None, steps: int | None) -> TrainRun:
         "dropout": 0.1,
     }
     if steps is None:
-        steps = 600 if backbone is None else 60
+        steps = 450 if backbone is None else 60
     third = -(-steps // 3)
     stage = StageConfig(
         data=str(data / PAIRS_FILE),
@@ -179,7 +179,7 @@ def _recipe(data: Path, backbone: str | None, steps: int | None) -> TrainRun:
         backbone=small if backbone is None else backbone,
         sharing="ade_spl",
         embedding_dim=128 if backbone is None else None,
-        text=TextConfig(query_max_length_tokens=32, document_max_length_tokens=96),
+        text=TextConfig(query_max_length_tokens=32, document_max_length_tokens=64),
     )
     return TrainRun(model, {"demo": stage}, seed=SEED)
 

@@ -13,8 +13,8 @@ from tfde.data.pairs import pairs
 from tfde.errors import ConfigError, CorruptError
 from tfde.tasks.retrieval_task import RetrievalTask
 from tfde.towers.dual_encoder import DualEncoder
-from tfde.training.callbacks import RetrievalValidation
 from tfde.towers.weights import read_weights, write_weights
+from tfde.training.callbacks import RetrievalValidation
 from tfde.types import Document
 
 TEXTS = ["red apple", "", "blue", "cat dog bird fish horse cow " * 5, "green pear"]
