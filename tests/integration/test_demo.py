@@ -37,8 +37,8 @@ def demo(tmp_path_factory):
         time.sleep(0.1)
     earlier.kill()
     assert earlier.wait(60) == -signal.SIGKILL
-    (output / "left").mkdir()
-    (output / "left" / "over.txt").write_text("of the earlier demo")
+    (output / "index").mkdir(exist_ok=True)
+    (output / "index" / "over.txt").write_text("of the earlier demo")
     done = tfde("demo", "--steps", "4", "--output", output)
     assert done.returncode == 0, done.stderr[-2000:]
     return output, done.stdout
@@ -46,7 +46,7 @@ def demo(tmp_path_factory):
 
 def test_the_earlier_demo_is_replaced(demo):
     output, _ = demo
-    assert not (output / "left").exists()
+    assert not (output / "index" / "over.txt").exists()
     assert {"data", "run", "embeddings", "index", "bundle"} <= {p.name for p in output.iterdir()}
 
 

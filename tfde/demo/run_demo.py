@@ -138,7 +138,8 @@ class _Road:
 def _take_over(output: Path) -> None:
     """Empties the directory of an earlier demo; refuses any other that is not empty."""
     found = {path.name for path in output.iterdir()} if output.exists() else set()
-    if found and (MARKER not in found or found - _PRODUCTS):
+    foreign = {name for name in found - _PRODUCTS if not name.startswith(".")}
+    if found and (MARKER not in found or foreign):
         raise ConfigError(f"{output} is not empty and holds no demo; choose another --output.")
     if found:
         shutil.rmtree(output)
