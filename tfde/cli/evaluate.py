@@ -76,6 +76,9 @@ def run(args: Any) -> int:
     if not (args.model or args.run_file or args.bm25):
         raise ConfigError("nothing to evaluate: give --model, --run_file or --bm25.")
     dataset = DatasetDirectory(args.dataset)
+    if args.model or args.bm25:
+        # A judgement of a document that is not there would read as a bad system.
+        dataset.validate([args.split])
     qrels = dataset.qrels(args.split)
     queries = list(dataset.queries(args.split))
     wanted = k + args.ignore_identical_ids  # one more, in case the query itself is found

@@ -90,6 +90,8 @@ def run_command(name: str, run, args) -> int:  # type: ignore[no-untyped-def]
 def _failed(name: str, error: BaseException, *, unexpected: bool = False) -> int:
     if os.environ.get("TFDE_TRACEBACK") == "1":
         raise error
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        return _fail(f"{name}: {error.filename}: {error.strerror}", 1)
     lines = [line for line in str(error).strip().splitlines() if line.strip()]
     message = lines[0] if lines else type(error).__name__
     if unexpected:

@@ -27,6 +27,9 @@ def build_parser() -> CommandParser:
 
 def run(args: Any) -> int:
     """Serves until SIGTERM or SIGINT."""
+    for name in ("port", "rest_api_port"):
+        if not 0 <= getattr(args, name) <= 65535:
+            raise ValueError(f"`--{name}` must be in [0, 65535]. Received: {getattr(args, name)}")
     if not Path(args.bundle, "models.config").is_file():
         raise FileNotFoundError(f"{args.bundle}: no models.config there, so no bundle.")
 

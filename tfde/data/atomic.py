@@ -80,7 +80,9 @@ def refuse_existing(path: str | Path, *, overwrite: bool) -> None:
     if path.exists() and not path.is_dir():
         raise ConfigError(f"{path}: the output must be a directory, but a file stands there.")
     if not overwrite and path.exists() and any(path.iterdir()):
-        raise ConfigError(f"{path}: the output exists and is not empty; `overwrite` replaces it.")
+        raise ConfigError(
+            f"{path}: the output exists and is not empty; choose another or remove it."
+        )
 
 
 def _beside(path: Path, suffix: str = "") -> Path:

@@ -374,6 +374,8 @@ class DualEncoder(keras.Model):
             batch_size: Texts per batch; those of like length share one.
             show_progress: Whether a progress bar goes to stderr.
         """
+        if isinstance(texts, str):
+            raise ConfigError(f"`texts` must be a list of strings. Received: {shorten(texts)}")
         texts = list(texts)
         for text in texts:
             if not isinstance(text, str):
@@ -397,6 +399,8 @@ class DualEncoder(keras.Model):
         Raises:
             ConfigError: an entry is none of these.
         """
+        if isinstance(documents, str | Mapping):
+            raise ConfigError(f"`documents` must be a list. Received: {shorten(documents)}")
         pairs = [_title_and_text(document) for document in documents]
         return self._encode("document", pairs, batch_size, show_progress)
 

@@ -53,7 +53,7 @@ def test_output_is_overwritten_only_when_asked(folder, capsys):
     arguments = ("--input", "train-v1.1.json", "--output", "out")
     assert convert(*arguments) == 1
     assert capsys.readouterr().err == (
-        "tfde: convert: out: the output exists and is not empty; `overwrite` replaces it.\n"
+        "tfde: convert: out: the output exists and is not empty; choose another or remove it.\n"
     )
     assert os.listdir("out") == ["precious"]
     assert convert(*arguments, "--overwrite") == 0

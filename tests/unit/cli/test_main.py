@@ -46,3 +46,17 @@ def test_golden_queries_are_bounded(golden, capsys, tmp_path):
     assert "`--golden` must be in [0, 1000]" in error
     assert error.endswith(f"Received: {golden}\n")
     assert error.count("\n") == 1
+
+
+def test_a_port_that_is_none_is_refused(capsys):
+    assert main(["serve", "nowhere", "--port", "99999"]) == 1
+    assert capsys.readouterr().err == (
+        "tfde: serve: `--port` must be in [0, 65535]. Received: 99999\n"
+    )
+
+
+def test_a_missing_file_is_named_with_its_reason(capsys):
+    assert main(["evaluate", "--dataset", "nowhere", "--run_file", "nosuch.trec"]) == 1
+    line = capsys.readouterr().err
+    assert line.startswith("tfde: evaluate: nowhere")
+    assert line.count("\n") == 1

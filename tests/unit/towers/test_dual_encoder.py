@@ -45,6 +45,10 @@ def test_documents_in_all_their_forms():
         model.encode_documents([3])
     with pytest.raises(ConfigError, match=r"`texts` must hold strings. Received: None"):
         model.encode_queries([None])
+    with pytest.raises(ConfigError, match=r"`texts` must be a list of strings. Received: 'red'"):
+        model.encode_queries("red")
+    with pytest.raises(ConfigError, match=r"`documents` must be a list. Received: 'red'"):
+        model.encode_documents("red")
 
 
 @pytest.mark.parametrize("sharing", SHARING)

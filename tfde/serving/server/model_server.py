@@ -123,7 +123,9 @@ class ModelServer:
         try:
             self.port = server.add_insecure_port(f"{self.host}:{self.port}")
         except RuntimeError as error:
-            raise OSError(f"cannot listen on {self.host}:{self.port} (gRPC): {error}") from None
+            raise OSError(
+                f"cannot listen on {self.host}:{self.port} (gRPC), is the port taken? {error}"
+            ) from None
         return server
 
     def _rest_listener(self) -> socket.socket | None:
