@@ -48,7 +48,7 @@ def test_directory_is_replaced_only_when_asked(tmp_path):
     with atomic_directory(tmp_path / "d") as temporary:  # an empty one may be filled
         (temporary / "x").write_text("old")
     with (
-        pytest.raises(ConfigError, match=r"d: the output exists and is not empty; `overwrite`"),
+        pytest.raises(ConfigError, match=r"d: the output exists and is not empty; choose another"),
         atomic_directory(tmp_path / "d"),
     ):
         pass
