@@ -25,6 +25,8 @@ class Tokenizer(tf.Module):
         start_id: Goes before the text, or `None`.
         end_id: Goes after the text.
         separator_id: Goes between two segments, such as title and text.
+        pair_separator_ids: Stand between the two texts that one sequence of a model for pairs
+            holds: `([SEP],)` for BERT, `(</s>, </s>)` for RoBERTa.
     """
 
     vocabulary_size: int
@@ -32,6 +34,7 @@ class Tokenizer(tf.Module):
     start_id: int | None
     end_id: int
     separator_id: int
+    pair_separator_ids: tuple[int, ...]
 
     @abstractmethod
     def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
@@ -59,6 +62,18 @@ class Tokenizer(tf.Module):
     @abstractmethod
     def settings(self) -> dict[str, Any]:
         """Returns what, beside the assets, decides the token ids, as JSON values."""
+
+    @abstractmethod
+    def hugging_face_files(self, *, max_length_tokens: int | None) -> dict[str, bytes]:
+        """Returns the files from which `transformers.AutoTokenizer` makes an equal tokenizer.
+
+        Args:
+            max_length_tokens: Its `model_max_length`, special tokens included; `None`: no limit.
+
+        Returns:
+            File name -> content: `tokenizer.json` (Hugging Face's), `tokenizer_config.json` and
+            `special_tokens_map.json`.
+        """
 
     @classmethod
     @abstractmethod

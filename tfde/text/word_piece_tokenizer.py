@@ -79,6 +79,7 @@ class WordPieceTokenizer(Tokenizer):
         self.pad_id = ids[pad_token]
         self.start_id = ids[start_token]
         self.end_id = self.separator_id = ids[end_token]
+        self.pair_separator_ids = (self.end_id,)
         self._normalizer = BertNormalizer(
             lowercase=self._settings["lowercase"],
             strip_accents=self._settings["strip_accents"],
