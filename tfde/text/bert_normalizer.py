@@ -19,12 +19,12 @@ from tfde.text.bert_characters import (
     normalized_characters,
     stands_alone,
 )
+from tfde.text.code_point_table import CodePointTable
 
 # Private-use code points, which BERT drops from texts, are free to mean something here.
 _RENAMED = {code: 0xF0000 + i for i, code in enumerate(sorted(SPLIT_BY_OP_ONLY))}
 PLACEHOLDERS = range(0xF1000, 0xF1100)  # one for each special token
 UNKNOWN = 0xF2000  # stands for a word that is too long
-_PAGE = 256
 _LETTER, _ALONE, _ORDERED_MARK = range(3)
 
 
@@ -62,13 +62,12 @@ class BertNormalizer(tf.Module):
             zip(special_tokens, PLACEHOLDERS, strict=False), key=lambda pair: -len(pair[0])
         )
         entries, flat, splits = _tables(lowercase=lowercase, strip_accents=strip_accents)
-        self._pages, self._entries = map(tf.constant, _paged(entries))
+        self._entries = CodePointTable(entries)
         self._flat, self._splits = tf.constant(flat), tf.constant(splits)
-        kinds = _kinds(orders_marks=strip_accents)
-        self._kind_pages, self._kinds = map(tf.constant, _paged(kinds))
+        self._kinds = CodePointTable(_kinds(orders_marks=strip_accents))
         self._orders_marks = strip_accents
         if strip_accents:
-            self._class_pages, self._classes = map(tf.constant, _paged(_classes()))
+            self._classes = CodePointTable(_classes())
 
     def __call__(self, texts: tf.Tensor) -> tf.Tensor:
         """Returns normalized texts.
@@ -113,7 +112,7 @@ class BertNormalizer(tf.Module):
     def _order_marks(self, codes: tf.RaggedTensor) -> tf.RaggedTensor:
         """Puts runs of marks in NFD's order; rare, as nearly all marks are dropped."""
         # What is dropped before NFD does not part two marks.
-        classes = _look_up(codes.flat_values, self._class_pages, self._classes)
+        classes = self._classes(codes.flat_values)
         codes = tf.ragged.boolean_mask(codes, codes.with_values(classes >= 0))
         classes = tf.boolean_mask(classes, classes >= 0)
         begins = (classes == 0) | _row_starts(codes.row_splits, tf.size(classes, tf.int64))
@@ -127,7 +126,7 @@ class BertNormalizer(tf.Module):
         Returns:
             Code points, where rows begin in them, and their kinds.
         """
-        entries = _look_up(codes.flat_values, self._pages, self._entries)
+        entries = self._entries(codes.flat_values)
 
         def spread() -> tuple[tf.Tensor, tf.Tensor]:
             row = tf.maximum(-entries - 1, 0)
@@ -144,7 +143,7 @@ class BertNormalizer(tf.Module):
         values, row_splits = tf.cond(
             tf.reduce_any(entries < 0), spread, lambda: (entries, codes.row_splits)
         )
-        return values, row_splits, _look_up(values, self._kind_pages, self._kinds)
+        return values, row_splits, self._kinds(values)
 
     def _hide_long_words(
         self, values: tf.Tensor, row_splits: tf.Tensor, alone: tf.Tensor
@@ -173,20 +172,6 @@ def _row_starts(row_splits: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
     """Returns for each of `size` values whether a row begins with it."""
     ones = tf.ones_like(row_splits)
     return tf.scatter_nd(row_splits[:, None], ones, size[None] + 1)[:-1] > 0
-
-
-def _look_up(codes: tf.Tensor, pages: tf.Tensor, entries: tf.Tensor) -> tf.Tensor:
-    row = tf.gather(pages, tf.bitwise.right_shift(codes, 8))
-    return tf.gather(entries, row + tf.bitwise.bitwise_and(codes, _PAGE - 1))
-
-
-def _paged(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Splits a table over all code points into the distinct pages and where each begins."""
-    pages: dict[bytes, int] = {}
-    begins = [
-        pages.setdefault(page.tobytes(), len(pages) * _PAGE) for page in table.reshape(-1, _PAGE)
-    ]
-    return np.array(begins, np.int32), np.frombuffer(b"".join(pages), table.dtype)
 
 
 @functools.lru_cache
