@@ -8,14 +8,16 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from tfde.errors import ConfigError, shorten
 
 Part = Literal["shared", "separate", "frozen"]
-Pooling = Literal["mean", "first"]
+# From one vector a token to one vector a text; several are put side by side.
+Pooling = Literal["first", "max", "mean", "mean_sqrt_length", "weighted_mean", "last"]
 # "gelu" is exact (erf), "gelu_tanh" its approximation; checkpoints were trained with one or other.
-Activation = Literal["gelu", "gelu_tanh", "relu"]
+Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
+DenseActivation = Literal["identity", "tanh", "relu", "gelu", "sigmoid", "silu"]
 
 DEFAULT_BUCKETS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
@@ -43,7 +45,13 @@ class T5Config:
 
 @dataclass(frozen=True)
 class BertConfig:
-    """A BERT encoder. Source: Devlin et al. 2019."""
+    """A BERT encoder, or one of its kin.
+
+    DistilBERT has `num_segments=0`; RoBERTa and XLM-RoBERTa have one segment; MPNet has none, and
+    a relative position bias (`relative_buckets=32`) in the way of T5.
+
+    Source: Devlin et al. 2019; Song et al. 2020 (MPNet).
+    """
 
     vocabulary_size: int = 30_522
     num_layers: int = 12
@@ -55,6 +63,8 @@ class BertConfig:
     dropout: float = 0.1
     activation: Activation = "gelu"  # keras-hub's presets: "gelu_tanh"
     layer_norm_epsilon: float = 1e-12
+    relative_buckets: int = 0
+    relative_max_distance: int = 128
 
 
 @dataclass(frozen=True)
@@ -154,14 +164,47 @@ class TextConfig:
 
 
 @dataclass(frozen=True)
+class DenseConfig:
+    """One linear layer of the projection.
+
+    Args:
+        dim: Size of its output.
+        use_bias: Whether a bias is added.
+        activation: What follows.
+    """
+
+    dim: int
+    use_bias: bool = False
+    activation: DenseActivation = "identity"
+
+    def __post_init__(self) -> None:
+        _require(isinstance(self.dim, int) and self.dim >= 1, "dim", "at least 1", self.dim)
+        names = get_args(DenseActivation)
+        _require(
+            self.activation in names, "activation", f"one of {', '.join(names)}", self.activation
+        )
+
+
+@dataclass(frozen=True)
 class TowersConfig:
-    """A dual encoder without its weights: backbone, sharing and what follows the backbone."""
+    """A dual encoder without its weights: backbone, sharing and what follows the backbone.
+
+    Args:
+        backbone: Kind and sizes.
+        sharing: What the towers share.
+        pooling: How token vectors become one; several poolings are put side by side.
+        pool_prompts: Whether the tokens of a prompt, and the start token before it, count in
+            pooling.
+        projection: Linear layers from the pooled vector to the embedding; none: the embedding
+            has the backbone's hidden size.
+        normalize: Unit length, that is cosine similarity.
+    """
 
     backbone: BackboneConfig
     sharing: Sharing = field(default_factory=Sharing)
-    pooling: Pooling = "mean"
-    embedding_dim: int | None = None  # None: no projection, the backbone's hidden size
-    projection_bias: bool = False
+    pooling: tuple[Pooling, ...] = ("mean",)
+    pool_prompts: bool = True
+    projection: tuple[DenseConfig, ...] = ()
     normalize: bool = True
 
 
@@ -209,15 +252,18 @@ class ModelConfig:
     """What a recipe trains.
 
     Args:
-        backbone: Where it starts: a tfde model directory, a keras-hub preset, a Hugging Face
-            directory; or a mapping `{kind: t5 | bert | bag_of_words, sizes}` for random weights.
+        backbone: Where it starts: a tfde model directory, a keras-hub preset, a directory of
+            Hugging Face or sentence-transformers, two of these with a comma between for queries
+            and documents; or a mapping `{kind: t5 | bert | bag_of_words, sizes}` for random
+            weights.
         tokenizer: For random weights: a SentencePiece `.model`, a `vocab.txt`, or a directory
             with either; `null` trains a SentencePiece vocabulary on the first stage's texts.
-        sharing: A preset's name or a mapping of parts. Ignored for a tfde model directory, like
-            the four options that follow.
-        pooling: Mean over real tokens, or the first token; `null` takes what the checkpoint says,
-            else the mean.
-        embedding_dim: Size of the projection; `null` for no projection.
+        sharing: A preset's name or a mapping of parts; `null` takes `sde`, or `ade` where queries
+            and documents start from checkpoints of their own. Ignored for a tfde model directory,
+            like the four options that follow.
+        pooling: `mean` over real tokens, the `first` token, ...; `null` takes what the checkpoint
+            says, else the mean.
+        embedding_dim: Size of a new projection; `null` keeps the checkpoint's, if it has one.
         projection_bias: Whether the projection has a bias.
         normalize: Unit length, that is cosine similarity; `null` takes what the checkpoint says,
             else yes.
@@ -227,7 +273,7 @@ class ModelConfig:
 
     backbone: str | dict[str, Any]
     tokenizer: str | None = None
-    sharing: str | dict[str, str] = "sde"
+    sharing: str | dict[str, str] | None = None
     pooling: Pooling | None = None
     embedding_dim: int | None = None
     projection_bias: bool = False

@@ -12,8 +12,8 @@ import sentencepiece
 import tensorflow as tf
 
 from tfde.backbones.backbone import build_backbone
-from tfde.backbones.loading import load_backbone
-from tfde.backbones.t5 import distance_buckets
+from tfde.checkpoints.loading import load_backbone
+from tfde.backbones.relative_positions import distance_buckets
 from tfde.config import BertConfig, T5Config
 from tfde.errors import ConfigError, DataError
 

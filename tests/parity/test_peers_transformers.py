@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tfde.backbones.backbone import build_backbone
-from tfde.backbones.loading import load_backbone
+from tfde.checkpoints.loading import load_backbone
 from tfde.config import T5Config
 
 pytestmark = pytest.mark.peers

@@ -10,9 +10,11 @@ import keras
 from tfde.backbones.bag_of_words import BagOfWordsEncoder
 from tfde.backbones.bert import BertEncoder, BertTokenEmbedder
 from tfde.backbones.functional import seed_stream
+from tfde.backbones.seeded_layer import zero_weights
 from tfde.backbones.t5 import T5Encoder
 from tfde.backbones.token_table import TokenTable
 from tfde.config import BackboneConfig, BagOfWordsConfig, BertConfig, T5Config
+from tfde.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -32,18 +34,36 @@ class Backbone:
 
 
 def build_backbone(
-    config: BackboneConfig, *, name_prefix: str = "", seed: int | None = None
+    config: BackboneConfig,
+    *,
+    name_prefix: str = "",
+    seed: int | None = None,
+    dtype: str | None = None,
 ) -> Backbone:
-    """Returns a backbone with random weights, under Keras's current dtype policy.
+    """Returns a backbone with random weights.
 
     Args:
         config: The sizes.
         name_prefix: Put before the names of the two layers.
         seed: Seed of weights and dropout; `None` takes Keras's global seed.
+        dtype: Keras dtype policy, such as `mixed_bfloat16` (weights in float32) or `bfloat16`
+            (weights too, in half the memory); `None` takes Keras's current one.
+
+    Raises:
+        ConfigError: an unknown dtype policy.
     """
     seeds = seed_stream(seed)
-    embedder_args: dict[str, Any] = {"seed": next(seeds), "name": f"{name_prefix}token_embedder"}
-    encoder_args: dict[str, Any] = {"seed": next(seeds), "name": f"{name_prefix}encoder"}
+    policy = _dtype_policy(dtype)
+    embedder_args: dict[str, Any] = {
+        "seed": next(seeds),
+        "name": f"{name_prefix}token_embedder",
+        "dtype": policy,
+    }
+    encoder_args: dict[str, Any] = {
+        "seed": next(seeds),
+        "name": f"{name_prefix}encoder",
+        "dtype": policy,
+    }
     token_embedder: keras.layers.Layer
     encoder: keras.layers.Layer
     match config:
@@ -87,6 +107,8 @@ def build_backbone(
                 dropout=config.dropout,
                 activation=config.activation,
                 layer_norm_epsilon=config.layer_norm_epsilon,
+                relative_buckets=config.relative_buckets,
+                relative_max_distance=config.relative_max_distance,
                 **encoder_args,
             )
         case BagOfWordsConfig():
@@ -120,7 +142,19 @@ def copy_backbone(
     for layer, name in ((backbone.token_embedder, "token_embedder"), (backbone.encoder, "encoder")):
         config = {**layer.get_config(), "name": name_prefix + name, "seed": next(seeds)}
         copy = type(layer).from_config(config)
-        copy.build((None, None, None))
-        copy.set_weights(layer.get_weights())
+        with zero_weights():
+            copy.build((None, None, None))
+        for source, target in zip(layer.weights, copy.weights, strict=True):
+            target.assign(source)
         layers.append(copy)
     return Backbone(backbone.config, *layers)
+
+
+def _dtype_policy(name: str | None) -> keras.DTypePolicy:
+    try:
+        return keras.dtype_policies.get(name)
+    except ValueError as error:
+        raise ConfigError(
+            "`dtype` must be float32, bfloat16, float16, mixed_bfloat16 or mixed_float16."
+            f" Received: {name!r}"
+        ) from error

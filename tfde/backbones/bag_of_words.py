@@ -41,7 +41,7 @@ class BagOfWordsEncoder(SeededLayer):
         super().__init__(dropout=dropout, seed=seed, **kwargs)
         self.embedding_dim = embedding_dim
         self.hidden_dim = hidden_dim
-        self._mean = Pooling("mean", name="mean")
+        self._mean = Pooling(("mean",), name="mean")
 
     def build(self, input_shape: Any) -> None:
         """Creates the weights of the two dense layers."""

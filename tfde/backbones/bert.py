@@ -15,19 +15,21 @@ from tfde.backbones.functional import (
     layer_norm,
     mask_bias,
     merge_heads,
-    seed_stream,
     shape_of,
     split_heads,
 )
+from tfde.backbones.relative_positions import relative_position_bias
 from tfde.backbones.seeded_layer import SeededLayer
 
 
 @keras.saving.register_keras_serializable(package="tfde")
 class BertTokenEmbedder(SeededLayer):
-    """Word + position + segment 0 embedding, layer norm, dropout.
+    """Word + position + segment embedding, layer norm, dropout.
 
     Call arguments:
         token_ids: (B, L) int32, L at most `max_sequence_length`.
+        segment_ids: (B, L) int32, below `num_segments`; `None` for segment 0 everywhere. A
+            backbone without segments (DistilBERT, MPNet) or with one (RoBERTa) has no use for it.
 
     Returns:
         (B, L, H) in the compute dtype.
@@ -37,6 +39,8 @@ class BertTokenEmbedder(SeededLayer):
 
     Source: Devlin et al. 2019, section 3 and Figure 2.
     """
+
+    segment_table: keras.Variable | None = None
 
     def __init__(
         self,
@@ -64,13 +68,20 @@ class BertTokenEmbedder(SeededLayer):
             ("position_table", self.max_sequence_length),
             ("segment_table", self.num_segments),
         ):
+            if not rows:
+                continue
             initializer = keras.initializers.TruncatedNormal(0.0, 0.02, seed=next(self._seeds))
             shape = (rows, self.hidden_dim)
             self._add(name, shape, initializer)
         self._add("norm_gamma", (self.hidden_dim,), "ones")
         self._add("norm_beta", (self.hidden_dim,), "zeros")
 
-    def call(self, token_ids: tf.Tensor, training: bool | None = None) -> tf.Tensor:
+    def call(
+        self,
+        token_ids: tf.Tensor,
+        segment_ids: tf.Tensor | None = None,
+        training: bool | None = None,
+    ) -> tf.Tensor:
         """Returns the embedded tokens, (B, L, H)."""
         if token_ids.shape[1] is not None and token_ids.shape[1] > self.max_sequence_length:
             raise ValueError(
@@ -78,8 +89,12 @@ class BertTokenEmbedder(SeededLayer):
                 f" ({self.max_sequence_length}). Received: L={token_ids.shape[1]}"
             )
         length = shape_of(token_ids)[1]
-        offset = self.position_table.value[:length] + self.segment_table.value[0]
+        offset = self.position_table.value[:length]
+        if self.segment_table is not None and (segment_ids is None or self.num_segments == 1):
+            offset += self.segment_table.value[0]
         x = tf.gather(self.token_table.value, token_ids) + offset
+        if self.segment_table is not None and segment_ids is not None and self.num_segments > 1:
+            x += tf.gather(self.segment_table.value, segment_ids)
         x = layer_norm(x, self.norm_gamma.value, self.norm_beta.value, self.layer_norm_epsilon)
         x = tf.cast(x, self.compute_dtype)
         return self._drop(x, training)
@@ -102,7 +117,7 @@ class BertTransformerLayer(SeededLayer):
 
     Call arguments:
         x: Flat tokens, (B*L, H) in the compute dtype.
-        bias: What is added to the attention scores, (B, 1, 1, L) float32.
+        bias: What is added to the attention scores, (B, 1 or A, 1 or L, L) float32.
 
     Returns:
         (B*L, H) in the compute dtype.
@@ -184,7 +199,7 @@ class BertTransformerLayer(SeededLayer):
 
 
 @keras.saving.register_keras_serializable(package="tfde")
-class BertEncoder(keras.layers.Layer):
+class BertEncoder(SeededLayer):
     """A stack of BERT's Transformer layers as one layer; `transformer_layers` holds them.
 
     Call arguments:
@@ -210,6 +225,8 @@ class BertEncoder(keras.layers.Layer):
         dropout: float = 0.1,
         activation: str = "gelu",
         layer_norm_epsilon: float = 1e-12,
+        relative_buckets: int = 0,
+        relative_max_distance: int = 128,
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
@@ -218,16 +235,15 @@ class BertEncoder(keras.layers.Layer):
                 "`hidden_dim` must be a multiple of `num_heads`."
                 f" Received: hidden_dim={hidden_dim}, num_heads={num_heads}"
             )
-        super().__init__(autocast=False, **kwargs)
+        super().__init__(dropout=dropout, seed=seed, **kwargs)
         self.num_layers = num_layers
         self.hidden_dim = hidden_dim
         self.num_heads = num_heads
         self.intermediate_dim = intermediate_dim
-        self.dropout = dropout
         self.activation = activation
         self.layer_norm_epsilon = layer_norm_epsilon
-        self.seed = seed
-        seeds = seed_stream(seed)
+        self.relative_buckets = relative_buckets
+        self.relative_max_distance = relative_max_distance
         self.transformer_layers = [
             BertTransformerLayer(
                 hidden_dim,
@@ -236,7 +252,7 @@ class BertEncoder(keras.layers.Layer):
                 dropout=dropout,
                 activation=activation,
                 layer_norm_epsilon=layer_norm_epsilon,
-                seed=next(seeds),
+                seed=next(self._seeds),
                 dtype=self.dtype_policy,
                 name=f"transformer_layer_{i}",
             )
@@ -247,9 +263,12 @@ class BertEncoder(keras.layers.Layer):
             setattr(self, layer.name, layer)
 
     def build(self, input_shape: Any) -> None:
-        """Creates the weights of every Transformer layer."""
+        """Creates the weights of every Transformer layer and, if there is one, the table."""
         for layer in self.transformer_layers:
             layer.build((None, self.hidden_dim))
+        if self.relative_buckets:
+            initializer = keras.initializers.TruncatedNormal(0.0, 0.02, seed=next(self._seeds))
+            self._add("relative_table", (self.relative_buckets, self.num_heads), initializer)
 
     def call(
         self, x: tf.Tensor, padding_mask: tf.Tensor, training: bool | None = None
@@ -257,6 +276,10 @@ class BertEncoder(keras.layers.Layer):
         """Returns the sequence output, (B, L, H)."""
         shape = shape_of(x)
         bias = mask_bias(padding_mask)
+        if self.relative_buckets:
+            bias += relative_position_bias(
+                self.relative_table.value, shape[1], max_distance=self.relative_max_distance
+            )
         x = tf.reshape(tf.cast(x, self.compute_dtype), (-1, self.hidden_dim))
         for layer in self.transformer_layers:
             x = layer(x, bias, training=training)
@@ -270,8 +293,8 @@ class BertEncoder(keras.layers.Layer):
             "hidden_dim": self.hidden_dim,
             "num_heads": self.num_heads,
             "intermediate_dim": self.intermediate_dim,
-            "dropout": self.dropout,
             "activation": self.activation,
             "layer_norm_epsilon": self.layer_norm_epsilon,
-            "seed": self.seed,
+            "relative_buckets": self.relative_buckets,
+            "relative_max_distance": self.relative_max_distance,
         }

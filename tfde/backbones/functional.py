@@ -16,6 +16,7 @@ ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
     "gelu": lambda x: tf.nn.gelu(x, approximate=False),
     "gelu_tanh": lambda x: tf.nn.gelu(x, approximate=True),
     "relu": tf.nn.relu,
+    "silu": tf.nn.silu,
 }
 
 # Finite, so that a row without real tokens attends evenly instead of giving NaN.
@@ -53,6 +54,7 @@ def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float) 
     y = tf.cast(x, tf.float32)
     y -= tf.reduce_mean(y, axis=-1, keepdims=True)
     scale = tf.math.rsqrt(tf.reduce_mean(tf.square(y), axis=-1, keepdims=True) + epsilon)
+    gamma, beta = tf.cast(gamma, tf.float32), tf.cast(beta, tf.float32)
     return tf.cast(y * (scale * gamma) + beta, x.dtype)
 
 
@@ -60,7 +62,7 @@ def rms_norm(x: tf.Tensor, gamma: tf.Tensor, epsilon: float) -> tf.Tensor:
     """Divides by the root mean square of the last axis; the result has the dtype of `x`."""
     y = tf.cast(x, tf.float32)
     scale = tf.math.rsqrt(tf.reduce_mean(tf.square(y), axis=-1, keepdims=True) + epsilon)
-    return tf.cast(y * (scale * gamma), x.dtype)
+    return tf.cast(y * (scale * tf.cast(gamma, tf.float32)), x.dtype)
 
 
 def mask_bias(padding_mask: tf.Tensor) -> tf.Tensor:

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
+from collections.abc import Iterator
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from tfde.backbones.functional import seed_stream
+
+_ZERO_WEIGHTS = contextvars.ContextVar("zero_weights", default=False)
+
+
+@contextlib.contextmanager
+def zero_weights() -> Iterator[None]:
+    """Makes new weights zeros: those about to be read need not be drawn at random first."""
+    token = _ZERO_WEIGHTS.set(True)
+    try:
+        yield
+    finally:
+        _ZERO_WEIGHTS.reset(token)
 
 
 class SeededLayer(keras.layers.Layer):
@@ -31,6 +46,8 @@ class SeededLayer(keras.layers.Layer):
         return {**super().get_config(), "dropout": self.dropout, "seed": self.seed}
 
     def _add(self, name: str, shape: tuple[int, ...], initializer: Any) -> None:
+        if _ZERO_WEIGHTS.get():
+            initializer = "zeros"
         weight = self.add_weight(shape=shape, initializer=initializer, name=name, autocast=False)
         setattr(self, name, weight)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from tfde.backbones.functional import (
@@ -18,6 +17,7 @@ from tfde.backbones.functional import (
     shape_of,
     split_heads,
 )
+from tfde.backbones.relative_positions import relative_position_bias
 from tfde.backbones.seeded_layer import SeededLayer
 
 
@@ -205,23 +205,16 @@ class T5Encoder(SeededLayer):
     ) -> tf.Tensor:
         """Returns the sequence output, (B, L, H)."""
         shape = shape_of(x)
-        bias = self.position_bias(shape[1]) + mask_bias(padding_mask)
+        bias = relative_position_bias(
+            self.relative_table.value, shape[1], max_distance=self.relative_max_distance
+        )
+        bias += mask_bias(padding_mask)
         x = tf.reshape(tf.cast(x, self.compute_dtype), (-1, self.hidden_dim))
         for layer in self.transformer_layers:
             x = layer(x, bias, training=training)
         x = rms_norm(x, self.norm_gamma.value, self.layer_norm_epsilon)
         x = self._drop(x, training)
         return tf.reshape(x, shape)
-
-    def position_bias(self, length: int | tf.Tensor) -> tf.Tensor:
-        """Returns the relative position bias of a text of `length` tokens, (1, A, L, L) float32."""
-        positions = tf.range(length)
-        distance = positions[None, :] - positions[:, None]  # key minus query
-        buckets = distance_buckets(self.relative_buckets // 2, self.relative_max_distance)
-        bucket = tf.gather(buckets, tf.minimum(tf.abs(distance), self.relative_max_distance))
-        bucket += tf.where(distance > 0, self.relative_buckets // 2, 0)
-        bias = tf.gather(self.relative_table.value, bucket)  # (L, L, A)
-        return tf.transpose(bias, (2, 0, 1))[None]
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
@@ -238,20 +231,3 @@ class T5Encoder(SeededLayer):
             "relative_max_distance": self.relative_max_distance,
             "layer_norm_epsilon": self.layer_norm_epsilon,
         }
-
-
-def distance_buckets(num_buckets: int, max_distance: int) -> np.ndarray:
-    """Returns the bucket of each distance 0 .. max_distance, (max_distance + 1,) int32.
-
-    The first half of the buckets hold one distance each, the others grow with the logarithm;
-    the last takes everything from `max_distance` on. Computed in float32, because a distance on
-    the border of two buckets must fall on the side where the pre-trained models had it.
-
-    Source: Raffel et al. 2020, section 2.1; the formula as in their Mesh TensorFlow.
-    """
-    exact = num_buckets // 2
-    distance = np.arange(max_distance + 1)
-    ratio = np.log(np.maximum(distance, 1).astype(np.float32) / np.float32(exact))
-    ratio = ratio / np.float32(np.log(max_distance / exact)) * np.float32(num_buckets - exact)
-    large = np.minimum(exact + ratio.astype(np.int32), num_buckets - 1)
-    return np.where(distance < exact, distance, large).astype(np.int32)

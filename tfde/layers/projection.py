@@ -1,20 +1,32 @@
-"""The linear map from the hidden size to the embedding dimension."""
+"""The linear layers from the pooled vector to the embedding."""
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
+from tfde.config import DenseConfig
+
+_ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
+    "identity": tf.identity,
+    "tanh": tf.tanh,
+    "relu": tf.nn.relu,
+    "gelu": lambda x: tf.nn.gelu(x, approximate=False),
+    "sigmoid": tf.sigmoid,
+    "silu": tf.nn.silu,
+}
+
 
 @keras.saving.register_keras_serializable(package="tfde")
 class Projection(keras.layers.Layer):
-    """Projects (B, H) to (B, D), computed in float32 under every dtype policy.
+    """Projects (B, H) to (B, D) in one or several linear steps, in float32 under every policy.
 
     Args:
-        embedding_dim: D.
-        use_bias: Whether a bias is added.
+        steps: The linear layers, first to last; D is the size of the last one.
         seed: Seed of the initial values; `None` takes Keras's global seed.
 
     Call arguments:
@@ -24,51 +36,61 @@ class Projection(keras.layers.Layer):
         (B, D) float32.
 
     Raises:
-        ValueError: `embedding_dim` is not a positive integer.
+        ValueError: there is no step.
 
     Source: Dong et al. 2022, section 3 (variance scaling with scale 1.0).
     """
 
     def __init__(
-        self, embedding_dim: int, *, use_bias: bool = False, seed: int | None = None, **kwargs: Any
+        self,
+        steps: Sequence[DenseConfig | Mapping[str, Any]],
+        *,
+        seed: int | None = None,
+        **kwargs: Any,
     ) -> None:
-        if not isinstance(embedding_dim, int) or embedding_dim < 1:
-            raise ValueError(
-                "`embedding_dim` must be a positive integer."
-                f" Received: embedding_dim={embedding_dim!r}"
-            )
+        if not steps:
+            raise ValueError("`steps` must hold at least one layer. Received: none")
         super().__init__(autocast=False, **kwargs)
-        self.embedding_dim = embedding_dim
-        self.use_bias = use_bias
+        self.steps = tuple(
+            step if isinstance(step, DenseConfig) else DenseConfig(**step) for step in steps
+        )
         self.seed = seed
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
-        """Creates `kernel` (H, D) and, if asked, `bias` (D,)."""
-        self.kernel = self.add_weight(
-            shape=(input_shape[-1], self.embedding_dim),
-            initializer=keras.initializers.VarianceScaling(
-                scale=1.0, mode="fan_in", distribution="truncated_normal", seed=self.seed
-            ),
-            name="kernel",
-            autocast=False,
-        )
-        if self.use_bias:
-            self.bias = self.add_weight(
-                shape=(self.embedding_dim,), initializer="zeros", name="bias", autocast=False
+        """Creates `kernel` (H, D) and, if asked, `bias` (D,); later steps' end in `_1`, `_2` ..."""
+        rows = int(input_shape[-1])  # type: ignore[arg-type]
+        self._kernels: list[keras.Variable] = []
+        self._biases: list[keras.Variable | None] = []
+        for number, step in enumerate(self.steps):
+            ending = f"_{number}" if number else ""
+            seed = None if self.seed is None else self.seed + number
+            initializer = keras.initializers.VarianceScaling(
+                scale=1.0, mode="fan_in", distribution="truncated_normal", seed=seed
             )
+            kernel = self._add(f"kernel{ending}", (rows, step.dim), initializer)
+            bias = self._add(f"bias{ending}", (step.dim,), "zeros") if step.use_bias else None
+            self._kernels.append(kernel)
+            self._biases.append(bias)
+            rows = step.dim
 
     def call(self, pooled_output: tf.Tensor) -> tf.Tensor:
         """Returns the projection, (B, D) float32."""
-        x = tf.matmul(tf.cast(pooled_output, tf.float32), self.kernel.value)
-        if self.use_bias:
-            x = tf.nn.bias_add(x, self.bias.value)
+        x = tf.cast(pooled_output, tf.float32)
+        for step, kernel, bias in zip(self.steps, self._kernels, self._biases, strict=True):
+            x = tf.matmul(x, kernel.value)
+            if bias is not None:
+                x = tf.nn.bias_add(x, bias.value)
+            x = _ACTIVATIONS[step.activation](x)
         return x
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "embedding_dim": self.embedding_dim,
-            "use_bias": self.use_bias,
-            "seed": self.seed,
-        }
+        steps = [dataclasses.asdict(step) for step in self.steps]
+        return {**super().get_config(), "steps": steps, "seed": self.seed}
+
+    def _add(self, name: str, shape: tuple[int, ...], initializer: Any) -> keras.Variable:
+        weight = self.add_weight(
+            shape=shape, initializer=initializer, name=name, dtype="float32", autocast=False
+        )
+        setattr(self, name, weight)  # TensorFlow's checkpoints find attributes, not lists
+        return weight

@@ -78,6 +78,19 @@ class TextPreprocessor(tf.Module):
             tf.convert_to_tensor(titles, tf.string), tf.convert_to_tensor(texts, tf.string)
         )
 
+    def prompt_lengths(self) -> tuple[int, int]:
+        """Returns how many tokens stand before a query, and before a document, with a prompt.
+
+        The start token counts; without a prompt the number is 0.
+        """
+        config = self.text_config
+        start = int(self.tokenizer.start_id is not None)
+        lengths = []
+        for prompt in (config.query_prompt, config.document_prompt):
+            tokens = self.tokenizer.tokenize(tf.constant([prompt.rstrip()]))
+            lengths.append(int(tokens.row_lengths()[0]) + start if prompt else 0)
+        return lengths[0], lengths[1]
+
     def save(self, directory: str | Path) -> None:
         """Writes the tokenizer and `preprocessor.json` into a directory, which may exist."""
         self.tokenizer.save_assets(directory)

@@ -34,3 +34,15 @@ def read_tokenizer(path: str | Path) -> Tokenizer:
             return SentencePieceTokenizer.from_directory(path)
         return WordPieceTokenizer.from_hugging_face(path)
     return load_tokenizer(path)
+
+
+def read_hugging_face_tokenizer(directory: str | Path) -> Tokenizer:
+    """Reads the tokenizer of a Hugging Face directory.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    directory = Path(directory)
+    if any(directory.glob("*.model")):
+        return SentencePieceTokenizer.from_directory(directory)
+    return WordPieceTokenizer.from_hugging_face(directory)

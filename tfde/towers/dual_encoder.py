@@ -16,9 +16,12 @@ import tensorflow as tf
 from tqdm import tqdm
 
 from tfde.backbones.backbone import Backbone, build_backbone
-from tfde.backbones.loading import load_backbone
+from tfde.backbones.seeded_layer import zero_weights
+from tfde.checkpoints.encoder_steps import EncoderSteps
+from tfde.checkpoints.loading import LoadedBackbone, load_backbones
 from tfde.config import (
     BackboneConfig,
+    DenseConfig,
     Pooling,
     Sharing,
     TextConfig,
@@ -54,6 +57,8 @@ class DualEncoder(keras.Model):
         config: What the towers share and what follows the backbone. `config.backbone` must
             describe `backbone`.
         preprocessor: Texts to token ids, for both towers.
+        document_backbone: Layers of the document tower, where they have weights of their own;
+            `config.sharing` must then be `ade`.
 
     Attributes:
         query_tower: Functional model, (B, L) `token_ids` and `padding_mask` -> (B, D) float32.
@@ -61,12 +66,20 @@ class DualEncoder(keras.Model):
     """
 
     def __init__(
-        self, backbone: Backbone, config: TowersConfig, *, preprocessor: TextPreprocessor
+        self,
+        backbone: Backbone,
+        config: TowersConfig,
+        *,
+        preprocessor: TextPreprocessor,
+        document_backbone: Backbone | None = None,
     ) -> None:
         super().__init__(name="dual_encoder")
         self.config = config
         self.preprocessor = preprocessor
-        self._towers = build_towers(backbone, config)
+        skipped = (0, 0) if config.pool_prompts else preprocessor.prompt_lengths()
+        self._towers = build_towers(
+            backbone, config, document_backbone=document_backbone, skipped_tokens=skipped
+        )
         self.query_tower = self._towers.query_tower
         self.document_tower = self._towers.document_tower
         self.task: RetrievalTask | None = None
@@ -81,48 +94,57 @@ class DualEncoder(keras.Model):
         cls,
         backbone: str | Path | BackboneConfig,
         *,
-        sharing: str | Sharing | Mapping[str, Any] = "sde",
+        document_backbone: str | Path | None = None,
+        sharing: str | Sharing | Mapping[str, Any] | None = None,
         tokenizer: Tokenizer | None = None,
         text: TextConfig | None = None,
-        pooling: Pooling | None = None,
+        pooling: Pooling | Sequence[Pooling] | None = None,
         embedding_dim: int | None = None,
         projection_bias: bool = False,
         normalize: bool | None = None,
         dropout: float | None = None,
+        dtype: str | None = None,
         seed: int | None = None,
     ) -> DualEncoder:
-        """Builds a dual encoder on a pre-trained backbone, or on random weights of given sizes.
+        """Builds a dual encoder on a pre-trained checkpoint, or on random weights of given sizes.
 
         Args:
-            backbone: A keras-hub preset (name or directory), a Hugging Face directory, or a
-                backbone description such as `tfde.T5Config(num_layers=4)` for random weights.
-            sharing: `"sde"`, `"ade"`, `"ade_ste"`, `"ade_fte"`, `"ade_spl"`, or a mix by parts.
+            backbone: A directory of keras-hub, Hugging Face or sentence-transformers, a keras-hub
+                preset name, a `kaggle://` or `hf://` handle; two of them with a comma between for
+                queries and documents; or a backbone description such as
+                `tfde.T5Config(num_layers=4)` for random weights.
+            document_backbone: The documents' checkpoint, where it is another (DPR).
+            sharing: `"sde"`, `"ade"`, `"ade_ste"`, `"ade_fte"`, `"ade_spl"`, or a mix by parts;
+                `None` takes `"sde"`, or `"ade"` where queries and documents have checkpoints of
+                their own.
             tokenizer: Needed for random weights; otherwise the checkpoint brings its own.
-            text: Lengths, template and prompts; `None` takes the checkpoint's prompts. Lengths
+            text: Lengths, template and prompts; `None` takes those of the checkpoint. Lengths
                 beyond what the checkpoint can hold are cut to it.
-            pooling: `"mean"` or `"first"`; `None` takes what the checkpoint says, else the mean.
-            embedding_dim: Size of the projection's output; `None` for no projection.
-            projection_bias: Whether the projection has a bias.
+            pooling: `"mean"`, `"first"`, ... or several; `None` takes what the checkpoint says,
+                else the mean.
+            embedding_dim: Size of a new projection, which takes the place of the checkpoint's;
+                `None` keeps that of the checkpoint, if it has one.
+            projection_bias: Whether the new projection has a bias.
             normalize: Whether embeddings have unit length (cosine similarity); `None` takes what
                 the checkpoint says, else yes.
             dropout: Replaces the checkpoint's dropout rate.
+            dtype: Keras dtype policy of the backbone: `"bfloat16"` holds its weights in half the
+                memory, `"mixed_bfloat16"` only computes so; `None` takes Keras' current one.
             seed: Seed of random weights.
 
         Raises:
             ConfigError: a tokenizer is missing, does not fit, or an option is unknown.
+            DataError: a file of the checkpoint is not what its name says.
         """
         if seed is not None:
             keras.utils.set_random_seed(seed)
+        steps = EncoderSteps()
+        loaded: list[LoadedBackbone] = []
         if isinstance(backbone, str | Path):
-            loaded = load_backbone(backbone, dropout=dropout)
-            parts = loaded.backbone
-            pooling = pooling or loaded.pooling
-            normalize = loaded.normalize if normalize is None else normalize
-            tokenizer = tokenizer or loaded.tokenizer
-            text = text or TextConfig(
-                query_prompt=loaded.query_prompt, document_prompt=loaded.document_prompt
-            )
-            text = _cut_lengths(text, loaded.max_length_tokens)
+            loaded = load_backbones(backbone, document_backbone, dropout=dropout, dtype=dtype)
+            parts, steps = loaded[0].backbone, loaded[0].steps
+            tokenizer = tokenizer or loaded[0].tokenizer
+            text = _text_config(text, loaded)
         else:
             if dropout is not None:
                 backbone = dataclasses.replace(backbone, dropout=dropout)
@@ -131,7 +153,7 @@ class DualEncoder(keras.Model):
                     "`tokenizer` is needed when `backbone` is a description: random weights"
                     " bring no vocabulary; train one with tfde.train_sentencepiece."
                 )
-            parts = build_backbone(backbone, seed=seed)
+            parts = build_backbone(backbone, seed=seed, dtype=dtype)
             text = _cut_lengths(
                 text or TextConfig(), getattr(backbone, "max_sequence_length", None)
             )
@@ -140,35 +162,61 @@ class DualEncoder(keras.Model):
                 f"`tokenizer` has {tokenizer.vocabulary_size} tokens, more than the backbone's"
                 f" vocabulary_size={parts.config.vocabulary_size}."
             )
+        projection = steps.projection
+        if embedding_dim is not None:
+            projection = (DenseConfig(embedding_dim, projection_bias),)
+        if normalize is None:
+            normalize = steps.normalize is not False
+        if sharing is None:
+            sharing = "ade" if len(loaded) == 2 else "sde"
+        if isinstance(pooling, str):
+            pooling = (pooling,)
         config = TowersConfig(
             backbone=parts.config,
             sharing=Sharing.of(sharing),
-            pooling=pooling or "mean",
-            embedding_dim=embedding_dim,
-            projection_bias=projection_bias,
-            normalize=normalize is not False,
+            pooling=tuple(pooling or steps.pooling or ("mean",)),
+            pool_prompts=steps.pool_prompts,
+            projection=projection,
+            normalize=normalize,
         )
-        return cls(parts, config, preprocessor=TextPreprocessor(tokenizer, text))
+        model = cls(
+            parts,
+            config,
+            preprocessor=TextPreprocessor(tokenizer, text),
+            document_backbone=loaded[1].backbone if len(loaded) == 2 else None,
+        )
+        if projection and embedding_dim is None:
+            towers = (model._towers.query_parts, model._towers.document_parts)
+            for side, tower in zip((loaded[0], loaded[-1]), towers, strict=True):
+                if tower.projection is not None:
+                    tower.projection.set_weights(list(side.steps.projection_weights))
+        return model
 
     @classmethod
-    def from_preset(cls, directory: str | Path) -> DualEncoder:
+    def from_preset(cls, directory: str | Path, *, dtype: str | None = None) -> DualEncoder:
         """Loads a model directory that `save_to_preset` wrote.
+
+        Args:
+            directory: The model directory.
+            dtype: Keras dtype policy of the backbone, as in `from_backbone`.
 
         Raises:
             CorruptError: a file of the directory is missing or not what was written.
         """
         directory = Path(directory)
         config = read_config(directory)
-        model = cls(
-            build_backbone(config.backbone), config, preprocessor=TextPreprocessor.load(directory)
-        )
+        with zero_weights():
+            backbone = build_backbone(config.backbone, dtype=dtype)
+        model = cls(backbone, config, preprocessor=TextPreprocessor.load(directory))
         read_weights(directory / WEIGHTS_FILE, model._towers)
         return model
 
     @classmethod
-    def load(cls, path: str | Path) -> DualEncoder:
-        """Loads whatever `--model` takes: a model directory, else a backbone (as `sde`)."""
-        return cls.from_preset(path) if is_preset(path) else cls.from_backbone(path)
+    def load(cls, path: str | Path, *, dtype: str | None = None) -> DualEncoder:
+        """Loads whatever `--model` takes: a model directory, else what `from_backbone` takes."""
+        if is_preset(path):
+            return cls.from_preset(path, dtype=dtype)
+        return cls.from_backbone(path, dtype=dtype)
 
     def save_to_preset(self, directory: str | Path) -> None:
         """Writes the model directory: configuration, weights, tokenizer, metadata. Whole or not.
@@ -452,6 +500,28 @@ def _title_and_text(document: Document | Mapping[str, str] | str) -> tuple[str, 
     raise ConfigError(
         "`documents` must hold tfde.Document, mappings with a `text`, or strings."
         f" Received: {shorten(document)}"
+    )
+
+
+def _text_config(text: TextConfig | None, loaded: Sequence[LoadedBackbone]) -> TextConfig:
+    """Returns the text handling of a checkpoint, or the one given, cut to what it can hold."""
+    query, document = loaded[0], loaded[-1]
+    longest = min(
+        (side.max_length_tokens for side in loaded if side.max_length_tokens), default=None
+    )
+    if text is not None:
+        return _cut_lengths(text, longest)
+    text = TextConfig(
+        query_prompt=query.steps.query_prompt, document_prompt=document.steps.document_prompt
+    )
+    if document.steps.document_template is not None:
+        text = dataclasses.replace(text, document_template=document.steps.document_template)
+    if query.steps.pooling is None:
+        return _cut_lengths(text, longest)
+    # A retriever that somebody trained: texts are cut where its own library cuts them.
+    limit = longest or max(text.buckets)
+    return dataclasses.replace(
+        text, query_max_length_tokens=limit, document_max_length_tokens=limit
     )
 
 

@@ -8,7 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tfde.config import Sharing, TowersConfig, backbone_from_mapping, backbone_to_mapping
+from tfde.config import (
+    DenseConfig,
+    Sharing,
+    TowersConfig,
+    backbone_from_mapping,
+    backbone_to_mapping,
+)
 from tfde.config import from_mapping as config_from_mapping
 from tfde.errors import CorruptError
 
@@ -68,4 +74,8 @@ def towers_from_mapping(value: Mapping[str, Any]) -> TowersConfig:
     value = dict(value)
     value["backbone"] = backbone_from_mapping(value["backbone"])
     value["sharing"] = Sharing.of(value["sharing"])
+    value["pooling"] = tuple(value["pooling"])
+    value["projection"] = tuple(
+        config_from_mapping(DenseConfig, step, "projection") for step in value["projection"]
+    )
     return config_from_mapping(TowersConfig, value, "config")

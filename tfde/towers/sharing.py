@@ -8,6 +8,7 @@ import keras
 
 from tfde.backbones.backbone import Backbone, copy_backbone
 from tfde.config import Sharing, TowersConfig
+from tfde.errors import ConfigError
 from tfde.layers.projection import Projection
 from tfde.towers.tower import TowerParts, build_tower
 
@@ -24,21 +25,40 @@ class Towers:
     document_parts: TowerParts
 
 
-def build_towers(backbone: Backbone, config: TowersConfig) -> Towers:
+def build_towers(
+    backbone: Backbone,
+    config: TowersConfig,
+    *,
+    document_backbone: Backbone | None = None,
+    skipped_tokens: tuple[int, int] = (0, 0),
+) -> Towers:
     """Builds the query and the document tower.
 
     A shared or frozen part is one layer object in both towers; a separate part of the document
-    tower is a second layer that starts from the same weights.
+    tower is a second layer that starts from the same weights, unless it is given.
 
     Args:
         backbone: The query tower's backbone, weights loaded.
         config: What the towers share and what follows the backbone.
+        document_backbone: That of the document tower, where it has weights of its own.
+        skipped_tokens: How many tokens at the beginning of a query, and of a document, do not
+            count in pooling.
+
+    Raises:
+        ConfigError: `document_backbone` is given, but a part is not separate.
     """
     sharing = config.sharing
+    if document_backbone is not None and set(dataclasses.astuple(sharing)) != {"separate"}:
+        raise ConfigError(
+            "`sharing` must be ade: queries and documents have checkpoints of their own, which"
+            f" differ in every part. Received: {sharing}"
+        )
     query_parts = TowerParts(
         backbone.token_embedder, backbone.encoder, _build_projection(config, "projection")
     )
-    if sharing.token_embedder == "separate" or sharing.encoder == "separate":
+    if document_backbone is not None:
+        second = document_backbone
+    elif sharing.token_embedder == "separate" or sharing.encoder == "separate":
         second = copy_backbone(backbone, name_prefix="document_")
     else:
         second = backbone
@@ -55,8 +75,17 @@ def build_towers(backbone: Backbone, config: TowersConfig) -> Towers:
         if layer is not None and getattr(sharing, part) == "frozen":
             layer.trainable = False
     query_tower, document_tower = (
-        build_tower(parts, pooling=config.pooling, normalize=config.normalize, name=name)
-        for parts, name in ((query_parts, "query_tower"), (document_parts, "document_tower"))
+        build_tower(
+            parts,
+            pooling=config.pooling,
+            normalize=config.normalize,
+            name=name,
+            skipped_tokens=skipped,
+        )
+        for parts, name, skipped in (
+            (query_parts, "query_tower", skipped_tokens[0]),
+            (document_parts, "document_tower", skipped_tokens[1]),
+        )
     )
     if query_parts.projection is not None and document_projection is not None:
         document_projection.set_weights(query_parts.projection.get_weights())
@@ -96,9 +125,7 @@ def sharing_table(towers: Towers, sharing: Sharing) -> str:
 
 
 def _build_projection(config: TowersConfig, name: str) -> Projection | None:
-    if config.embedding_dim is None:
-        return None
-    return Projection(config.embedding_dim, use_bias=config.projection_bias, name=name)
+    return Projection(config.projection, name=name) if config.projection else None
 
 
 def _count(weights: list) -> int:

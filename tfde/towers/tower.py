@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import keras
@@ -27,15 +28,21 @@ class TowerParts:
 
 
 def build_tower(
-    parts: TowerParts, *, pooling: config.Pooling, normalize: bool, name: str
+    parts: TowerParts,
+    *,
+    pooling: Sequence[config.Pooling],
+    normalize: bool,
+    name: str,
+    skipped_tokens: int = 0,
 ) -> keras.Model:
     """Returns the functional model of a tower.
 
     Args:
         parts: Layers; those already used by another tower are shared with it.
-        pooling: `"mean"` over real tokens or `"first"` token.
+        pooling: How token vectors become one; several poolings are put side by side.
         normalize: Whether embeddings are scaled to unit length.
         name: Name of the model.
+        skipped_tokens: So many tokens at the beginning of a text do not count in pooling.
 
     Returns:
         A `keras.Model` from `{"token_ids", "padding_mask"}`, both (B, L) int32 with mask 1 = real
@@ -44,7 +51,8 @@ def build_tower(
     token_ids = keras.Input((None,), dtype="int32", name="token_ids")
     padding_mask = keras.Input((None,), dtype="int32", name="padding_mask")
     sequence_output = parts.encoder(parts.token_embedder(token_ids), padding_mask)
-    x = Pooling(pooling, name="pooling")(sequence_output, padding_mask)
+    pool = Pooling(pooling, skipped_tokens=skipped_tokens, name="pooling")
+    x = pool(sequence_output, padding_mask)
     if parts.projection is not None:
         x = parts.projection(x)
     if normalize:

@@ -52,7 +52,8 @@ def check_run(run: TrainRun) -> None:
     """
     if isinstance(run.model.backbone, dict):
         backbone_from_mapping(run.model.backbone, "model.backbone")
-    Sharing.of(run.model.sharing)
+    if run.model.sharing is not None:
+        Sharing.of(run.model.sharing)
     tokenizer = run.model.tokenizer
     if tokenizer is not None and not Path(tokenizer).exists():
         raise ConfigError(f"model.tokenizer: {tokenizer} does not exist.")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from tfde.backbones.loading import load_backbone
+from tfde.checkpoints.loading import load_backbone
 from tfde.config import TextConfig
 from tfde.errors import ConfigError, DataError
 from tfde.towers.dual_encoder import DualEncoder
@@ -122,7 +122,7 @@ def test_equals_the_equations(tmp_path, prefix):
     loaded = load_backbone(tmp_path)
     check(loaded)
     assert loaded.max_length_tokens == P
-    assert loaded.pooling is None
+    assert loaded.steps.pooling is None
     assert loaded.backbone.config.dropout == 0.2
     assert loaded.tokenizer.vocabulary_size == V
 
@@ -182,14 +182,14 @@ def test_sentence_transformers_directory(tmp_path, folder, new):
     loaded = load_backbone(tmp_path)
     check(loaded)
     assert loaded.max_length_tokens == 16
-    assert loaded.pooling == "first"
-    assert loaded.normalize is False
+    assert loaded.steps.pooling == ("first",)
+    assert loaded.steps.normalize is True  # the library compares by cosine unless told otherwise
     write_sentence_transformers(
         tmp_path, ("Transformer", "Pooling", "Normalize"), folder=folder, new=new
     )
     loaded = load_backbone(tmp_path)
-    assert loaded.pooling == "mean"
-    assert loaded.normalize is True
+    assert loaded.steps.pooling == ("mean",)
+    assert loaded.steps.normalize is True
     for modes, received in (
         ('{"pooling_mode_max_tokens": true}', "'max_tokens'"),
         ('{"pooling_mode": ["mean", "max"]}', r"\['mean', 'max'\]"),
@@ -222,7 +222,7 @@ def test_the_checkpoints_prompts_and_scale_reach_the_towers(tmp_path):
     prompts = tmp_path / "config_sentence_transformers.json"
     prompts.write_text('{"prompts": {"query": "a b: ", "passage": "c: ", "other": "x"}}')
     loaded = load_backbone(tmp_path)
-    assert (loaded.query_prompt, loaded.document_prompt) == ("a b: ", "c: ")
+    assert (loaded.steps.query_prompt, loaded.steps.document_prompt) == ("a b: ", "c: ")
     model = DualEncoder.from_backbone(tmp_path)
     assert model.config.normalize is False
     assert model.preprocessor.text_config.query_prompt == "a b: "
@@ -236,7 +236,7 @@ def test_the_checkpoints_prompts_and_scale_reach_the_towers(tmp_path):
 
     prompts.write_text('{"prompts": {"document": "d", "query": ""}}')
     loaded = load_backbone(tmp_path)
-    assert (loaded.query_prompt, loaded.document_prompt) == ("", "d")
+    assert (loaded.steps.query_prompt, loaded.steps.document_prompt) == ("", "d")
     settings = '{"pooling_mode": "mean", "include_prompt": false}'
     (tmp_path / "1_Pooling" / "config.json").write_text(settings)
     with pytest.raises(ConfigError, match=r"must include the prompts. Received: include_prompt=F"):
@@ -341,7 +341,7 @@ def test_all_minilm_l6_v2():
     mean = (x * mask[:, :, None]).sum(1) / mask.sum(1, keepdims=True)
     mean /= np.linalg.norm(mean, axis=1, keepdims=True)
     similarity = mean @ mean.T
-    assert loaded.pooling == "mean"
+    assert loaded.steps.pooling == ("mean",)
     assert loaded.max_length_tokens == 256
     assert similarity[0, 1] > 0.7
     assert similarity[0, 2] < 0.3

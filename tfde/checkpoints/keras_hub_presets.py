@@ -12,7 +12,8 @@ import ml_dtypes
 import numpy as np
 
 from tfde.backbones.backbone import Backbone
-from tfde.backbones.preset_files import PresetFiles
+from tfde.checkpoints.encoder_steps import EncoderSteps
+from tfde.checkpoints.preset_files import PresetFiles
 from tfde.config import Activation, BertConfig, T5Config
 from tfde.errors import ConfigError, DataError, shorten
 from tfde.text.sentence_piece_tokenizer import SentencePieceTokenizer
@@ -25,12 +26,58 @@ _SHARDS = "model.weights.json"
 Assignment = tuple[keras.Variable, np.ndarray, str]
 
 
-def read_config(files: PresetFiles, value: Mapping[str, Any]) -> T5Config | BertConfig:
-    """Returns our description of the backbone in a preset's `config.json`.
+class KerasHubModel:
+    """One backbone of a preset, opened but not yet in memory.
+
+    Args:
+        files: The preset.
+        value: The object in its `config.json`.
+
+    Attributes:
+        config: Our description of the backbone.
 
     Raises:
         ConfigError: it is another kind of backbone, or a field is missing.
     """
+
+    def __init__(self, files: PresetFiles, value: Mapping[str, Any]) -> None:
+        self._files = files
+        self.config = _read_config(files, value)
+
+    def read_tokenizer(self) -> Tokenizer:
+        """Returns our tokenizer on the preset's vocabulary.
+
+        Raises:
+            ConfigError: the preset has no tokenizer, or one of another kind.
+        """
+        return _read_tokenizer(self._files)
+
+    def read_max_length_tokens(self) -> int | None:
+        """Returns the length that the preset's preprocessor cuts texts to, if it has one."""
+        fields = self._files.json_or_empty("preprocessor.json").get("config", {})
+        limits = (fields.get("sequence_length"), getattr(self.config, "max_sequence_length", None))
+        return min((limit for limit in limits if limit is not None), default=None)
+
+    def read_steps(self) -> EncoderSteps:
+        """Returns the steps after the backbone."""
+        return EncoderSteps()
+
+    def read_weights(self, backbone: Backbone) -> Iterator[Assignment]:
+        """Yields each variable of the backbone with its array and the array's name.
+
+        Of T5 only the encoder is read: keras-hub writes the encoder's layers before the decoder's.
+
+        Raises:
+            ConfigError: the weight files are missing.
+            DataError: an array is missing.
+        """
+        with ExitStack() as stack:
+            arrays = _Arrays(self._files, stack)
+            read = _bert if isinstance(backbone.config, BertConfig) else _t5
+            yield from read(arrays, backbone)
+
+
+def _read_config(files: PresetFiles, value: Mapping[str, Any]) -> T5Config | BertConfig:
     kind, fields = value.get("class_name"), value.get("config")
     if not isinstance(fields, Mapping):
         raise ConfigError(
@@ -71,12 +118,7 @@ def read_config(files: PresetFiles, value: Mapping[str, Any]) -> T5Config | Bert
     )
 
 
-def read_tokenizer(files: PresetFiles) -> Tokenizer:
-    """Returns our tokenizer on a preset's vocabulary.
-
-    Raises:
-        ConfigError: the preset has no tokenizer, or one of another kind.
-    """
+def _read_tokenizer(files: PresetFiles) -> Tokenizer:
     kind = files.json_object("tokenizer.json").get("class_name")
     if kind == "T5Tokenizer":
         return SentencePieceTokenizer.from_file(files.path("assets/tokenizer/vocabulary.spm"))
@@ -91,26 +133,6 @@ def read_tokenizer(files: PresetFiles) -> Tokenizer:
         f"{files}/tokenizer.json: the tokenizer must be a T5Tokenizer or a BertTokenizer."
         f" Received: {shorten(kind)}"
     )
-
-
-def read_max_length_tokens(files: PresetFiles) -> int | None:
-    """Returns the length that the preset's preprocessor cuts texts to, if it has one."""
-    return files.json_or_empty("preprocessor.json").get("config", {}).get("sequence_length")
-
-
-def read_weights(files: PresetFiles, backbone: Backbone) -> Iterator[Assignment]:
-    """Yields each variable of the backbone with its array and the array's name.
-
-    Of T5 only the encoder is read: keras-hub writes the encoder's layers before the decoder's.
-
-    Raises:
-        ConfigError: the weight files are missing.
-        DataError: an array is missing.
-    """
-    with ExitStack() as stack:
-        arrays = _Arrays(files, stack)
-        read = _bert if isinstance(backbone.config, BertConfig) else _t5
-        yield from read(arrays, backbone)
 
 
 class _Arrays:

@@ -1,0 +1,1 @@
+"""Files of others: keras-hub presets, Hugging Face and sentence-transformers directories."""

@@ -1,0 +1,148 @@
+"""Hugging Face directories: a transformer in safetensors with its tokenizer."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import keras
+import numpy as np
+
+from tfde.backbones.backbone import Backbone
+from tfde.checkpoints.encoder_steps import EncoderSteps
+from tfde.checkpoints.families import FAMILIES, Family, FieldsOfConfig
+from tfde.checkpoints.preset_files import PresetFiles
+from tfde.checkpoints.safetensors_arrays import SafetensorsArrays
+from tfde.config import BackboneConfig, DenseConfig
+from tfde.errors import ConfigError, DataError, shorten
+from tfde.text.read_tokenizer import read_hugging_face_tokenizer
+from tfde.text.tokenizer import Tokenizer
+
+_TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "vocab.txt",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+    "vocab.json",
+    "merges.txt",
+)
+_DPR_PROJECTION = "encode_proj"
+_NO_LIMIT = 1_000_000  # transformers writes 1e30 where a tokenizer has no limit
+
+Assignment = tuple[keras.Variable, np.ndarray, str]
+
+
+class HuggingFaceModel:
+    """One transformer of a checkpoint, opened but not yet in memory.
+
+    Args:
+        files: The directory with `config.json`.
+        config_fields: The object in it.
+
+    Attributes:
+        config: Our description of the backbone.
+        arrays: The checkpoint's arrays; heads are read from here too.
+
+    Raises:
+        ConfigError: another kind of model, a wrong field, or no safetensors.
+        DataError: a weight file is damaged, or `config.json` and the arrays disagree.
+    """
+
+    def __init__(self, files: PresetFiles, config_fields: Mapping[str, Any]) -> None:
+        self._files = files
+        kind = config_fields.get("model_type")
+        if kind not in FAMILIES:
+            raise ConfigError(
+                f"{files}/config.json: `model_type` must be one of {', '.join(FAMILIES)}."
+                f" Received: {shorten(kind)}"
+            )
+        self._family: Family = FAMILIES[kind]
+        self._fields = FieldsOfConfig(f"{files}/config.json", config_fields)
+        self.config: BackboneConfig = self._family.read_config(self._fields)
+        self.arrays = SafetensorsArrays(
+            files, prefixes=self._family.prefixes, anchor=self._family.anchor
+        )
+        self._check_sizes()
+
+    def read_tokenizer(self) -> Tokenizer:
+        """Returns the tokenizer of the directory.
+
+        Raises:
+            ConfigError: it has none, or one that we cannot reproduce.
+        """
+        # Fetched one by one where the directory is a hub's.
+        paths = [self._files.find(name) for name in _TOKENIZER_FILES]
+        directory = next((path.parent for path in paths if path), None)
+        return read_hugging_face_tokenizer(directory or self._files.path("config.json").parent)
+
+    def read_max_length_tokens(self) -> int | None:
+        """Returns the limit that sentence-transformers, else the tokenizer, puts on a text."""
+        limits = [getattr(self.config, "max_sequence_length", None)]
+        for name, key in (
+            ("sentence_bert_config.json", "max_seq_length"),
+            ("tokenizer_config.json", "model_max_length"),
+        ):
+            value = self._files.json_or_empty(name).get(key)
+            if isinstance(value, int | float) and value < _NO_LIMIT:
+                limits.append(int(value))
+                break
+        return min((limit for limit in limits if limit is not None), default=None)
+
+    def read_steps(self) -> EncoderSteps:
+        """Returns the steps after the transformer, where the kind of model decides them.
+
+        Source: Karpukhin et al. 2020, section 3.1 (DPR: [CLS], dot product; title [SEP] text).
+        """
+        if self._fields.get("model_type", None) != "dpr":
+            return EncoderSteps()
+        steps = EncoderSteps(
+            pooling=("first",), normalize=False, document_template="{title} [SEP] {text}"
+        )
+        if not self._fields.get("projection_dim", 0):
+            return steps
+        kernel, bias = (
+            self.arrays.read(f"{_DPR_PROJECTION}.{part}") for part in ("weight", "bias")
+        )
+        return dataclasses.replace(
+            steps,
+            projection=(DenseConfig(kernel.shape[0], use_bias=True),),
+            projection_weights=(kernel.T.astype(np.float32), bias.astype(np.float32)),
+        )
+
+    def read_weights(self, backbone: Backbone) -> Iterator[Assignment]:
+        """Yields each variable of the backbone with its array and the array's name.
+
+        Raises:
+            DataError: an array is missing or cannot be read.
+        """
+        for source in self._family.sources(backbone):
+            yield source.variable, source.join(self.arrays.read), source.names[0]
+
+    def _check_sizes(self) -> None:
+        """Compares what `config.json` says with the arrays, before any memory is taken."""
+        for field, (name, axis) in self._family.sizes.items():
+            shape, said = self.arrays.shape(name), self._fields.size(field, 32)
+            if len(shape) <= axis or shape[axis] != said:
+                raise DataError(
+                    f"{self._files}/config.json",
+                    None,
+                    f"`{field}` must agree with the array {name}, whose shape is {shape}.",
+                    said,
+                )
+        field, prefix = self._family.layers
+        numbers = {
+            int(name.removeprefix(prefix).partition(".")[0])
+            for name in self.arrays.names()
+            if name.startswith(prefix)
+        }
+        if numbers != set(range(self._fields.size(field))):
+            raise DataError(
+                f"{self._files}/config.json",
+                None,
+                f"`{field}` must agree with the weights, which hold {len(numbers)} layers"
+                f" {prefix}N.",
+                self._fields.size(field),
+            )

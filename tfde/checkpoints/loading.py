@@ -1,0 +1,180 @@
+"""Loading a pre-trained encoder with its tokenizer, whatever wrote it."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tfde.backbones.backbone import Backbone, build_backbone
+from tfde.backbones.seeded_layer import zero_weights
+from tfde.checkpoints.encoder_steps import EncoderSteps
+from tfde.checkpoints.hugging_face import HuggingFaceModel
+from tfde.checkpoints.keras_hub_presets import KerasHubModel
+from tfde.checkpoints.preset_files import PresetFiles
+from tfde.checkpoints.sentence_transformers_files import read_sentence_transformers
+from tfde.errors import ConfigError, DataError
+from tfde.text.tokenizer import Tokenizer
+
+# A pair of DPR's encoders in one directory.
+_PAIR = ("question_encoder", "ctx_encoder")
+
+
+@dataclass(frozen=True)
+class LoadedBackbone:
+    """A pre-trained backbone and what came with it.
+
+    Args:
+        backbone: The layers with the checkpoint's weights.
+        tokenizer: The checkpoint's tokenizer.
+        max_length_tokens: Longest text, special tokens included; `None` where there is no limit.
+        steps: What the checkpoint says about the way from here to the embedding.
+    """
+
+    backbone: Backbone
+    tokenizer: Tokenizer
+    max_length_tokens: int | None
+    steps: EncoderSteps
+
+
+def load_backbones(
+    path: str | Path,
+    document_path: str | Path | None = None,
+    *,
+    dropout: float | None = None,
+    dtype: str | None = None,
+) -> list[LoadedBackbone]:
+    """Loads one backbone for both towers, or that of queries and that of documents.
+
+    Args:
+        path: A directory of keras-hub, Hugging Face or sentence-transformers; a keras-hub preset
+            name; a `kaggle://` or `hf://` handle, whose files are fetched and cached. Two of them
+            with a comma between are queries' and documents'. So is a directory with the folders
+            `question_encoder` and `ctx_encoder` (DPR), and one with a Router.
+        document_path: The documents' checkpoint, where it is another.
+        dropout: Replaces the checkpoint's dropout rate.
+        dtype: Keras dtype policy; `None` takes the current one.
+
+    Raises:
+        ConfigError: a file is missing or cannot be fetched; the model or tokenizer is of a kind
+            that is not supported; the two checkpoints do not fit together.
+        DataError: a file is not what its name says; an array is missing or has another shape.
+    """
+    encoders = _find_encoders(path, document_path)
+    loaded = [
+        _load(files, steps, dropout=dropout, dtype=dtype, name_prefix=prefix)
+        for (files, steps), prefix in zip(encoders, ("", "document_"), strict=False)
+    ]
+    if len(loaded) == 2:
+        _check_pair(str(encoders[0][0]), str(encoders[1][0]), *loaded)
+    return loaded
+
+
+def load_backbone(
+    path: str | Path, *, dropout: float | None = None, dtype: str | None = None
+) -> LoadedBackbone:
+    """Loads a checkpoint with one backbone; arguments and errors as in `load_backbones`."""
+    loaded = load_backbones(path, dropout=dropout, dtype=dtype)
+    if len(loaded) == 2:
+        raise ConfigError(f"{path}: must be one encoder. Received: one for queries, one for texts")
+    return loaded[0]
+
+
+def _find_encoders(
+    path: str | Path, document_path: str | Path | None
+) -> list[tuple[PresetFiles, EncoderSteps]]:
+    """The transformer's files and the steps after it, of one encoder or of two."""
+    names = path.split(",") if isinstance(path, str) and not Path(path).exists() else []
+    if document_path is None and len(names) == 2:
+        path, document_path = names
+    if document_path is None and all((Path(path) / folder).is_dir() for folder in _PAIR):
+        path, document_path = (Path(path) / folder for folder in _PAIR)
+    if document_path is None:
+        encoders = _read_files(PresetFiles(path))
+        kind = encoders[0][0].json_object("config.json").get("model_type")
+        if kind == "dpr" and len(encoders) == 1:
+            raise ConfigError(
+                f"{path}: is one of DPR's two encoders; give that of questions and that of"
+                " passages, with a comma between. Received: one"
+            )
+        return encoders
+    pair = [_read_files(PresetFiles(p)) for p in (path, document_path)]
+    # Of two complete pairs, each gives the side it is asked for.
+    return [pair[0][0], pair[1][-1]]
+
+
+def _read_files(files: PresetFiles) -> list[tuple[PresetFiles, EncoderSteps]]:
+    if files.find("modules.json") is not None:
+        return read_sentence_transformers(files)
+    return [(files, EncoderSteps())]
+
+
+def _load(
+    files: PresetFiles,
+    steps: EncoderSteps,
+    *,
+    dropout: float | None,
+    dtype: str | None,
+    name_prefix: str,
+) -> LoadedBackbone:
+    value = files.json_object("config.json")
+    model: Any
+    if "registered_name" in value:
+        model = KerasHubModel(files, value)
+    elif "model_type" in value:
+        model = HuggingFaceModel(files, value)
+    else:
+        raise ConfigError(
+            f"{files}/config.json: must be a keras-hub preset's or a Hugging Face model's."
+            " Received: neither `registered_name` nor `model_type`"
+        )
+    config = model.config
+    if dropout is not None:
+        config = dataclasses.replace(config, dropout=dropout)
+    tokenizer = model.read_tokenizer()
+    if steps.pooling is None:
+        steps = model.read_steps()
+    _check_projection(files, config.hidden_dim, steps)
+    with zero_weights():
+        backbone = build_backbone(config, name_prefix=name_prefix, dtype=dtype)
+    for variable, array, name in model.read_weights(backbone):
+        if array.shape != tuple(variable.shape):
+            rule = f"the array {name} must have shape {tuple(variable.shape)}."
+            raise DataError(str(files), None, rule, array.shape)
+        variable.assign(array)
+    return LoadedBackbone(backbone, tokenizer, model.read_max_length_tokens(), steps)
+
+
+def _check_projection(files: PresetFiles, hidden_dim: int, steps: EncoderSteps) -> None:
+    rows = hidden_dim * len(steps.pooling or ())
+    kernels = [array for array in steps.projection_weights if array.ndim == 2]
+    for kernel in kernels:
+        if kernel.shape[0] != rows:
+            rule = f"a Dense module gets vectors of {rows} numbers; its in_features must be that."
+            raise DataError(str(files), None, rule, kernel.shape[0])
+        rows = kernel.shape[1]
+
+
+def _check_pair(
+    query_path: str, document_path: str, query: LoadedBackbone, document: LoadedBackbone
+) -> None:
+    """Refuses two encoders that cannot be the towers of one model."""
+
+    def facts(loaded: LoadedBackbone) -> dict[str, object]:
+        steps = loaded.steps
+        return {
+            "tokenizers": loaded.tokenizer.fingerprint_bytes(),
+            "sizes": dataclasses.replace(loaded.backbone.config, dropout=0.0),
+            "poolings": (steps.pooling, steps.pool_prompts),
+            "projections": steps.projection,
+            "similarities": steps.normalize,
+        }
+
+    ours, theirs = facts(query), facts(document)
+    for name, value in ours.items():
+        if value != theirs[name]:
+            raise ConfigError(
+                f"{query_path} and {document_path}: two encoders of one model must have equal"
+                f" {name}."
+            )

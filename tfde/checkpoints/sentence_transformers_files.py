@@ -1,0 +1,201 @@
+"""sentence-transformers directories: `modules.json` and what it names, versions 2 to 6."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tfde.checkpoints.encoder_steps import EncoderSteps
+from tfde.checkpoints.preset_files import PresetFiles
+from tfde.checkpoints.safetensors_arrays import SafetensorsArrays
+from tfde.config import DenseActivation, DenseConfig, Pooling
+from tfde.errors import ConfigError, DataError, shorten
+
+# Name in versions up to 5 (`pooling_mode_...`, in the order in which they are put side by side),
+# name in version 6, ours.
+_POOLING: tuple[tuple[str, str, Pooling], ...] = (
+    ("cls_token", "cls", "first"),
+    ("max_tokens", "max", "max"),
+    ("mean_tokens", "mean", "mean"),
+    ("mean_sqrt_len_tokens", "mean_sqrt_len_tokens", "mean_sqrt_length"),
+    ("weightedmean_tokens", "weightedmean", "weighted_mean"),
+    ("lasttoken", "lasttoken", "last"),
+)
+_ACTIVATIONS: dict[str, DenseActivation] = {
+    "Identity": "identity",
+    "Tanh": "tanh",
+    "ReLU": "relu",
+    "GELU": "gelu",
+    "Sigmoid": "sigmoid",
+    "SiLU": "silu",
+}
+_ORDER = "Transformer, Pooling, any number of Dense and, optionally, Normalize"
+
+Modules = list[tuple[str, PresetFiles]]
+
+
+def read_sentence_transformers(files: PresetFiles) -> list[tuple[PresetFiles, EncoderSteps]]:
+    """Returns the transformer's files and the steps of one encoder, or of query and document.
+
+    Raises:
+        ConfigError: a module or an option that our towers do not have; a file lacks what it must
+            hold.
+        DataError: a file is not JSON; weights do not agree with their `config.json`.
+    """
+    settings = files.json_or_empty("config_sentence_transformers.json")
+    sides = _sides(files, _modules(files))
+    encoders = [_read_side(files, modules, settings) for modules in sides]
+    if len(encoders) == 2 and sides[0] == sides[1]:
+        return encoders[:1]
+    return encoders
+
+
+def _modules(files: PresetFiles) -> Modules:
+    """The last part of each module's class path, which releases did not change; its files."""
+    modules = files.json("modules.json")
+    if not isinstance(modules, list) or not all(
+        isinstance(module, dict)
+        and isinstance(module.get("type"), str)
+        and isinstance(module.get("path"), str)
+        for module in modules
+    ):
+        raise ConfigError(
+            f"{files}/modules.json: must be a list of objects with `type` and `path`."
+            f" Received: {shorten(modules)}"
+        )
+    return [(_kind(module["type"]), files.inside(module["path"])) for module in modules]
+
+
+def _sides(files: PresetFiles, modules: Modules) -> list[Modules]:
+    """One list of modules, or those of queries and those of documents where a Router parts them."""
+    if not modules or modules[0][0] not in ("Router", "Asym"):
+        return [modules]
+    router, rest = modules[0][1], modules[1:]
+    name = "router_config.json" if router.find("router_config.json") else "config.json"
+    types, structure = (router.json_object(name, key) for key in ("types", "structure"))
+    routes: list[Modules] = []
+    for names in (("query",), ("document", "passage", "corpus")):
+        route = next((structure[key] for key in names if key in structure), None)
+        if not isinstance(route, list) or not all(key in types for key in route):
+            raise ConfigError(
+                f"{router}/{name}: `structure` must have the routes query and document, lists of"
+                f" names in `types`. Received: {shorten(structure)}"
+            )
+        routes.append([(_kind(types[key]), router.inside(key)) for key in route] + rest)
+    return routes
+
+
+def _read_side(
+    files: PresetFiles, modules: Modules, settings: Mapping[str, Any]
+) -> tuple[PresetFiles, EncoderSteps]:
+    kinds = [kind for kind, _ in modules]
+    dense = [module for kind, module in modules if kind == "Dense"]
+    expected = ["Transformer", "Pooling"] + ["Dense"] * len(dense)
+    if kinds not in (expected, [*expected, "Normalize"]):
+        raise ConfigError(
+            f"{files}/modules.json: the modules must be {_ORDER}, in this order, for each route if"
+            f" there is a Router. Received: {', '.join(kinds) or 'none'}"
+        )
+    transformer, pooling = modules[0][1], modules[1][1]
+    _check_transformer(transformer)
+    options = pooling.json_object("config.json")
+    steps = [_read_dense(module) for module in dense]
+    query_prompt, document_prompt = _prompts(files, settings)
+    return transformer, EncoderSteps(
+        pooling=_read_pooling(pooling, options),
+        pool_prompts=options.get("include_prompt") is not False,
+        projection=tuple(step for step, _ in steps),
+        projection_weights=tuple(array for _, arrays in steps for array in arrays),
+        normalize=kinds[-1] == "Normalize" or _compares_by_cosine(files, settings),
+        query_prompt=query_prompt,
+        document_prompt=document_prompt,
+    )
+
+
+def _check_transformer(files: PresetFiles) -> None:
+    options = files.json_or_empty("sentence_bert_config.json")
+    for name, wanted in (("do_lower_case", False), ("transformer_task", "feature-extraction")):
+        if options.get(name, wanted) != wanted:
+            raise ConfigError(
+                f"{files}/sentence_bert_config.json: `{name}` must be {wanted}."
+                f" Received: {shorten(options[name])}"
+            )
+
+
+def _read_pooling(files: PresetFiles, options: Mapping[str, Any]) -> tuple[Pooling, ...]:
+    if "pooling_mode" in options:
+        value = options["pooling_mode"]
+        names = [value] if isinstance(value, str) else value
+    else:
+        names = [new for old, new, _ in _POOLING if options.get(f"pooling_mode_{old}")]
+    known = {new: ours for _, new, ours in _POOLING}
+    if not isinstance(names, list) or not names or any(name not in known for name in names):
+        raise ConfigError(
+            f"{files}/config.json: pooling must be by one or several of {', '.join(known)}."
+            f" Received: {shorten(names)}"
+        )
+    return tuple(known[name] for name in names)
+
+
+def _read_dense(files: PresetFiles) -> tuple[DenseConfig, list[np.ndarray]]:
+    options = files.json_object("config.json")
+    name = str(options.get("activation_function", "Tanh")).rpartition(".")[2]
+    for key, holds, rule in (
+        ("activation_function", name in _ACTIVATIONS, f"one of {', '.join(_ACTIVATIONS)}"),
+        ("use_residual", not options.get("use_residual"), "false"),
+        (
+            "module_input_name",
+            options.get("module_input_name", "sentence_embedding") == "sentence_embedding",
+            "sentence_embedding",
+        ),
+    ):
+        if not holds:
+            raise ConfigError(
+                f"{files}/config.json: `{key}` must be {rule}. Received: {shorten(options[key])}"
+            )
+    arrays = SafetensorsArrays(files)
+    kernel = arrays.read("linear.weight").astype(np.float32)
+    said = (options.get("out_features"), options.get("in_features"))
+    if tuple(kernel.shape) != said:
+        rule = f"(out_features, in_features) must be the shape of linear.weight, {kernel.shape}."
+        raise DataError(f"{files}/config.json", None, rule, said)
+    use_bias = bool(options.get("bias", True))
+    values = [kernel.T]
+    if use_bias:
+        values.append(arrays.read("linear.bias").astype(np.float32))
+    return DenseConfig(kernel.shape[0], use_bias, _ACTIVATIONS[name]), values
+
+
+def _prompts(files: PresetFiles, settings: Mapping[str, Any]) -> tuple[str, str]:
+    """The prompts of queries and of documents, which older checkpoints name passages."""
+    prompts = settings.get("prompts") or {}
+    where = f"{files}/config_sentence_transformers.json"
+    if not isinstance(prompts, Mapping):
+        raise ConfigError(f"{where}: `prompts` must be an object. Received: {shorten(prompts)}")
+    default = settings.get("default_prompt_name")
+    if default is not None and default not in prompts:
+        raise ConfigError(
+            f"{where}: `default_prompt_name` must be one of the prompts. Received: {default!r}"
+        )
+    found = []
+    for names in (("query",), ("document", "passage", "corpus")):
+        # As encode_query and encode_document choose; newer releases write empty prompts.
+        name = next((name for name in names if prompts.get(name)), default)
+        found.append(str(prompts.get(name) or ""))
+    return found[0], found[1]
+
+
+def _compares_by_cosine(files: PresetFiles, settings: Mapping[str, Any]) -> bool:
+    name = settings.get("similarity_fn_name") or "cosine"  # the library's default
+    if name not in ("cosine", "dot"):
+        raise ConfigError(
+            f"{files}/config_sentence_transformers.json: `similarity_fn_name` must be cosine or dot"
+            f" unless the last module is Normalize. Received: {shorten(name)}"
+        )
+    return bool(name == "cosine")
+
+
+def _kind(class_path: str) -> str:
+    return class_path.rpartition(".")[2]
