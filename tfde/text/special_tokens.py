@@ -98,8 +98,8 @@ class SpecialTokens(tf.Module):
 
     def _split(self, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Returns the pieces of all texts in a row, which tokens they are, and pieces a text."""
-        ragged = tft.regex_split(texts, self._pattern, self._pattern)
-        rows, pieces = ragged.value_rowids(), ragged.values
+        ragged = tft.regex_split(_without_nul(texts), self._pattern, self._pattern)
+        rows, pieces = ragged.value_rowids(), _with_nul(ragged.values)
         is_token = pieces[:, None] == tf.constant(self._spellings)[None]
         numbers = tf.where(
             tf.reduce_any(is_token, 1), tf.argmax(is_token, 1, tf.int32), tf.constant(_NONE)
@@ -169,6 +169,17 @@ class SpecialTokens(tf.Module):
 
 def _escaped(spelling: str) -> str:
     return "".join(c if c.isascii() and c.isalnum() else f"\\x{{{ord(c):X}}}" for c in spelling)
+
+
+def _without_nul(texts: tf.Tensor) -> tf.Tensor:
+    """Writes U+0000 otherwise, as tensorflow_text's regex_split ends a text there."""
+    texts = tf.strings.regex_replace(texts, r"\x{10FFFE}", "\U0010fffe\x01")
+    return tf.strings.regex_replace(texts, r"\x00", "\U0010fffe\x02")
+
+
+def _with_nul(texts: tf.Tensor) -> tf.Tensor:
+    texts = tf.strings.regex_replace(texts, r"\x{10FFFE}\x02", "\x00")
+    return tf.strings.regex_replace(texts, r"\x{10FFFE}\x01", "\U0010fffe")
 
 
 def _shifted(values: tf.Tensor, by: int) -> tf.Tensor:

@@ -1,0 +1,89 @@
+"""The files from which Hugging Face's libraries make a tokenizer equal to one of ours."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tfde.text.hugging_face_directory import NAMED_TOKENS, AddedToken, Frame
+
+_NO_LIMIT = int(1e30)  # what transformers writes
+
+
+def tokenizer_files(
+    tokenizer: Mapping[str, Any],
+    *,
+    added_tokens: Sequence[AddedToken],
+    named_tokens: Mapping[str, str],
+    max_length_tokens: int | None,
+    token_types: bool,
+) -> dict[str, bytes]:
+    """Returns `tokenizer.json`, `tokenizer_config.json` and `special_tokens_map.json`.
+
+    The class is `PreTrainedTokenizerFast`, which every transformers since 4.0 loads as
+    `tokenizer.json` says; classes of models rebuild it from options of their own.
+
+    Args:
+        tokenizer: `normalizer`, `pre_tokenizer`, `post_processor`, `decoder` and `model`.
+        added_tokens: What texts may spell out, each with its id.
+        named_tokens: `cls_token` and the like -> token.
+        max_length_tokens: `model_max_length`; `None`: no limit.
+        token_types: Whether `token_type_ids` go with the ids.
+    """
+    added = [{**token._asdict(), "special": True} for token in added_tokens]
+    content = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": added}
+    named = {name: named_tokens[name] for name in NAMED_TOKENS if name in named_tokens}
+    inputs = ["input_ids", "attention_mask"]
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": _NO_LIMIT if max_length_tokens is None else max_length_tokens,
+        "model_input_names": [inputs[0], "token_type_ids", inputs[1]] if token_types else inputs,
+        "clean_up_tokenization_spaces": False,
+        "added_tokens_decoder": {
+            str(token["id"]): {k: v for k, v in token.items() if k != "id"} for token in added
+        },
+        **named,
+    }
+    by_content = {token["content"]: token for token in added}
+    special = {
+        name: {k: v for k, v in by_content[token].items() if k not in ("id", "special")}
+        for name, token in named.items()
+        if token in by_content
+    }
+    return {
+        "tokenizer.json": _json({**content, **tokenizer}),
+        "tokenizer_config.json": _json(config),
+        "special_tokens_map.json": _json(special),
+    }
+
+
+def template(frame: Frame, ids: Mapping[str, int]) -> dict[str, Any]:
+    """Returns the post-processor that puts `frame` around texts.
+
+    Args:
+        frame: The tokens.
+        ids: Their ids.
+    """
+
+    def piece(token: str, type_id: int) -> dict[str, Any]:
+        return {"SpecialToken": {"id": token, "type_id": type_id}}
+
+    start = [piece(frame.start, 0)] if frame.start else []
+    first = [*start, {"Sequence": {"id": "A", "type_id": 0}}]
+    between = [piece(token, 0) for token in frame.pair_separators]
+    second = [{"Sequence": {"id": "B", "type_id": 1}}]
+    ends = [[piece(frame.end, type_id)] if frame.end else [] for type_id in (0, 1)]
+    tokens = {token for token in (frame.start, frame.end, *frame.pair_separators) if token}
+    return {
+        "type": "TemplateProcessing",
+        "single": [*first, *ends[0]],
+        "pair": [*first, *between, *second, *ends[1]],
+        "special_tokens": {
+            token: {"id": token, "ids": [ids[token]], "tokens": [token]} for token in sorted(tokens)
+        },
+    }
+
+
+def _json(value: Any) -> bytes:
+    return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
