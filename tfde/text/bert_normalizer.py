@@ -23,7 +23,7 @@ from tfde.text.code_point_table import CodePointTable
 
 # Private-use code points, which BERT drops from texts, are free to mean something here.
 _RENAMED = {code: 0xF0000 + i for i, code in enumerate(sorted(SPLIT_BY_OP_ONLY))}
-PLACEHOLDERS = range(0xF1000, 0xF1100)  # one for each special token
+PLACEHOLDERS = range(0xF1000, 0xF1100)  # one for each token of normalized texts
 UNKNOWN = 0xF2000  # stands for a word that is too long
 _LETTER, _ALONE, _ORDERED_MARK = range(3)
 
@@ -36,13 +36,16 @@ def rename(character: str) -> str:
 class BertNormalizer(tf.Module):
     """Texts to normalized texts that FastWordpieceTokenizer splits as BERT splits words.
 
-    Special tokens become private-use characters, words that are too long become another, and
-    characters that the op would split off, but BERT does not, a third kind.
+    Tokens that are looked for in normalized texts become private-use characters, words that are
+    too long become another, and characters that the op would split off, but BERT does not, a
+    third kind.
 
     Args:
         lowercase: Whether letters become lower case.
         strip_accents: Whether texts are decomposed and non-spacing marks dropped.
-        special_tokens: Recognised where the raw text spells them out.
+        normalized_tokens: Recognised where the normalized text spells them out as they are
+            spelled once normalized. They are ASCII, without blanks, and begin and end with
+            punctuation.
         max_characters_per_word: Longer words become unknown.
     """
 
@@ -51,15 +54,19 @@ class BertNormalizer(tf.Module):
         *,
         lowercase: bool,
         strip_accents: bool,
-        special_tokens: Sequence[str],
+        normalized_tokens: Sequence[str],
         max_characters_per_word: int,
     ) -> None:
         super().__init__(name="bert_normalizer")
         self._lowercase = lowercase
         self._limit = max_characters_per_word
         # Longest first, so that of two tokens that start alike the longer one wins.
-        self._special = sorted(
-            zip(special_tokens, PLACEHOLDERS, strict=False), key=lambda pair: -len(pair[0])
+        self._tokens = sorted(
+            (
+                (token.lower() if lowercase else token, code)
+                for token, code in zip(normalized_tokens, PLACEHOLDERS, strict=False)
+            ),
+            key=lambda pair: -len(pair[0]),
         )
         entries, flat, splits = _tables(lowercase=lowercase, strip_accents=strip_accents)
         self._entries = CodePointTable(entries)
@@ -78,7 +85,7 @@ class BertNormalizer(tf.Module):
         Returns:
             What FastWordpieceTokenizer is to split, shape (B,), string.
         """
-        codes = tf.strings.unicode_decode(self._mark_special(texts), "UTF-8", errors="replace")
+        codes = tf.strings.unicode_decode(texts, "UTF-8", errors="replace")
         values, row_splits, kinds = self._normalize(codes)
         if self._orders_marks:
             values, row_splits, kinds = tf.cond(
@@ -88,26 +95,13 @@ class BertNormalizer(tf.Module):
             )
         values = self._hide_long_words(values, row_splits, kinds == _ALONE)
         codes = tf.RaggedTensor.from_row_splits(values, row_splits, validate=False)
-        return tf.strings.unicode_encode(codes, "UTF-8")
+        return self._mark_tokens(tf.strings.unicode_encode(codes, "UTF-8"))
 
-    def _mark_special(self, texts: tf.Tensor) -> tf.Tensor:
-        """Puts placeholders where texts spell out special tokens."""
-        if not self._special:
-            return texts
-        first, last = PLACEHOLDERS[0], PLACEHOLDERS[-1]
-        placeholder = f"[\\x{{{first:x}}}-\\x{{{last:x}}}]"
-        literals = "|".join(re.escape(token) for token, _ in self._special)
-        found = tf.strings.regex_full_match(texts, f"\\C*(?:{literals}|{placeholder})\\C*")
-
-        def replaced() -> tf.Tensor:
-            # A text that holds a placeholder's character must not gain a token by it. It
-            # becomes a control character, which is dropped later, as its own kind is.
-            result = tf.strings.regex_replace(texts, placeholder, "\x01")
-            for token, code in self._special:
-                result = tf.strings.regex_replace(result, re.escape(token), f" {chr(code)} ")
-            return result
-
-        return tf.cond(tf.reduce_any(found), replaced, lambda: texts)
+    def _mark_tokens(self, texts: tf.Tensor) -> tf.Tensor:
+        """Puts placeholders where normalized texts spell out tokens."""
+        for token, code in self._tokens:
+            texts = tf.strings.regex_replace(texts, re.escape(token), f" {chr(code)} ")
+        return texts
 
     def _order_marks(self, codes: tf.RaggedTensor) -> tf.RaggedTensor:
         """Puts runs of marks in NFD's order; rare, as nearly all marks are dropped."""
@@ -191,7 +185,7 @@ def _classes() -> np.ndarray:
     classes = np.zeros(0x110000, np.int32)
     for code, value in combining_classes().items():
         classes[code] = value
-    classes[list(DROPPED - set(PLACEHOLDERS))] = -1
+    classes[list(DROPPED)] = -1
     return classes
 
 
@@ -205,8 +199,6 @@ def _tables(*, lowercase: bool, strip_accents: bool) -> tuple[np.ndarray, np.nda
     """
     entries = np.arange(0x110000, dtype=np.int32)
     changed = normalized_characters(lowercase=lowercase, strip_accents=strip_accents)
-    for code in PLACEHOLDERS:
-        changed.pop(code, None)
     for code in SPLIT_BY_OP_ONLY | LETTER_FOR_OP_ONLY:
         changed.setdefault(code, chr(code))
     rows: dict[str, int] = {}

@@ -94,6 +94,8 @@ class AddedToken(NamedTuple):
     def from_json(cls, value: Mapping[str, Any], token_id: int | None = None) -> AddedToken:
         """Returns what a JSON object of Hugging Face's says."""
         flags = {name: bool(value.get(name, False)) for name in _FLAGS}
+        if not isinstance(value["content"], str):
+            raise TypeError("`content` is not a string")
         return cls(content=value["content"], id=value.get("id", token_id), **flags)
 
 

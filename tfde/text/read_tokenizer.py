@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tfde.errors import ConfigError
+from tfde.errors import ConfigError, shorten
+from tfde.text.byte_pair_tokenizer import BytePairTokenizer
+from tfde.text.hugging_face_directory import TOKENIZER_JSON, read_json
 from tfde.text.sentence_piece_tokenizer import SentencePieceTokenizer
 from tfde.text.tokenizer import Tokenizer, load_tokenizer, read_settings
 from tfde.text.word_piece_tokenizer import WordPieceTokenizer
+
+_FILES = "vocab.txt, vocab.json with merges.txt, spiece.model, sentencepiece.bpe.model"
 
 
 def read_tokenizer(path: str | Path) -> Tokenizer:
@@ -15,7 +19,7 @@ def read_tokenizer(path: str | Path) -> Tokenizer:
 
     Args:
         path: A `vocab.txt`, a SentencePiece model, a directory that tfde wrote, or a Hugging Face
-            or keras-hub directory with either.
+            or keras-hub directory.
 
     Raises:
         ConfigError: there is none.
@@ -30,19 +34,46 @@ def read_tokenizer(path: str | Path) -> Tokenizer:
     try:
         read_settings(path)
     except ConfigError:  # not one of ours
-        if any(path.rglob("*.model")) or any(path.rglob("*.spm")):
+        if any(path.rglob("*.spm")):  # keras-hub's
             return SentencePieceTokenizer.from_directory(path)
-        return WordPieceTokenizer.from_hugging_face(path)
+        return read_hugging_face_tokenizer(path)
     return load_tokenizer(path)
 
 
 def read_hugging_face_tokenizer(directory: str | Path) -> Tokenizer:
-    """Reads the tokenizer of a Hugging Face directory.
+    """Reads the tokenizer of a Hugging Face or sentence-transformers directory.
+
+    Args:
+        directory: Holds `tokenizer.json`, whose model says the kind, or the files of one kind.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: there is none, or it is of a kind that tfde does not have.
     """
     directory = Path(directory)
-    if any(directory.glob("*.model")):
+    if any(directory.glob("*.model")) and not hasattr(SentencePieceTokenizer, "from_hugging_face"):
         return SentencePieceTokenizer.from_directory(directory)
-    return WordPieceTokenizer.from_hugging_face(directory)
+    tokenizer = read_json(directory / TOKENIZER_JSON)
+    if tokenizer is not None:
+        model = tokenizer.get("model") or {}
+        # Files of old libraries name no type.
+        kind = model.get("type") or ("BPE" if "merges" in model else "WordPiece")
+        if kind == "WordPiece":
+            return WordPieceTokenizer.from_hugging_face(directory)
+        if kind == "BPE":
+            return BytePairTokenizer.from_hugging_face(directory)
+        if kind == "Unigram":
+            return SentencePieceTokenizer.from_hugging_face(directory)
+        raise ConfigError(
+            f"{directory / TOKENIZER_JSON}: `model.type` must be WordPiece, BPE or Unigram."
+            f" Received: {shorten(kind)}"
+        )
+    if any(directory.glob("*.model")):
+        return SentencePieceTokenizer.from_hugging_face(directory)
+    if (directory / "vocab.txt").is_file():
+        return WordPieceTokenizer.from_hugging_face(directory)
+    if (directory / "vocab.json").is_file():
+        return BytePairTokenizer.from_hugging_face(directory)
+    raise ConfigError(
+        f"{directory}: must hold a tokenizer ({TOKENIZER_JSON} of WordPiece, BPE or Unigram;"
+        f" {_FILES}). Received: none"
+    )

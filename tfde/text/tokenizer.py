@@ -141,14 +141,16 @@ def load_tokenizer(directory: str | Path) -> Tokenizer:
     Raises:
         ConfigError: `tokenizer.json` is missing, is not of tfde, or names an unknown class.
     """
+    from tfde.text.byte_pair_tokenizer import BytePairTokenizer
     from tfde.text.sentence_piece_tokenizer import SentencePieceTokenizer
     from tfde.text.word_piece_tokenizer import WordPieceTokenizer
 
     name, _ = read_settings(directory)
-    for cls in (WordPieceTokenizer, SentencePieceTokenizer):
+    classes = (WordPieceTokenizer, SentencePieceTokenizer, BytePairTokenizer)
+    for cls in classes:
         if cls.__name__ == name:
             return cls.from_assets(directory)
     raise ConfigError(
-        f"{Path(directory) / TOKENIZER_FILE}: `class_name` must be WordPieceTokenizer or"
-        f" SentencePieceTokenizer. Received: {shorten(name)}"
+        f"{Path(directory) / TOKENIZER_FILE}: `class_name` must be"
+        f" {', '.join(cls.__name__ for cls in classes)}. Received: {shorten(name)}"
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import json
+import string
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -13,6 +13,16 @@ import tensorflow_text as tft
 
 from tfde.errors import ConfigError, shorten
 from tfde.text.bert_normalizer import PLACEHOLDERS, BertNormalizer, rename
+from tfde.text.hugging_face_directory import (
+    TOKENIZER_JSON,
+    AddedToken,
+    Frame,
+    HuggingFaceDirectory,
+    Kind,
+    read_frame,
+)
+from tfde.text.hugging_face_files import template, tokenizer_files
+from tfde.text.special_tokens import SpecialToken, SpecialTokens
 from tfde.text.tokenizer import TOKENIZER_FILE, Tokenizer, read_settings
 
 VOCABULARY_FILE = "vocab.txt"
@@ -35,10 +45,13 @@ class WordPieceTokenizer(Tokenizer):
         lowercase: Whether the vocabulary is of lower-case words.
         strip_accents: Whether accents are removed. `None`: when `lowercase`.
         special_tokens: Tokens that texts may spell out; those not in `vocabulary` are left out.
+        normalized_tokens: Tokens that normalized texts may spell out: `"[NEW]"` is found in
+            "[new]" too where letters become lower case.
         pad_token: Its id fills rows up to the batch's length.
         unknown_token: Its id stands for words that no pieces make up.
         start_token: Goes before every text.
         end_token: Goes after every text and between segments.
+        pair_separators: Go between the two texts of a pair. `None`: the end token.
 
     Raises:
         ConfigError: the vocabulary lacks one of the tokens above, repeats a token, or holds an
@@ -52,10 +65,12 @@ class WordPieceTokenizer(Tokenizer):
         lowercase: bool = True,
         strip_accents: bool | None = None,
         special_tokens: Sequence[str] = SPECIAL_TOKENS,
+        normalized_tokens: Sequence[str] = (),
         pad_token: str = "[PAD]",
         unknown_token: str = "[UNK]",
         start_token: str = "[CLS]",
         end_token: str = "[SEP]",
+        pair_separators: Sequence[str] | None = None,
     ) -> None:
         super().__init__(name="word_piece_tokenizer")
         self._vocabulary = tuple(vocabulary)
@@ -64,26 +79,33 @@ class WordPieceTokenizer(Tokenizer):
             "lowercase": bool(lowercase),
             "strip_accents": bool(lowercase if strip_accents is None else strip_accents),
             "special_tokens": tuple(t for t in special_tokens if t in ids),
+            "normalized_tokens": tuple(t for t in normalized_tokens if t in ids),
             "pad_token": pad_token,
             "unknown_token": unknown_token,
             "start_token": start_token,
             "end_token": end_token,
+            "pair_separators": (end_token,) if pair_separators is None else tuple(pair_separators),
         }
-        for name in ("pad_token", "unknown_token", "start_token", "end_token"):
-            if self._settings[name] not in ids:
-                raise ConfigError(
-                    f"`vocabulary` must hold the `{name}`. Received: {len(ids)} tokens"
-                    f" without {shorten(self._settings[name])}"
-                )
+        for name in ("pad_token", "unknown_token", "start_token", "end_token", "pair_separators"):
+            tokens = self._settings[name]
+            for token in (tokens,) if isinstance(tokens, str) else tokens:
+                if token not in ids:
+                    raise ConfigError(
+                        f"`vocabulary` must hold the `{name}`. Received: {len(ids)} tokens"
+                        f" without {shorten(token)}"
+                    )
         self.vocabulary_size = len(self._vocabulary)
         self.pad_id = ids[pad_token]
         self.start_id = ids[start_token]
         self.end_id = self.separator_id = ids[end_token]
-        self.pair_separator_ids = (self.end_id,)
+        self.pair_separator_ids = tuple(ids[t] for t in self._settings["pair_separators"])
+        self._special = SpecialTokens(
+            {token: SpecialToken(ids[token]) for token in self._settings["special_tokens"]}
+        )
         self._normalizer = BertNormalizer(
             lowercase=self._settings["lowercase"],
             strip_accents=self._settings["strip_accents"],
-            special_tokens=self._settings["special_tokens"],
+            normalized_tokens=self._settings["normalized_tokens"],
             max_characters_per_word=MAX_CHARACTERS_PER_WORD,
         )
         self._word_pieces = tft.FastWordpieceTokenizer(
@@ -107,44 +129,62 @@ class WordPieceTokenizer(Tokenizer):
 
     @classmethod
     def from_hugging_face(cls, directory: str | Path) -> Self:
-        """Reads a BERT tokenizer from a Hugging Face or sentence-transformers directory.
+        """Reads a WordPiece tokenizer from a Hugging Face or sentence-transformers directory.
 
-        `tokenizer.json` goes before `vocab.txt`; `tokenizer_config.json` has the last word on
-        letter case and accents, as in transformers.
+        `tokenizer.json` goes before `vocab.txt`. Letter case, accents and the tokens around texts
+        are those of `AutoTokenizer`: for a class such as `BertTokenizer` what
+        `tokenizer_config.json` says, or the class's default; for a general class what
+        `tokenizer.json` says; where no class is named the former before the latter.
 
         Raises:
             ConfigError: neither file is there, or the tokenizer does what BERT's does not.
         """
-        directory = Path(directory)
-        options = _read_json(directory / "tokenizer_config.json")
-        if (directory / "tokenizer.json").is_file():
-            path = directory / "tokenizer.json"
-            vocabulary, settings = _from_tokenizers(path, _read_json(path))
-        elif (directory / VOCABULARY_FILE).is_file():
-            path, vocabulary, settings = directory / VOCABULARY_FILE, None, {}
+        files = HuggingFaceDirectory(directory)
+        general = files.class_is_known and files.kind is None
+        if files.tokenizer is not None:
+            where = files.path / TOKENIZER_JSON
+            model, settings = _checked(files.tokenizer, where, normalizer_counts=not files.kind)
+            ids = model["vocab"]
+            frame = read_frame(files.tokenizer.get("post_processor"), where)
+        elif (files.path / VOCABULARY_FILE).is_file():
+            where = files.path / VOCABULARY_FILE
+            ids, settings, frame = _numbered_lines(where), {}, Frame(None, None, ())
+            general = False
         else:
             raise ConfigError(
-                f"{directory}: must hold tokenizer.json or vocab.txt. Received: neither"
+                f"{files.path}: must hold tokenizer.json or vocab.txt. Received: neither"
             )
-        if not options.get("tokenize_chinese_chars", True):
-            raise ConfigError(
-                f"{directory}: `tokenize_chinese_chars` must be true. Received: false"
+        if not general:
+            settings |= _options_of_class(files)
+        vocabulary, added = files.vocabulary(ids, files.added_tokens(), where)
+        _check_added(added, ids, where)
+        default: Kind | None = None if general else "bert"
+
+        def named(name: str, of_file: str | None) -> str:
+            """Returns the token of the class's option, or of the file where that counts."""
+            said = files.options.get(name) is not None or files.kind is not None
+            token = of_file if general or (of_file and not said) else None
+            token = token or files.named_token(name, kind=default)
+            if token is None:
+                raise ConfigError(f"{where}: must name a `{name}`. Received: none")
+            return token
+
+        end = named("sep_token", frame.end)
+        separators = {"bert": (end,), "mpnet": (end, end)}.get(files.kind or "")
+        try:
+            return cls(
+                vocabulary,
+                special_tokens=[t.content for t in added if not t.normalized],
+                normalized_tokens=[t.content for t in added if t.normalized],
+                pad_token=named("pad_token", None),
+                unknown_token=named("unk_token", settings.pop("unknown_token", None)),
+                start_token=named("cls_token", frame.start),
+                end_token=end,
+                pair_separators=separators or frame.pair_separators or (end,),
+                **settings,
             )
-        for ours, theirs in (("lowercase", "do_lower_case"), ("strip_accents", "strip_accents")):
-            if theirs in options:
-                settings[ours] = options[theirs]
-        for ours, theirs in (
-            ("pad_token", "pad_token"),
-            ("unknown_token", "unk_token"),
-            ("start_token", "cls_token"),
-            ("end_token", "sep_token"),
-        ):
-            value = options.get(theirs)
-            if value is not None:
-                settings[ours] = value["content"] if isinstance(value, Mapping) else value
-        if vocabulary is None:
-            return cls._from_file(path, settings)
-        return cls(vocabulary, **settings)
+        except ConfigError as error:
+            raise ConfigError(f"{where}: {error}") from error
 
     @classmethod
     def from_assets(cls, directory: str | Path) -> Self:  # noqa: D102
@@ -159,7 +199,9 @@ class WordPieceTokenizer(Tokenizer):
         return cls._from_file(Path(directory) / VOCABULARY_FILE, settings)
 
     def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:  # noqa: D102
-        return self._word_pieces.tokenize(self._normalizer(texts))
+        return self._special.tokenize(
+            texts, lambda chunks: self._word_pieces.tokenize(self._normalizer(chunks))
+        )
 
     def id_to_token(self, token_id: int) -> str:  # noqa: D102
         return self._vocabulary[self._check_id(token_id)]
@@ -168,22 +210,64 @@ class WordPieceTokenizer(Tokenizer):
         return {VOCABULARY_FILE: "".join(f"{t}\n" for t in self._vocabulary).encode()}
 
     def settings(self) -> dict[str, Any]:  # noqa: D102
-        return {**self._settings, "special_tokens": list(self._settings["special_tokens"])}
+        values = {k: list(v) if isinstance(v, tuple) else v for k, v in self._settings.items()}
+        # Named only where they differ, so that fingerprints of older models stay.
+        if not values["normalized_tokens"]:
+            del values["normalized_tokens"]
+        if values["pair_separators"] == [values["end_token"]]:
+            del values["pair_separators"]
+        return values
+
+    def hugging_face_files(self, *, max_length_tokens: int | None) -> dict[str, bytes]:  # noqa: D102
+        ids = {token: index for index, token in enumerate(self._vocabulary)}
+        settings = self._settings
+        frame = Frame(settings["start_token"], settings["end_token"], settings["pair_separators"])
+        added = sorted(
+            AddedToken(token, ids[token], normalized=normalized)
+            for normalized, tokens in (
+                (False, settings["special_tokens"]),
+                (True, settings["normalized_tokens"]),
+            )
+            for token in tokens
+        )
+        spelled = {token.content for token in added}
+        named = {
+            "unk_token": settings["unknown_token"],
+            "pad_token": settings["pad_token"],
+            "cls_token": frame.start,
+            "sep_token": frame.end,
+            "mask_token": next((t for t in ("[MASK]", "<mask>") if t in spelled), None),
+        }
+        return tokenizer_files(
+            {
+                "normalizer": {
+                    "type": "BertNormalizer",
+                    "clean_text": True,
+                    "handle_chinese_chars": True,
+                    "strip_accents": settings["strip_accents"],
+                    "lowercase": settings["lowercase"],
+                },
+                "pre_tokenizer": {"type": "BertPreTokenizer"},
+                "post_processor": template(frame, ids),
+                "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
+                "model": {
+                    "type": "WordPiece",
+                    "unk_token": settings["unknown_token"],
+                    "continuing_subword_prefix": "##",
+                    "max_input_chars_per_word": MAX_CHARACTERS_PER_WORD,
+                    "vocab": ids,
+                },
+            },
+            added_tokens=sorted(added, key=lambda token: token.id or 0),
+            # transformers makes each of these special, so one that is not must go unnamed.
+            named_tokens={name: t for name, t in named.items() if t in spelled},
+            max_length_tokens=max_length_tokens,
+            token_types=len(frame.pair_separators) == 1,
+        )
 
     @classmethod
     def _from_file(cls, path: Path, settings: Mapping[str, Any]) -> Self:
-        try:
-            text = path.read_bytes().decode("utf-8")
-        except OSError as error:
-            raise ConfigError(
-                f"{path}: must be a readable vocabulary. Received: {error.strerror}"
-            ) from error
-        except UnicodeDecodeError as error:
-            raise ConfigError(f"{path}: must be UTF-8. Received: {error}") from error
-        # Not splitlines(): U+2028 and U+0085 can be tokens.
-        lines = [line.removesuffix("\r") for line in text.split("\n")]
-        while lines and not lines[-1]:
-            lines.pop()
+        lines = _lines(path)
         try:
             return cls(lines, **settings)
         except ConfigError as error:
@@ -191,16 +275,18 @@ class WordPieceTokenizer(Tokenizer):
 
     def _vocabulary_of_op(self) -> list[str]:
         """Returns the vocabulary in the characters that the normalizer emits."""
-        places = dict(zip(self._settings["special_tokens"], PLACEHOLDERS, strict=False))
+        places = dict(zip(self._settings["normalized_tokens"], PLACEHOLDERS, strict=False))
+        special = set(self._settings["special_tokens"])
         unknown = self._settings["unknown_token"]
         result = []
         for index, token in enumerate(self._vocabulary):
-            if token == unknown:
-                result.append(token)
-            elif token in places:
+            if token in places:
                 result.append(chr(places[token]))
-            elif any(ord(c) >= 0xF0000 for c in token):
-                # No text can have it once normalized; but placeholders are private use too.
+            elif token == unknown:
+                result.append(token)
+            elif token in special or any(ord(c) >= 0xF0000 for c in token):
+                # Special tokens are found before. Private use is dropped from texts, and stands
+                # for something else afterwards.
                 result.append(f"{_NO_TEXT_HAS_THIS}{index}")
             else:
                 result.append("".join(map(rename, token)))
@@ -221,22 +307,31 @@ def _numbered(vocabulary: Sequence[str]) -> dict[str, int]:
     return ids
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
+def _lines(path: Path) -> list[str]:
     try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, TypeError) as error:
-        raise ConfigError(f"{path}: must be a JSON object. Received: {error}") from error
+        text = path.read_bytes().decode("utf-8")
+    except OSError as error:
+        raise ConfigError(
+            f"{path}: must be a readable vocabulary. Received: {error.strerror}"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: must be UTF-8. Received: {error}") from error
+    # Not splitlines(): U+2028 and U+0085 can be tokens.
+    lines = [line.removesuffix("\r") for line in text.split("\n")]
+    while lines and not lines[-1]:
+        lines.pop()
+    return lines
 
 
-def _from_tokenizers(path: Path, value: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
-    """Returns vocabulary and settings of a `tokenizer.json` of Hugging Face's `tokenizers`."""
+def _checked(
+    value: Mapping[str, Any], where: Path, *, normalizer_counts: bool
+) -> tuple[Mapping[str, Any], dict[str, Any]]:
+    """Returns the model and the settings in a `tokenizer.json` of `tokenizers`."""
     model = value.get("model") or {}
     normalizer = value.get("normalizer") or {}
     pre_tokenizer = value.get("pre_tokenizer") or {}
-    for name, received, wanted in (
-        ("model.type", model.get("type"), "WordPiece"),
+    rules: list[tuple[str, Any, Any]] = [
+        ("model.type", model.get("type", "WordPiece"), "WordPiece"),
         ("model.continuing_subword_prefix", model.get("continuing_subword_prefix"), "##"),
         (
             "model.max_input_chars_per_word",
@@ -244,33 +339,58 @@ def _from_tokenizers(path: Path, value: Mapping[str, Any]) -> tuple[list[str], d
             MAX_CHARACTERS_PER_WORD,
         ),
         ("normalizer.type", normalizer.get("type"), "BertNormalizer"),
-        ("normalizer.clean_text", normalizer.get("clean_text"), True),
-        ("normalizer.handle_chinese_chars", normalizer.get("handle_chinese_chars"), True),
         ("pre_tokenizer.type", pre_tokenizer.get("type"), "BertPreTokenizer"),
-    ):
+    ]
+    if normalizer_counts:
+        rules += [
+            ("normalizer.clean_text", normalizer.get("clean_text"), True),
+            ("normalizer.handle_chinese_chars", normalizer.get("handle_chinese_chars"), True),
+        ]
+    for name, received, wanted in rules:
         if received != wanted:
-            raise ConfigError(f"{path}: `{name}` must be {wanted!r}. Received: {received!r}")
-    by_id = {index: token for token, index in model["vocab"].items()}
-    special = []
-    for token in value.get("added_tokens", ()):
-        name = token["content"]
-        plain = not any(token.get(k) for k in ("single_word", "lstrip", "rstrip", "normalized"))
-        if not plain:
-            raise ConfigError(
-                f"{path}: added tokens must be matched as they are spelled (no single_word,"
-                f" lstrip, rstrip, normalized). Received: {shorten(name)}"
-            )
-        by_id[token["id"]] = name
-        special.append(name)
-    if sorted(by_id) != list(range(len(by_id))):
+            raise ConfigError(f"{where}: `{name}` must be {wanted!r}. Received: {received!r}")
+    if not isinstance(model.get("vocab"), Mapping):
         raise ConfigError(
-            f"{path}: ids must be 0, 1, 2 ... without a gap."
-            f" Received: {len(by_id)} ids up to {max(by_id, default=-1)}"
+            f"{where}: `model.vocab` must be an object. Received: {shorten(model.get('vocab'))}"
         )
-    settings = {
+    return model, {
         "lowercase": normalizer.get("lowercase", True),
         "strip_accents": normalizer.get("strip_accents"),
-        "special_tokens": special,
-        "unknown_token": model.get("unk_token", "[UNK]"),
+        "unknown_token": model.get("unk_token"),
     }
-    return [by_id[index] for index in range(len(by_id))], settings
+
+
+def _options_of_class(files: HuggingFaceDirectory) -> dict[str, Any]:
+    """Returns what a class such as BertTokenizer takes from its options."""
+    options = files.options
+    if not options.get("tokenize_chinese_chars", True):
+        raise ConfigError(f"{files.path}: `tokenize_chinese_chars` must be true. Received: false")
+    if files.kind:
+        options = {"do_lower_case": True, "strip_accents": None, **options}
+    names = (("lowercase", "do_lower_case"), ("strip_accents", "strip_accents"))
+    return {ours: options[theirs] for ours, theirs in names if theirs in options}
+
+
+def _check_added(added: Sequence[AddedToken], ids: Mapping[str, int], where: Path) -> None:
+    """Raises a ConfigError where an added token could not be told from a word."""
+    for token in added:
+        text = token.content
+        marks = [c for c in text if c in string.punctuation]
+        if token.single_word:
+            rule = "must not be `single_word`"
+        elif token.normalized and not (
+            text.isascii() and " " not in text and text[0] in marks and text[-1] in marks
+        ):
+            rule = "that are `normalized` must be ASCII and begin and end with punctuation"
+        elif text in ids and not marks:
+            rule = "must hold punctuation or not be in `model.vocab`"
+        else:
+            continue
+        raise ConfigError(f"{where}: added tokens {rule}. Received: {shorten(text)}")
+
+
+def _numbered_lines(path: Path) -> dict[str, int]:
+    try:
+        return _numbered(_lines(path))
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error

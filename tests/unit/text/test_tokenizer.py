@@ -37,7 +37,7 @@ def test_fingerprint_covers_assets_and_settings():
         ("[1", "must be a tokenizer description .* Received: JSONDecodeError"),
         ('{"version": "1.0", "model": {}}', r"Received: KeyError \(\"'class_name'\"\)"),
         ('{"class_name": "WordPieceTokenizer", "config": 3}', "Received: TypeError"),
-        ('{"class_name": "X", "config": {}}', "`class_name` must be WordPieceTokenizer or .*'X'"),
+        ('{"class_name": "X", "config": {}}', "`class_name` must be WordPieceTokenizer, .*'X'"),
     ],
 )
 def test_directories_without_a_tokenizer(tmp_path, content, message):

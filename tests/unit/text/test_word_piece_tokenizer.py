@@ -121,7 +121,7 @@ def tokenizer_json(**changes):
     }
     for name, change in changes.items():
         if isinstance(change, dict):
-            value[name] = {**value[name], **change}
+            value[name] = {**value.get(name, {}), **change}
         else:
             value[name] = change
     return value
@@ -169,12 +169,29 @@ def test_foreign_directories_without_a_bert_tokenizer(tmp_path):
         ({"normalizer": {"handle_chinese_chars": False}}, "`normalizer.handle_chinese_chars`"),
         ({"pre_tokenizer": None}, "`pre_tokenizer.type` must be .* Received: None"),
         (
-            {"added_tokens": [{"id": 0, "content": "[PAD]", "lstrip": True}]},
-            r"added tokens must be matched as they are spelled .* Received: '\[PAD\]'",
+            {"added_tokens": [{"id": 0, "content": "[PAD]", "single_word": True}]},
+            r"added tokens must not be `single_word`. Received: '\[PAD\]'",
+        ),
+        (
+            {"added_tokens": [{"id": 15, "content": "new]", "normalized": True}]},
+            r"`normalized` must be ASCII and begin and end with punctuation. Received: 'new\]'",
+        ),
+        (
+            {"added_tokens": [{"id": 5, "content": "un"}]},
+            "added tokens must hold punctuation or not be in `model.vocab`. Received: 'un'",
+        ),
+        (
+            {"added_tokens": [{"content": 5}]},
+            "added tokens must be objects with `content` and `id`. Received: TypeError",
+        ),
+        ({"model": {"vocab": ["a"]}}, r"`model.vocab` must be an object. Received: \['a'\]"),
+        (
+            {"post_processor": {"type": "Other"}},
+            "`post_processor` must be BertProcessing, .* Received: 'Other'",
         ),
         (
             {"added_tokens": [{"id": 99, "content": "[FAR]"}]},
-            "ids must be 0, 1, 2 ... without a gap. Received: 16 ids up to 99",
+            "ids must be 0, 1, 2 ... without a gap. Received: 16 tokens, 16 ids up to 99",
         ),
     ],
 )
