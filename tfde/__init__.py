@@ -45,6 +45,7 @@ _WHERE = {
     "write_run": "tfde.retrieval.runs",
     "evaluate": "tfde.evaluation.measures",
     "export_bundle": "tfde.export.bundle",
+    "export_sentence_transformers": "tfde.export.sentence_transformers",
     "verify_bundle": "tfde.export.verify",
     "Client": "tfde.serving.client",
 }

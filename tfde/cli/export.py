@@ -1,4 +1,4 @@
-"""`tfde export`: model (and index) to bundle."""
+"""`tfde export`: model (and index) to a bundle, or model to a sentence-transformers directory."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from tfde.cli.logs import show_logs
 from tfde.cli.parser import CommandParser, command_parser
 
 MAX_GOLDEN = 1000
+_SENTENCE_TRANSFORMERS = "sentence-transformers"
+_OF_BUNDLES = ("index", "embeddings", "dataset", "version", "golden", "scann")
 
 
 def build_parser() -> CommandParser:
@@ -16,15 +18,22 @@ def build_parser() -> CommandParser:
     parser = command_parser(
         "export",
         "Writes what is deployed: SavedModels, TensorFlow Serving's configuration, a manifest."
-        " Without --index or --embeddings, the two encoders alone.",
+        " Without --index or --embeddings, the two encoders alone."
+        f" With --format {_SENTENCE_TRANSFORMERS}, a directory for users of PyTorch instead.",
     )
     parser.add_argument(
         "--model", required=True, help="model directory, preset or Hugging Face directory"
     )
+    parser.add_argument(
+        "--format",
+        choices=["bundle", _SENTENCE_TRANSFORMERS],
+        default="bundle",
+        help="what is written",
+    )
     parser.add_argument("--index", help="index directory (tfde build-index)")
     parser.add_argument("--embeddings", help="embeddings directory (tfde encode)")
     parser.add_argument("--dataset", help="dataset directory: the documents' texts, golden queries")
-    parser.add_argument("--output", required=True, help="the bundle, a new directory")
+    parser.add_argument("--output", required=True, help="a new directory")
     parser.add_argument("--version", type=int, default=1, help="version number of the models")
     parser.add_argument(
         "--golden", type=int, default=8, help="how many of the dataset's queries are golden"
@@ -37,6 +46,12 @@ def build_parser() -> CommandParser:
 
 def run(args: Any) -> int:
     """Exports."""
+    from tfde.data.atomic import refuse_existing
+
+    if args.format == _SENTENCE_TRANSFORMERS:
+        _refuse_options_of_bundles(args)
+        refuse_existing(args.output, overwrite=False)
+        return _export_sentence_transformers(args)
     if args.index and args.embeddings:
         raise ValueError("`--index` and `--embeddings` exclude each other.")
     if not 0 <= args.golden <= MAX_GOLDEN:
@@ -44,10 +59,11 @@ def run(args: Any) -> int:
             f"`--golden` must be in [0, {MAX_GOLDEN}]: they are warm-up requests too, of which"
             f" TensorFlow Serving takes no more. Received: {args.golden}"
         )
-    from tfde.data.atomic import refuse_existing
-
     refuse_existing(args.output, overwrite=False)
+    return _export_bundle(args)
 
+
+def _export_bundle(args: Any) -> int:
     from tfde.data.dataset_directory import DatasetDirectory
     from tfde.export.bundle import export_bundle
     from tfde.retrieval.embeddings import Embeddings
@@ -73,3 +89,30 @@ def run(args: Any) -> int:
     print(f"bundle: {bundle}")
     print(f"serve it: tfde serve {bundle}")
     return 0
+
+
+def _export_sentence_transformers(args: Any) -> int:
+    from tfde.export.sentence_transformers import export_sentence_transformers, limitations
+    from tfde.towers.dual_encoder import DualEncoder
+
+    show_logs()
+    model = DualEncoder.load(args.model)
+    directory = export_sentence_transformers(model, args.output)
+    print(f"sentence-transformers directory: {directory}")
+    for line in limitations(model):
+        print(f"note: {line}")
+    print(
+        "load it in Python: from sentence_transformers import SentenceTransformer;"
+        f" model = SentenceTransformer({str(directory)!r})"
+    )
+    return 0
+
+
+def _refuse_options_of_bundles(args: Any) -> None:
+    defaults = build_parser().get_defaults()
+    given = [name for name in _OF_BUNDLES if args[name] != defaults[name]]
+    if given:
+        raise ValueError(
+            f"`--{given[0]}` belongs to bundles: --format {_SENTENCE_TRANSFORMERS} writes the model"
+            f" alone. Received: {args[given[0]]}"
+        )

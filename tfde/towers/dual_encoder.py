@@ -40,7 +40,7 @@ from tfde.towers.preset import (
     towers_to_mapping,
     write_config,
 )
-from tfde.towers.sharing import build_towers, sharing_table
+from tfde.towers.sharing import Towers, build_towers, sharing_table
 from tfde.towers.throughput import Throughput
 from tfde.towers.weights import read_weights, write_weights
 from tfde.types import Document
@@ -255,6 +255,11 @@ class DualEncoder(keras.Model):
         return digest.hexdigest()[:16]
 
     # ---- what it is --------------------------------------------------------------------------
+
+    @property
+    def towers(self) -> Towers:
+        """Both towers with the layers that they are made of."""
+        return self._towers
 
     @property
     def embedding_dim(self) -> int:

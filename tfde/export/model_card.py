@@ -1,0 +1,100 @@
+"""The README.md of an exported sentence-transformers directory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tfde.config import TextConfig, backbone_kind
+from tfde.text.preprocessor import SEPARATOR
+from tfde.towers.dual_encoder import DualEncoder
+from tfde.version import __version__
+
+_HEADER = """\
+---
+library_name: sentence-transformers
+pipeline_tag: sentence-similarity
+tags:
+- sentence-transformers
+- sentence-similarity
+- feature-extraction
+---
+"""
+
+
+def model_card(model: DualEncoder, limitations: Sequence[str]) -> str:
+    """Returns a card in Markdown: what it is, how to load it, how texts are made ready.
+
+    Args:
+        model: The model that was exported.
+        limitations: What the directory cannot say as the model does, a sentence each.
+    """
+    config, text = model.config, model.preprocessor.text_config
+    similarity = "cosine similarity" if config.normalize else "dot product"
+    weights = model.towers.document_parts.encoder.weights[0].dtype
+    sizes = config.backbone
+    lines = [
+        f"{_HEADER}# A text retriever trained with tfde",
+        "",
+        f"Texts to vectors of {model.embedding_dim} numbers, compared by {similarity}. Exported by"
+        f" tfde {__version__} from a dual encoder with fingerprint `{model.fingerprint()}`.",
+        "",
+        "```python",
+        "from sentence_transformers import SentenceTransformer",
+        "",
+        "model = SentenceTransformer(DIRECTORY)",
+        'queries = model.encode_query(["who wrote hamlet?"])',
+        f"documents = model.encode_document([{_example(model, text)}])",
+        "scores = model.similarity(queries, documents)",
+        "```",
+        "",
+        "| | |",
+        "|---|---|",
+        f"| backbone | {backbone_kind(sizes)}, {sizes.hidden_dim} hidden, weights in {weights} |",
+        f"| pooling | {', '.join(config.pooling)} |",
+        f"| projection | {_projection(model)} |",
+        f"| sharing | {_sharing(model)} |",
+        f"| queries | at most {text.query_max_length_tokens} tokens, prompt"
+        f" {_code(text.query_prompt)} |",
+        f"| documents | at most {text.document_max_length_tokens} tokens, prompt"
+        f" {_code(text.document_prompt)} |",
+        f"| a document's title and text | {_code(_spelled_out(model, text))} |",
+        "",
+        "sentence-transformers knows documents of one text: put title and text together as above,"
+        " and give a text without title alone.",
+        "Before version 5, `encode(texts, prompt_name=...)` with `query` or `document` takes the"
+        " place of `encode_query` and `encode_document`.",
+    ]
+    if limitations:
+        lines += ["", "## What differs from tfde", "", *(f"- {line}" for line in limitations)]
+    return "\n".join(lines) + "\n"
+
+
+def _example(model: DualEncoder, text: TextConfig) -> str:
+    values = {"title": "Hamlet", "text": "A tragedy by William Shakespeare."}
+    document = _spelled_out(model, text)
+    for name, value in values.items():
+        document = document.replace(f"{{{name}}}", value)
+    return repr(document)
+
+
+def _spelled_out(model: DualEncoder, text: TextConfig) -> str:
+    tokenizer = model.preprocessor.tokenizer
+    separator = tokenizer.id_to_token(tokenizer.separator_id)
+    return text.document_template.replace(SEPARATOR, separator)
+
+
+def _projection(model: DualEncoder) -> str:
+    steps = [
+        f"{step.dim}{' with bias' if step.use_bias else ''}, {step.activation}"
+        for step in model.config.projection
+    ]
+    return "; ".join(steps) or "none"
+
+
+def _sharing(model: DualEncoder) -> str:
+    parts = vars(model.config.sharing).items()
+    return ", ".join(f"{part} {kind}" for part, kind in parts)
+
+
+def _code(text: str) -> str:
+    return f"`{text}`" if text else "none"
