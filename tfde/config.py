@@ -18,6 +18,7 @@ Pooling = Literal["first", "max", "mean", "mean_sqrt_length", "weighted_mean", "
 # "gelu" is exact (erf), "gelu_tanh" its approximation; checkpoints were trained with one or other.
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
 DenseActivation = Literal["identity", "tanh", "relu", "gelu", "sigmoid", "silu"]
+HiddenActivation = Literal["tanh", "relu"]
 
 DEFAULT_BUCKETS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
@@ -164,6 +165,34 @@ class TextConfig:
 
 
 @dataclass(frozen=True)
+class PairTextConfig:
+    """How a pair of texts becomes one sequence of token ids for a cross-encoder.
+
+    Args:
+        max_length_tokens: Longest sequence, special tokens included.
+        num_segments: 2 where the second text has segment id 1 (BERT), 1 where all have 0.
+        document_template: How title and text become one string, where the second is a document.
+        buckets: A batch is padded to the smallest of these that holds it.
+    """
+
+    max_length_tokens: int = 512
+    num_segments: int = 2
+    document_template: str = "{title} {text}"
+    buckets: tuple[int, ...] = DEFAULT_BUCKETS
+
+    def __post_init__(self) -> None:
+        value = self.max_length_tokens
+        # A token of each text and the four special ones of RoBERTa.
+        _require(
+            isinstance(value, int) and value >= 6, "max_length_tokens", "an integer >= 6", value
+        )
+        _require(self.num_segments in (1, 2), "num_segments", "1 or 2", self.num_segments)
+        template = self.document_template
+        _require("{text}" in template, "document_template", "one with {text}", template)
+        object.__setattr__(self, "buckets", tuple(sorted(set(self.buckets))))
+
+
+@dataclass(frozen=True)
 class DenseConfig:
     """One linear layer of the projection.
 
@@ -206,6 +235,36 @@ class TowersConfig:
     pool_prompts: bool = True
     projection: tuple[DenseConfig, ...] = ()
     normalize: bool = True
+
+
+@dataclass(frozen=True)
+class CrossEncoderConfig:
+    """A cross-encoder without its weights: backbone and the head on the first token.
+
+    Args:
+        backbone: Sizes.
+        num_labels: How many logits a pair has; 1 is a relevance score.
+        hidden_activation: What follows the head's hidden layer: `tanh` (BERT, RoBERTa, MPNet) or
+            `relu` (DistilBERT).
+        dropout: Rate between hidden layer and classifier.
+    """
+
+    backbone: BertConfig
+    num_labels: int = 1
+    hidden_activation: HiddenActivation = "tanh"
+    dropout: float = 0.1
+
+    def __post_init__(self) -> None:
+        value = self.num_labels
+        _require(isinstance(value, int) and value >= 1, "num_labels", "at least 1", value)
+        kinds = get_args(HiddenActivation)
+        _require(
+            self.hidden_activation in kinds,
+            "hidden_activation",
+            f"one of {', '.join(kinds)}",
+            self.hidden_activation,
+        )
+        _require(0 <= self.dropout < 1, "dropout", "in [0, 1)", self.dropout)
 
 
 def backbone_kind(config: BackboneConfig) -> str:

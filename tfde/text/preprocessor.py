@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
-import re
-from pathlib import Path
-from typing import Self
-
 import tensorflow as tf
 
-from tfde.config import TextConfig, from_mapping
-from tfde.errors import ConfigError
-from tfde.text.tokenizer import Tokenizer, load_tokenizer
+from tfde.config import TextConfig
+from tfde.text.batch_preprocessor import BatchPreprocessor, cut_rows, fill_template
+from tfde.text.tokenizer import Tokenizer
 
-PREPROCESSOR_FILE = "preprocessor.json"
 SEPARATOR = "[SEP]"
 _STRINGS = tf.TensorSpec([None], tf.string)
 
 
-class TextPreprocessor(tf.Module):
+class TextPreprocessor(BatchPreprocessor):
     """Formats, tokenizes, truncates and pads, alike in training, encoding and export.
 
     A document is its template with title and text put in. The template is cut at `[SEP]` into
@@ -40,13 +33,10 @@ class TextPreprocessor(tf.Module):
         ConfigError: a bucket is not a positive integer.
     """
 
+    config_class = TextConfig
+
     def __init__(self, tokenizer: Tokenizer, text_config: TextConfig) -> None:
-        super().__init__(name="text_preprocessor")
-        for bucket in text_config.buckets:
-            if not isinstance(bucket, int) or bucket < 1:
-                raise ConfigError(f"`buckets` must be positive integers. Received: {bucket!r}")
-        self.tokenizer = tokenizer
-        self.text_config = text_config
+        super().__init__(tokenizer, text_config, name="text_preprocessor")
         # Traced once. Not decorators: a decorated method holds its object weakly, so that
         # `TextPreprocessor.load(directory).queries(texts)` would fail.
         self._queries = tf.function(self._encode_queries, input_signature=[_STRINGS])
@@ -91,45 +81,13 @@ class TextPreprocessor(tf.Module):
             lengths.append(int(tokens.row_lengths()[0]) + start if prompt else 0)
         return lengths[0], lengths[1]
 
-    def save(self, directory: str | Path) -> None:
-        """Writes the tokenizer and `preprocessor.json` into a directory, which may exist."""
-        self.tokenizer.save_assets(directory)
-        path = Path(directory) / PREPROCESSOR_FILE
-        path.write_text(self._description() + "\n", encoding="utf-8")
-
-    @classmethod
-    def load(cls, directory: str | Path) -> Self:
-        """Reads what `save` wrote.
-
-        Raises:
-            ConfigError: a file is missing or is not what `save` writes.
-        """
-        path = Path(directory) / PREPROCESSOR_FILE
-        try:
-            value = json.loads(path.read_text(encoding="utf-8"))
-            value["buckets"] = tuple(value["buckets"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ConfigError(
-                f"{path}: must be written by TextPreprocessor.save."
-                f" Received: {type(error).__name__} ({error})"
-            ) from error
-        return cls(load_tokenizer(directory), from_mapping(TextConfig, value, str(path)))
-
-    def fingerprint_bytes(self) -> bytes:
-        """Returns bytes that are equal exactly when two preprocessors are: for hashing."""
-        return self._description().encode() + b"\n" + self.tokenizer.fingerprint_bytes()
-
-    def _description(self) -> str:
-        value = dataclasses.asdict(self.text_config)
-        return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False)
-
     def _encode_queries(self, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         tokens = self._join([texts], self.text_config.query_prompt)
         return self._pack(tokens, self.text_config.query_max_length_tokens)
 
     def _encode_documents(self, titles: tf.Tensor, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         segments = [
-            _format(segment, {"{title}": titles, "{text}": texts})
+            fill_template(segment, {"{title}": titles, "{text}": texts})
             for segment in self.text_config.document_template.split(SEPARATOR)
         ]
         tokens = self._join(segments, self.text_config.document_prompt)
@@ -168,39 +126,9 @@ class TextPreprocessor(tf.Module):
         stray = (tokens.row_lengths() > limit) & tf.reduce_all(
             last == self.tokenizer.separator_id, axis=1
         )
-        lengths = kept.row_lengths() - tf.cast(stray, tf.int64)
-        return tf.RaggedTensor.from_tensor(kept.to_tensor(), lengths)
+        return cut_rows(kept, kept.row_lengths() - tf.cast(stray, tf.int64))
 
     def _pack(self, tokens: tf.RaggedTensor, limit: int) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns token ids and padding mask, (B, L) int32, with special tokens."""
         special = 1 + (self.tokenizer.start_id is not None)
-        tokens = self._truncate(tokens, limit - special)
-        rows = tokens.nrows()
-        parts = [tokens, tf.fill([rows, 1], self.tokenizer.end_id)]
-        if self.tokenizer.start_id is not None:
-            parts.insert(0, tf.fill([rows, 1], self.tokenizer.start_id))
-        tokens = tf.concat(parts, axis=1)
-        lengths = tf.cast(tokens.row_lengths(), tf.int32)
-        buckets = tf.constant(
-            [*(b for b in self.text_config.buckets if b < limit), limit], tf.int32
-        )
-        longest = tf.reduce_max(tf.concat([lengths, [0]], 0))
-        length = buckets[tf.searchsorted(buckets, longest[None])[0]]
-        token_ids = tokens.to_tensor(self.tokenizer.pad_id)
-        token_ids = tf.pad(
-            token_ids,
-            [[0, 0], [0, length - tf.shape(token_ids)[1]]],
-            constant_values=self.tokenizer.pad_id,
-        )
-        return token_ids, tf.sequence_mask(lengths, length, tf.int32)
-
-
-def _format(template: str, values: dict[str, tf.Tensor]) -> tf.Tensor:
-    """Returns the template with the values in place of their names, shape (B,), string."""
-    rows = tf.shape(next(iter(values.values())))
-    parts = [
-        values[part] if part in values else tf.fill(rows, part)
-        for part in re.split("(" + "|".join(map(re.escape, values)) + ")", template)
-        if part
-    ]
-    return tf.strings.join(parts) if parts else tf.fill(rows, "")
+        return self._pad(self._frame([self._truncate(tokens, limit - special)]), limit)

@@ -1,0 +1,116 @@
+"""What the preprocessors of texts and of pairs share: their files, and padding."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import tensorflow as tf
+
+from tfde.config import from_mapping
+from tfde.errors import ConfigError
+from tfde.text.tokenizer import Tokenizer, load_tokenizer
+
+PREPROCESSOR_FILE = "preprocessor.json"
+
+
+class BatchPreprocessor(tf.Module):
+    """Base of the preprocessors: a tokenizer and a description of what is done with its ids.
+
+    Args:
+        tokenizer: Gives the token ids.
+        text_config: The description, a dataclass of the kind `config_class` with `buckets`.
+        name: Name of the module.
+
+    Raises:
+        ConfigError: a bucket is not a positive integer.
+    """
+
+    config_class: ClassVar[type]
+
+    def __init__(self, tokenizer: Tokenizer, text_config: Any, *, name: str) -> None:
+        super().__init__(name=name)
+        for bucket in text_config.buckets:
+            if not isinstance(bucket, int) or bucket < 1:
+                raise ConfigError(f"`buckets` must be positive integers. Received: {bucket!r}")
+        self.tokenizer = tokenizer
+        self.text_config = text_config
+
+    def save(self, directory: str | Path) -> None:
+        """Writes the tokenizer and `preprocessor.json` into a directory, which may exist."""
+        self.tokenizer.save_assets(directory)
+        path = Path(directory) / PREPROCESSOR_FILE
+        path.write_text(self._description() + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, directory: str | Path) -> Self:
+        """Reads what `save` wrote.
+
+        Raises:
+            ConfigError: a file is missing or is not what `save` writes.
+        """
+        path = Path(directory) / PREPROCESSOR_FILE
+        try:
+            value = json.loads(path.read_text(encoding="utf-8"))
+            value["buckets"] = tuple(value["buckets"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ConfigError(
+                f"{path}: must be written by {cls.__name__}.save."
+                f" Received: {type(error).__name__} ({error})"
+            ) from error
+        text_config = from_mapping(cls.config_class, value, str(path))
+        return cls(load_tokenizer(directory), text_config)  # type: ignore[call-arg]
+
+    def fingerprint_bytes(self) -> bytes:
+        """Returns bytes that are equal exactly when two preprocessors are: for hashing."""
+        return self._description().encode() + b"\n" + self.tokenizer.fingerprint_bytes()
+
+    def _description(self) -> str:
+        value = dataclasses.asdict(self.text_config)
+        return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False)
+
+    def _frame(self, parts: list[tf.RaggedTensor]) -> tf.RaggedTensor:
+        """Returns the parts side by side between the start token, if there is one, and the end."""
+        rows = parts[0].nrows()
+        framed = [*parts, tf.fill([rows, 1], self.tokenizer.end_id)]
+        if self.tokenizer.start_id is not None:
+            framed.insert(0, tf.fill([rows, 1], self.tokenizer.start_id))
+        return tf.concat(framed, axis=1)
+
+    def _pad(self, tokens: tf.RaggedTensor, limit: int) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns token ids and padding mask, (B, L) int32.
+
+        L is the smallest bucket that holds the longest row, at most `limit`, which no row exceeds.
+        """
+        lengths = tf.cast(tokens.row_lengths(), tf.int32)
+        buckets = tf.constant(
+            [*(b for b in self.text_config.buckets if b < limit), limit], tf.int32
+        )
+        longest = tf.reduce_max(tf.concat([lengths, [0]], 0))
+        length = buckets[tf.searchsorted(buckets, longest[None])[0]]
+        pad_id = self.tokenizer.pad_id
+        token_ids = tokens.to_tensor(pad_id)
+        missing = length - tf.shape(token_ids)[1]
+        token_ids = tf.pad(token_ids, [[0, 0], [0, missing]], constant_values=pad_id)
+        return token_ids, tf.sequence_mask(lengths, length, tf.int32)
+
+
+def cut_rows(tokens: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
+    """Returns the first tokens of each row, as many as `lengths` (B,) int64 says at most."""
+    return tf.RaggedTensor.from_tensor(
+        tokens.to_tensor(), tf.minimum(tokens.row_lengths(), lengths)
+    )
+
+
+def fill_template(template: str, values: dict[str, tf.Tensor]) -> tf.Tensor:
+    """Returns the template with the values in place of their names, shape (B,), string."""
+    rows = tf.shape(next(iter(values.values())))
+    parts = [
+        values[part] if part in values else tf.fill(rows, part)
+        for part in re.split("(" + "|".join(map(re.escape, values)) + ")", template)
+        if part
+    ]
+    return tf.strings.join(parts) if parts else tf.fill(rows, "")

@@ -1,0 +1,103 @@
+"""From pairs of texts to padded batches of one sequence a pair."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from tfde.config import PairTextConfig
+from tfde.text.batch_preprocessor import BatchPreprocessor, cut_rows, fill_template
+from tfde.text.tokenizer import Tokenizer
+
+_STRINGS = tf.TensorSpec([None], tf.string)
+
+
+class PairPreprocessor(BatchPreprocessor):
+    """Tokenizes, truncates, joins and pads pairs of texts for a cross-encoder.
+
+    A row is the start token (if the tokenizer has one), the first text's tokens, the tokens that
+    part a pair (`[SEP]` for BERT, `</s></s>` for RoBERTa), the second text's tokens and the end
+    token. Texts are taken as they stand; an empty one has no tokens.
+
+    A pair that is too long loses tokens on the right of its longer text until both are equally
+    long, then of both: `longest_first` as Hugging Face's fast tokenizers do it. Where the room
+    for both is odd, the longer text (the second, if they are equal) has one token more.
+
+    `pairs` and `documents` work eagerly, in `tf.data` and in other functions that are traced.
+
+    Args:
+        tokenizer: Gives the token ids.
+        text_config: Length, segments, template and buckets.
+
+    Raises:
+        ConfigError: a bucket is not a positive integer.
+    """
+
+    config_class = PairTextConfig
+
+    def __init__(self, tokenizer: Tokenizer, text_config: PairTextConfig) -> None:
+        super().__init__(tokenizer, text_config, name="pair_preprocessor")
+        # Traced once; not a decorator, see TextPreprocessor.
+        self._pairs = tf.function(self._encode_pairs, input_signature=[_STRINGS] * 2)
+
+    def pairs(self, first: tf.Tensor, second: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Returns what a cross-encoder's scorer takes.
+
+        Args:
+            first: First texts, such as queries, shape (B,), string.
+            second: Second texts, such as documents, shape (B,), string.
+
+        Returns:
+            Token ids, segment ids (1 = second text and the end token, if there are two segments)
+            and padding mask (1 = real token), each shape (B, L), int32; L is the smallest bucket
+            that holds the longest row, at most the longest sequence.
+        """
+        return self._pairs(
+            tf.convert_to_tensor(first, tf.string), tf.convert_to_tensor(second, tf.string)
+        )
+
+    def documents(self, titles: tf.Tensor, texts: tf.Tensor) -> tf.Tensor:
+        """Returns documents as second texts: the template, stripped of white space at its ends.
+
+        Args:
+            titles: Titles, which may be empty, shape (B,), string.
+            texts: Texts, shape (B,), string.
+        """
+        values = {"{title}": tf.convert_to_tensor(titles, tf.string)}
+        values["{text}"] = tf.convert_to_tensor(texts, tf.string)
+        return tf.strings.strip(fill_template(self.text_config.document_template, values))
+
+    def _encode_pairs(
+        self, first: tf.Tensor, second: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        limit = self.text_config.max_length_tokens
+        separators = self.tokenizer.pair_separator_ids
+        starts = int(self.tokenizer.start_id is not None)
+        rows = tf.shape(first)[0]
+        # One call for both texts: the graph of a tokenizer is large.
+        tokens = self.tokenizer.tokenize(tf.concat([first, second], 0))
+        texts = tokens[:rows], tokens[rows:]
+        lengths = _longest_first(
+            *(part.row_lengths() for part in texts), limit - starts - len(separators) - 1
+        )
+        kept = [cut_rows(part[:, :limit], n) for part, n in zip(texts, lengths, strict=True)]
+        between = tf.RaggedTensor.from_tensor(tf.tile(tf.constant([separators]), [rows, 1]))
+        token_ids, padding_mask = self._pad(self._frame([kept[0], between, kept[1]]), limit)
+        if self.text_config.num_segments == 1:
+            return token_ids, tf.zeros_like(token_ids), padding_mask
+        before = lengths[0] + starts + len(separators)
+        in_first = tf.sequence_mask(before, tf.shape(token_ids)[1], tf.int32)
+        return token_ids, padding_mask - in_first, padding_mask
+
+
+def _longest_first(first: tf.Tensor, second: tf.Tensor, limit: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns how many tokens each text keeps, (B,) int64, so that both together have `limit`."""
+    shorter, longer = tf.minimum(first, second), tf.maximum(first, second)
+    half = limit // 2
+    fits = shorter <= half  # then only the longer one gives way
+    kept_shorter = tf.where(fits, shorter, half)
+    kept_longer = tf.where(fits, tf.minimum(longer, limit - shorter), limit - half)
+    first_is_longer = first > second
+    return (
+        tf.where(first_is_longer, kept_longer, kept_shorter),
+        tf.where(first_is_longer, kept_shorter, kept_longer),
+    )
