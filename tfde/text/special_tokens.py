@@ -11,7 +11,7 @@ import tensorflow_text as tft
 from tfde.errors import ConfigError, shorten
 
 # Unicode's White_Space and the word characters of UTS 18; RE2's \s and \w are ASCII only.
-_SPACE = r"[\t-\r \x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000}]"
+SPACE = r"[\t-\r \x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000}]"
 _WORD = (
     r"[\pL\pM\p{Nd}\p{Nl}\p{Pc}\x{200C}\x{200D}\x{24B6}-\x{24E9}\x{1F130}-\x{1F149}"
     r"\x{1F150}-\x{1F169}\x{1F170}-\x{1F189}]"
@@ -63,7 +63,7 @@ class SpecialTokens(tf.Module):
         self._spellings = tuple(tokens)
         self._tokens = tuple(tokens.values())
         # RE2 takes the first alternative that matches: longest first.
-        self._pattern = "|".join(map(_escaped, sorted(tokens, key=len, reverse=True)))
+        self._pattern = "|".join(map(escaped, sorted(tokens, key=len, reverse=True)))
 
     def tokenize(
         self, texts: tf.Tensor, tokenize_chunks: Callable[[tf.Tensor], tf.RaggedTensor]
@@ -139,8 +139,8 @@ class SpecialTokens(tf.Module):
         before, after = _neighbours_of_one_row(rows)
         is_text = numbers == _NONE
         for option, neighbour, there, pattern in (
-            ("lstrip", -1, after, f"{_SPACE}+$"),
-            ("rstrip", 1, before, f"^{_SPACE}+"),
+            ("lstrip", -1, after, f"{SPACE}+$"),
+            ("rstrip", 1, before, f"^{SPACE}+"),
         ):
             if any(getattr(token, option) for token in self._tokens):
                 strip = is_text & there & _shifted(self._option(option, numbers), neighbour)
@@ -167,7 +167,8 @@ class SpecialTokens(tf.Module):
         return tf.gather(values, tf.where(numbers == _NONE, len(self._tokens), numbers))
 
 
-def _escaped(spelling: str) -> str:
+def escaped(spelling: str) -> str:
+    """Returns a regular expression of RE2 that matches a string."""
     return "".join(c if c.isascii() and c.isalnum() else f"\\x{{{ord(c):X}}}" for c in spelling)
 
 
