@@ -76,9 +76,8 @@ class PairPreprocessor(BatchPreprocessor):
         # One call for both texts: the graph of a tokenizer is large.
         tokens = self.tokenizer.tokenize(tf.concat([first, second], 0))
         texts = tokens[:rows], tokens[rows:]
-        lengths = _longest_first(
-            *(part.row_lengths() for part in texts), limit - starts - len(separators) - 1
-        )
+        room = limit - starts - len(separators) - 1
+        lengths = _longest_first(texts[0].row_lengths(), texts[1].row_lengths(), room)
         kept = [cut_rows(part[:, :limit], n) for part, n in zip(texts, lengths, strict=True)]
         between = tf.RaggedTensor.from_tensor(tf.tile(tf.constant([separators]), [rows, 1]))
         token_ids, padding_mask = self._pad(self._frame([kept[0], between, kept[1]]), limit)
