@@ -144,7 +144,7 @@ class HuggingFaceDirectory:
         return value["content"] if isinstance(value, Mapping) else value
 
     def added_tokens(self) -> list[AddedToken]:
-        """Returns the tokens that texts may spell out, in the order of their ids.
+        """Returns the tokens that texts may spell out.
 
         Raises:
             ConfigError: an entry is not one.
@@ -177,12 +177,12 @@ class HuggingFaceDirectory:
                 f"{self.path}: added tokens must be objects with `content` and `id`."
                 f" Received: {type(error).__name__} ({shorten(str(error))})"
             ) from error
-        return sorted(found.values(), key=lambda t: (t.id is None, t.id or 0))
+        return list(found.values())
 
     def vocabulary(
         self, ids: Mapping[str, int], added: list[AddedToken], where: Path
     ) -> tuple[list[str], list[AddedToken]]:
-        """Returns the tokens in the order of their ids, and the added tokens that have one.
+        """Returns all tokens, and the added ones that have an id, in the order of the ids.
 
         Args:
             ids: The model's vocabulary.
@@ -205,6 +205,7 @@ class HuggingFaceDirectory:
                 f"{where}: ids must be 0, 1, 2 ... without a gap."
                 f" Received: {len(known)} tokens, {len(by_id)} ids up to {max(by_id, default=-1)}"
             )
+        kept.sort(key=lambda token: known[token.content])
         return [by_id[index] for index in range(len(by_id))], kept
 
 

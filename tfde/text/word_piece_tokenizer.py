@@ -231,6 +231,10 @@ class WordPieceTokenizer(Tokenizer):
             for token in tokens
         )
         spelled = {token.content for token in added}
+        # Added after the vocabulary, as no word may be one of them once normalized.
+        size = len(ids)
+        while self._vocabulary[size - 1] in spelled - {settings["unknown_token"]}:
+            size -= 1
         named = {
             "unk_token": settings["unknown_token"],
             "pad_token": settings["pad_token"],
@@ -255,7 +259,7 @@ class WordPieceTokenizer(Tokenizer):
                     "unk_token": settings["unknown_token"],
                     "continuing_subword_prefix": "##",
                     "max_input_chars_per_word": MAX_CHARACTERS_PER_WORD,
-                    "vocab": ids,
+                    "vocab": {token: ids[token] for token in self._vocabulary[:size]},
                 },
             },
             added_tokens=sorted(added, key=lambda token: token.id or 0),
