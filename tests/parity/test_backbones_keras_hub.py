@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 
 import h5py
 import keras
@@ -12,14 +13,23 @@ import sentencepiece
 import tensorflow as tf
 
 from tfde.backbones.backbone import build_backbone
-from tfde.checkpoints.loading import load_backbone
 from tfde.backbones.relative_positions import distance_buckets
+from tfde.checkpoints.hdf5_arrays import Hdf5Arrays
+from tfde.checkpoints.loading import load_backbone
+from tfde.checkpoints.preset_files import PresetFiles
 from tfde.config import BertConfig, T5Config
 from tfde.errors import ConfigError, DataError
 
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"] + [chr(97 + i) for i in range(26)]
 LENGTHS = (1, 9, 40, 23)
 BATCH = len(LENGTHS)
+SIZES = {
+    "vocabulary_size": 31,
+    "num_layers": 2,
+    "num_heads": 2,
+    "hidden_dim": 8,
+    "intermediate_dim": 12,
+}
 LENGTH = max(LENGTHS)
 
 
@@ -56,14 +66,7 @@ def sentence_piece():
 @pytest.fixture(scope="module")
 def bert(tmp_path_factory):
     path = tmp_path_factory.mktemp("bert")
-    theirs = keras_hub.models.BertBackbone(
-        vocabulary_size=31,
-        num_layers=2,
-        num_heads=2,
-        hidden_dim=8,
-        intermediate_dim=12,
-        max_sequence_length=48,
-    )
+    theirs = keras_hub.models.BertBackbone(**SIZES, max_sequence_length=48)
     randomize(theirs)
     theirs.save_to_preset(str(path))
     keras_hub.models.BertTokenizer(VOCABULARY, lowercase=True).save_to_preset(str(path))
@@ -71,15 +74,7 @@ def bert(tmp_path_factory):
 
 
 def make_t5(path, **sizes):
-    theirs = keras_hub.models.T5Backbone(
-        vocabulary_size=31,
-        num_layers=2,
-        num_heads=2,
-        hidden_dim=8,
-        intermediate_dim=12,
-        key_value_dim=6,
-        **sizes,
-    )
+    theirs = keras_hub.models.T5Backbone(**SIZES, key_value_dim=6, **sizes)
     randomize(theirs)
     theirs.save_to_preset(str(path))
     keras_hub.models.T5Tokenizer(sentence_piece()).save_to_preset(str(path))
@@ -99,6 +94,16 @@ def t5(request, tmp_path_factory):
     activation = t5_activation(request.param)
     theirs = make_t5(path, activation=activation, use_gated_activation=gated)
     return path, theirs, request.param
+
+
+def with_fields(source, target, fields):
+    """Copies a preset; `None` drops a field of its `config.json`."""
+    shutil.copytree(source, target, dirs_exist_ok=True)
+    value = json.loads((target / "config.json").read_text())
+    value["config"] |= fields
+    value["config"] = {k: v for k, v in value["config"].items() if v is not None}
+    (target / "config.json").write_text(json.dumps(value))
+    return target
 
 
 def run_bert(theirs, token_ids, mask):
@@ -144,6 +149,34 @@ def test_t5_equals_keras_hub_at_real_positions(t5):
     np.testing.assert_allclose(ours[real], run_t5(theirs, token_ids, mask)[real], atol=1e-5)
     assert loaded.max_length_tokens is None
     assert loaded.tokenizer.tokenize(["the lazy dog"]).shape[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "epsilon"), [("DistilBert", 1e-12), ("Roberta", 1e-5), ("XLMRoberta", 1e-5)]
+)
+def test_the_kin_of_bert_equal_keras_hub_at_real_positions(kind, epsilon, tmp_path):
+    theirs = getattr(keras_hub.models, f"{kind}Backbone")(**SIZES, max_sequence_length=48)
+    randomize(theirs)
+    theirs.save_to_preset(str(tmp_path / "one"))
+    theirs.save_to_preset(str(tmp_path / "shards"), max_shard_size=3e-6)
+    token_ids, mask = token_ids_and_mask()
+    real = mask.astype(bool)
+    expected = theirs.predict_on_batch({"token_ids": token_ids, "padding_mask": mask})[real]
+    for name in ("one", "shards"):
+        # A tokenizer of another kind: only the backbone counts here.
+        keras_hub.models.BertTokenizer(VOCABULARY).save_to_preset(str(tmp_path / name))
+        loaded = load_backbone(tmp_path / name)
+        ours = run_ours(loaded.backbone, token_ids, mask)
+        np.testing.assert_allclose(ours[real], expected, atol=1e-5)
+    config = BertConfig(
+        **SIZES,
+        max_sequence_length=48,
+        num_segments=0,
+        activation="gelu",
+        layer_norm_epsilon=epsilon,
+    )
+    assert loaded.backbone.config == config
+    assert loaded.max_length_tokens == 48
 
 
 def test_t5_beyond_the_largest_relative_distance(tmp_path):
@@ -198,9 +231,14 @@ def test_a_bfloat16_preset_gives_the_same_values(tmp_path):
     )
     theirs.save_to_preset(str(tmp_path))
     keras_hub.models.BertTokenizer(VOCABULARY).save_to_preset(str(tmp_path))
-    embedder = load_backbone(tmp_path).backbone.token_embedder
-    expected = tf.cast(theirs.token_embedding.embeddings.value, tf.float32)
-    np.testing.assert_array_equal(embedder.token_table.numpy(), expected)
+    expected = theirs.token_embedding.embeddings.value
+    table = load_backbone(tmp_path).backbone.token_embedder.token_table
+    np.testing.assert_array_equal(table.numpy(), tf.cast(expected, tf.float32))
+    table = load_backbone(tmp_path, dtype="bfloat16").backbone.token_embedder.token_table
+    assert table.dtype == "bfloat16"
+    np.testing.assert_array_equal(table.numpy(), expected)
+    arrays = Hdf5Arrays(PresetFiles(tmp_path))
+    assert arrays.read("layers/reversible_embedding/vars/0").dtype == "bfloat16"
 
 
 def test_only_the_encoder_is_read(tmp_path):
@@ -220,7 +258,7 @@ def test_a_missing_or_misshapen_array_is_named(tmp_path):
     with h5py.File(tmp_path / "model.weights.h5", "a") as file:
         del file[name]
         file[name] = np.zeros((3, 8), "float32")
-    with pytest.raises(DataError, match=rf"{name} must have shape \(12, 8\). Received: \(3, 8\)"):
+    with pytest.raises(DataError, match=rf"{name} must have shape \(12, 8\), .*\(3, 8\)"):
         load_backbone(tmp_path)
     with h5py.File(tmp_path / "model.weights.h5", "a") as file:
         del file[name]
@@ -232,31 +270,117 @@ def test_bad_presets_are_refused_in_one_line(tmp_path, bert):
     path, _ = bert
     config = json.loads((path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ConfigError, match=r"must hold model.weights.h5. Received: no such file"):
+        load_backbone(tmp_path)
+    weights = (path / "model.weights.h5").read_bytes()
+    for damaged in (b"not HDF5", weights[: len(weights) // 2], b""):
+        (tmp_path / "model.weights.h5").write_bytes(damaged)
+        with pytest.raises(DataError, match=r"model.weights.h5: must be a whole HDF5 file\.") as e:
+            load_backbone(tmp_path)
+        assert "\n" not in str(e.value)
+    (tmp_path / "model.weights.h5").write_bytes(weights)
     with pytest.raises(ConfigError, match=r"must hold tokenizer.json. Received: no such file"):
         load_backbone(tmp_path)
     tokenizer = json.loads((path / "tokenizer.json").read_text())
-    tokenizer["class_name"] = "GPT2Tokenizer"
-    (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer))
-    with pytest.raises(ConfigError, match=r"must be a T5Tokenizer or a BertTokenizer.*GPT2"):
-        load_backbone(tmp_path)
+    for wrong, rule in (
+        ({"class_name": "GPT2Tokenizer"}, r"`class_name` must be one of BertTokenizer, .*GPT2T"),
+        ({"config": {"lowercase": "yes"}}, r"`lowercase` must be true or false. Received: 'yes'"),
+        ({"config": {"oov_token": "<unk>"}}, r"`oov_token` must be \[UNK\]. Received: '<unk>'"),
+    ):
+        (tmp_path / "tokenizer.json").write_text(json.dumps({**tokenizer, **wrong}))
+        with pytest.raises(ConfigError, match=rf"tokenizer.json: {rule}"):
+            load_backbone(tmp_path)
     (tmp_path / "tokenizer.json").write_bytes((path / "tokenizer.json").read_bytes())
     vocabulary = tmp_path / "assets" / "tokenizer" / "vocabulary.txt"
     vocabulary.parent.mkdir(parents=True)
-    vocabulary.write_text("\n".join(VOCABULARY))
-    with pytest.raises(ConfigError, match=r"must hold model.weights.h5. Received: no such file"):
+    vocabulary.write_bytes(b"[PAD]\n\xff")
+    with pytest.raises(DataError, match=r"vocabulary.txt: must be UTF-8"):
         load_backbone(tmp_path)
-    (tmp_path / "model.weights.h5").write_bytes(b"not HDF5")
-    with pytest.raises(DataError, match=r"model.weights.h5: must be an HDF5 file"):
+    vocabulary.write_text("[PAD]\n[UNK]")
+    with pytest.raises(ConfigError, match=r"vocabulary.txt: `vocabulary` must hold the `start_"):
         load_backbone(tmp_path)
-    config["class_name"] = "GPT2Backbone"
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ConfigError, match=r"must be T5Backbone or BertBackbone.*GPT2Backbone"):
+    (tmp_path / "config.json").write_text(json.dumps({**config, "class_name": "GPT2Backbone"}))
+    supported = "BertBackbone, DistilBertBackbone, RobertaBackbone, XLMRobertaBackbone, T5Backbone"
+    with pytest.raises(ConfigError, match=rf"must be one of {supported}. Received: 'GPT2Backbone'"):
         load_backbone(tmp_path)
-    config["class_name"] = "BertBackbone"
-    del config["config"]["num_heads"]
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ConfigError, match=r"config.json: has no field 'num_heads'"):
+    (tmp_path / "config.json").write_text(json.dumps({**config, "config": 3}))
+    with pytest.raises(ConfigError, match=r"must hold the object `config`. Received: 3"):
         load_backbone(tmp_path)
+
+
+BERT_LIES = [
+    ({"num_heads": None}, r"has no field 'num_heads'"),
+    ({"num_heads": "two"}, r"`num_heads` must be a whole number of at least 1. Received: 'two'"),
+    ({"num_heads": 3}, r"`num_heads` must be a divisor of `hidden_dim`=8. Received: 3"),
+    ({"dropout": [0.1]}, r"`dropout` must be a number of at least 0. Received: \[0.1\]"),
+    (
+        {"vocabulary_size": 10**12},
+        r"vars/0 must have shape \(1000000000000, 8\), config.json's"
+        r" \(vocabulary_size, hidden_dim\)\. Received: \(31, 8\)",
+    ),
+    ({"max_sequence_length": 47}, r"must have shape \(47, 8\).* Received: \(48, 8\)"),
+    ({"num_segments": 3}, r"must have shape \(3, 8\).* Received: \(2, 8\)"),
+    ({"num_heads": 4}, r"query_dense/vars/0 must have shape \(8, 4, 2\).*\(8, 2, 4\)"),
+    ({"intermediate_dim": 13}, r"must have shape \(8, 13\).* Received: \(8, 12\)"),
+    ({"num_layers": 1}, r"`num_layers` must agree with the weights, which hold 2 layers.* 1"),
+    ({"num_layers": 3}, r"`num_layers` must agree with the weights, which hold 2 layers.* 3"),
+]
+
+
+@pytest.mark.parametrize(("lie", "rule"), BERT_LIES)
+def test_a_bert_config_that_lies_is_refused_before_memory_is_taken(lie, rule, tmp_path, bert):
+    with pytest.raises((ConfigError, DataError), match=rule):
+        load_backbone(with_fields(bert[0], tmp_path, lie))
+
+
+T5_LIES = [
+    ({"num_layers": 1}, r"`num_layers` must agree with the weights, which hold 2 layers.* 1"),
+    # The decoder's layers, which come next, would have the right shapes.
+    ({"num_layers": 3}, r"`num_layers` must agree with the weights, which hold 2 layers.* 3"),
+    ({"num_heads": 3}, r"must have shape \(32, 3\), .*\(relative_buckets, num_heads\)"),
+    ({"key_value_dim": 4}, r"\(8, 8\), config.json's \(hidden_dim, num_heads \* key_value_dim\)"),
+    ({"use_gated_activation": "no"}, r"`use_gated_activation` must be true or false"),
+    ({"activation": "tanh"}, r"`activation` must be one of gelu, gelu_approximate, relu"),
+]
+
+
+@pytest.mark.parametrize(("lie", "rule"), T5_LIES)
+def test_a_t5_config_that_lies_is_refused(lie, rule, tmp_path, t5):
+    with pytest.raises((ConfigError, DataError), match=rule):
+        load_backbone(with_fields(t5[0], tmp_path, lie))
+
+
+def test_a_t5_config_that_lies_about_gates_is_refused(tmp_path, t5):
+    path, _, activation = t5
+    gated = activation != "relu"
+    rule = (
+        r"`use_gated_activation` must agree with the weights, which have a gate_projector"
+        if gated
+        else r"must hold the array layers/t5_transformer_layer/gate_projector/vars/0"
+    )
+    with pytest.raises(DataError, match=rule):
+        load_backbone(with_fields(path, tmp_path, {"use_gated_activation": not gated}))
+
+
+def test_damaged_shards_are_refused(tmp_path, bert):
+    _, theirs = bert
+    theirs.save_to_preset(str(tmp_path), max_shard_size=3e-6)
+    keras_hub.models.BertTokenizer(VOCABULARY).save_to_preset(str(tmp_path))
+    shard = tmp_path / "model_00001.weights.h5"
+    whole = shard.read_bytes()
+    shard.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(DataError, match=r"model_00001.weights.h5: must be a whole HDF5 file"):
+        load_backbone(tmp_path)
+    shard.unlink()
+    with pytest.raises(ConfigError, match=r"must hold model_00001.weights.h5"):
+        load_backbone(tmp_path)
+    index = json.loads((tmp_path / "model.weights.json").read_text())
+    group = "/layers/position_embedding/vars"
+    for wrong in ("../weights.h5", 3, [None]):
+        index["weight_map"][group] = wrong
+        (tmp_path / "model.weights.json").write_text(json.dumps(index))
+        with pytest.raises(ConfigError, match=r"`weight_map` must name files beside it"):
+            load_backbone(tmp_path)
 
 
 def test_parameter_counts_equal_keras_hub():

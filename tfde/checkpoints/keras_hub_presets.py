@@ -1,27 +1,26 @@
-"""keras-hub's presets: T5 (the encoder only) and BERT, read array by array from HDF5."""
+"""keras-hub's presets: a backbone in HDF5, its tokenizer, and what its task does with them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
 from typing import Any
 
-import h5py
 import keras
-import ml_dtypes
 import numpy as np
 
 from tfde.backbones.backbone import Backbone
 from tfde.checkpoints.encoder_steps import EncoderSteps
+from tfde.checkpoints.families import FieldsOfConfig
+from tfde.checkpoints.hdf5_arrays import Hdf5Arrays
+from tfde.checkpoints.keras_hub_families import KERAS_HUB_FAMILIES, KerasHubFamily, numbered
+from tfde.checkpoints.keras_hub_tokenizers import read_keras_hub_tokenizer
 from tfde.checkpoints.preset_files import PresetFiles
-from tfde.config import Activation, BertConfig, T5Config
+from tfde.config import BackboneConfig, Pooling
 from tfde.errors import ConfigError, DataError, shorten
-from tfde.text.sentence_piece_tokenizer import SentencePieceTokenizer
 from tfde.text.tokenizer import Tokenizer
-from tfde.text.word_piece_tokenizer import WordPieceTokenizer
 
-_WEIGHTS = "model.weights.h5"
-_SHARDS = "model.weights.json"
+_TEXT_EMBEDDERS = ("BertTextEmbedder", "XLMRobertaTextEmbedder")
+_POOLING: dict[str, Pooling] = {"mean": "mean", "cls": "first", "max": "max"}
 
 Assignment = tuple[keras.Variable, np.ndarray, str]
 
@@ -37,12 +36,23 @@ class KerasHubModel:
         config: Our description of the backbone.
 
     Raises:
-        ConfigError: it is another kind of backbone, or a field is missing.
+        ConfigError: another kind of backbone, a wrong field, or no weights.
+        DataError: a weight file is damaged, or `config.json` and the arrays disagree.
     """
 
     def __init__(self, files: PresetFiles, value: Mapping[str, Any]) -> None:
         self._files = files
-        self.config = _read_config(files, value)
+        kind = value.get("class_name")
+        if kind not in KERAS_HUB_FAMILIES:
+            raise ConfigError(
+                f"{files}/config.json: `class_name` must be one of"
+                f" {', '.join(KERAS_HUB_FAMILIES)}. Received: {shorten(kind)}"
+            )
+        self._family: KerasHubFamily = KERAS_HUB_FAMILIES[kind]
+        self.config: BackboneConfig = self._family.read_config(_fields(files, "config.json", value))
+        self._arrays = Hdf5Arrays(files)
+        self._check_layers()
+        self._check_shapes()
 
     def read_tokenizer(self) -> Tokenizer:
         """Returns our tokenizer on the preset's vocabulary.
@@ -50,205 +60,100 @@ class KerasHubModel:
         Raises:
             ConfigError: the preset has no tokenizer, or one of another kind.
         """
-        return _read_tokenizer(self._files)
+        return read_keras_hub_tokenizer(self._files)
 
     def read_max_length_tokens(self) -> int | None:
-        """Returns the length that the preset's preprocessor cuts texts to, if it has one."""
-        fields = self._files.json_or_empty("preprocessor.json").get("config", {})
-        limits = (fields.get("sequence_length"), getattr(self.config, "max_sequence_length", None))
+        """Returns the length that the preset's preprocessor cuts texts to, if it has one.
+
+        Raises:
+            ConfigError: the preprocessor's length is not a number.
+        """
+        limits = [getattr(self.config, "max_sequence_length", None)]
+        value = self._files.json_or_empty("preprocessor.json")
+        if value:
+            fields = _fields(self._files, "preprocessor.json", value)
+            if fields.get("sequence_length", None) is not None:
+                limits.append(fields.size("sequence_length"))
         return min((limit for limit in limits if limit is not None), default=None)
 
     def read_steps(self) -> EncoderSteps:
-        """Returns the steps after the backbone."""
-        return EncoderSteps()
+        """Returns the steps after the backbone, where the preset is of a `TextEmbedder`.
 
-    def read_weights(self, backbone: Backbone) -> Iterator[Assignment]:
-        """Yields each variable of the backbone with its array and the array's name.
-
-        Of T5 only the encoder is read: keras-hub writes the encoder's layers before the decoder's.
+        A classifier's or a language model's `task.json` says nothing of embeddings.
 
         Raises:
-            ConfigError: the weight files are missing.
-            DataError: an array is missing.
+            ConfigError: a text embedder or a pooling that we do not have.
         """
-        with ExitStack() as stack:
-            arrays = _Arrays(self._files, stack)
-            read = _bert if isinstance(backbone.config, BertConfig) else _t5
-            yield from read(arrays, backbone)
+        value = self._files.json_or_empty("task.json")
+        kind = value.get("class_name")
+        if not isinstance(kind, str) or not kind.endswith("TextEmbedder"):
+            return EncoderSteps()
+        where = f"{self._files}/task.json"
+        if kind not in _TEXT_EMBEDDERS:
+            raise ConfigError(
+                f"{where}: a text embedder must be a {' or a '.join(_TEXT_EMBEDDERS)}."
+                f" Received: {shorten(kind)}"
+            )
+        fields = _fields(self._files, "task.json", value)
+        pooling, normalize = fields.get("pooling_mode", "mean"), fields.get("normalize", True)
+        if not isinstance(pooling, str) or pooling not in _POOLING:
+            fields.refuse("pooling_mode", f"one of {', '.join(_POOLING)}", pooling)
+        if not isinstance(normalize, bool):
+            fields.refuse("normalize", "true or false", normalize)
+        return EncoderSteps(pooling=(_POOLING[pooling],), normalize=normalize)
+
+    def read_weights(self, backbone: Backbone) -> Iterator[Assignment]:
+        """Yields each variable of the backbone with its array and the arrays' first name.
+
+        Raises:
+            DataError: an array cannot be read.
+        """
+        for stored in self._family.stored(self.config):
+            variable = stored.variable(backbone)
+            # keras-hub has an axis for the heads of attention; in ours they lie side by side.
+            shape = (*variable.shape[:-1], -1)
+            parts = [self._arrays.read(name).reshape(shape) for name in stored.names]
+            array = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
+            yield variable, array, stored.names[0]
+
+    def _check_layers(self) -> None:
+        """Compares the number of layers and their parts with `config.json`."""
+        family, found = self._family, dict[str, set[str]]()
+        for group in self._arrays.groups():
+            _, layer, part = (*group.split("/", 2), "", "")[:3]
+            number = layer.removeprefix(family.layer)
+            if layer.startswith(family.layer) and (not number or number[1:].isdigit()):
+                found.setdefault(layer, set()).add(part.partition("/")[0])
+        ours = {name for name, parts in found.items() if family.foreign_part not in parts}
+        said: int = self.config.num_layers  # type: ignore[union-attr]
+        if ours != {numbered(family.layer, i) for i in range(said)}:
+            raise self._disagreement("num_layers", f"hold {len(ours)} layers {family.layer}", said)
+        for field, part in family.absent_parts(self.config).items():
+            if any(part in found[name] for name in ours):
+                raise self._disagreement(field, f"have a {part} in each layer", False)
+
+    def _check_shapes(self) -> None:
+        """Compares every array with `config.json`, before any memory is taken."""
+        sizes = self._family.sizes(self.config)
+        for stored in self._family.stored(self.config):
+            wanted = tuple(sizes[name] for name in stored.shape)
+            for name in stored.names:
+                if self._arrays.shape(name) != wanted:
+                    rule = (
+                        f"the array {name} must have shape {wanted}, config.json's"
+                        f" ({', '.join(stored.shape)})."
+                    )
+                    raise DataError(str(self._files), None, rule, self._arrays.shape(name))
+
+    def _disagreement(self, field: str, weights: str, said: object) -> DataError:
+        rule = f"`{field}` must agree with the weights, which {weights}."
+        return DataError(f"{self._files}/config.json", None, rule, said)
 
 
-def _read_config(files: PresetFiles, value: Mapping[str, Any]) -> T5Config | BertConfig:
-    kind, fields = value.get("class_name"), value.get("config")
+def _fields(files: PresetFiles, name: str, value: Mapping[str, Any]) -> FieldsOfConfig:
+    fields = value.get("config")
     if not isinstance(fields, Mapping):
         raise ConfigError(
-            f"{files}/config.json: must hold the object `config`. Received: {shorten(fields)}"
+            f"{files}/{name}: must hold the object `config`. Received: {shorten(fields)}"
         )
-    try:
-        if kind == "T5Backbone":
-            return T5Config(
-                vocabulary_size=fields["vocabulary_size"],
-                num_layers=fields["num_layers"],
-                num_heads=fields["num_heads"],
-                hidden_dim=fields["hidden_dim"],
-                intermediate_dim=fields["intermediate_dim"],
-                key_value_dim=fields.get("key_value_dim")
-                or fields["hidden_dim"] // fields["num_heads"],
-                dropout=fields["dropout"],
-                activation=_activation(files, fields["activation"]),
-                gated=fields["use_gated_activation"],
-                layer_norm_epsilon=fields["layer_norm_epsilon"],
-            )
-        if kind == "BertBackbone":
-            return BertConfig(
-                vocabulary_size=fields["vocabulary_size"],
-                num_layers=fields["num_layers"],
-                num_heads=fields["num_heads"],
-                hidden_dim=fields["hidden_dim"],
-                intermediate_dim=fields["intermediate_dim"],
-                max_sequence_length=fields["max_sequence_length"],
-                num_segments=fields["num_segments"],
-                dropout=fields["dropout"],
-                activation="gelu_tanh",
-            )
-    except KeyError as error:
-        raise ConfigError(f"{files}/config.json: has no field {error.args[0]!r}.") from error
-    raise ConfigError(
-        f"{files}/config.json: `class_name` must be T5Backbone or BertBackbone."
-        f" Received: {shorten(kind)}"
-    )
-
-
-def _read_tokenizer(files: PresetFiles) -> Tokenizer:
-    kind = files.json_object("tokenizer.json").get("class_name")
-    if kind == "T5Tokenizer":
-        return SentencePieceTokenizer.from_file(files.path("assets/tokenizer/vocabulary.spm"))
-    if kind == "BertTokenizer":
-        fields = files.json_object("tokenizer.json", "config")
-        return WordPieceTokenizer.from_vocabulary_file(
-            files.path("assets/tokenizer/vocabulary.txt"),
-            lowercase=fields.get("lowercase", False),
-            strip_accents=fields.get("strip_accents", False),
-        )
-    raise ConfigError(
-        f"{files}/tokenizer.json: the tokenizer must be a T5Tokenizer or a BertTokenizer."
-        f" Received: {shorten(kind)}"
-    )
-
-
-class _Arrays:
-    """The arrays of one HDF5 file, or of the shards that `model.weights.json` lists."""
-
-    def __init__(self, files: PresetFiles, stack: ExitStack) -> None:
-        self._files = files
-        self._stack = stack
-        self._open: dict[str, h5py.File] = {}
-        self._shards: dict[str, str | list[str]] | None = None
-        if files.find(_WEIGHTS) is None:
-            if files.find(_SHARDS) is None:
-                files.path(_WEIGHTS)  # raises
-            self._shards = files.json_object(_SHARDS, "weight_map")
-
-    def read(self, layer: str, index: int = 0) -> tuple[np.ndarray, str]:
-        """Returns a layer's array number `index` as float32, and where it stood."""
-        group = f"layers/{layer}/vars"
-        name = f"{group}/{index}"
-        for shard in self._shards_of(group):
-            file = self._file(shard)
-            if name in file:
-                value = file[name]
-                if value.attrs.get("dtype") == "bfloat16":
-                    return np.array(value, dtype=ml_dtypes.bfloat16).astype(np.float32), name
-                return np.asarray(value, dtype=np.float32), name
-        raise DataError(str(self._files), None, f"the weights must hold the array {name}.")
-
-    def _shards_of(self, group: str) -> list[str]:
-        if self._shards is None:
-            return [_WEIGHTS]
-        shards = self._shards.get(f"/{group}", [])
-        return [shards] if isinstance(shards, str) else list(shards)
-
-    def _file(self, name: str) -> h5py.File:
-        if name not in self._open:
-            path = self._files.path(name)
-            try:
-                self._open[name] = self._stack.enter_context(h5py.File(path, "r"))
-            except OSError as error:
-                raise DataError(path, None, "must be an HDF5 file.", str(error)) from error
-        return self._open[name]
-
-
-def _bert(arrays: _Arrays, backbone: Backbone) -> Iterator[Assignment]:
-    embedder, encoder = backbone.token_embedder, backbone.encoder
-    yield (embedder.token_table, *arrays.read("reversible_embedding"))
-    yield (embedder.position_table, *arrays.read("position_embedding"))
-    yield (embedder.segment_table, *arrays.read("embedding"))
-    yield (embedder.norm_gamma, *arrays.read("layer_normalization", 0))
-    yield (embedder.norm_beta, *arrays.read("layer_normalization", 1))
-    hidden = encoder.hidden_dim
-    for i, layer in enumerate(encoder.transformer_layers):
-        prefix = _numbered("transformer_encoder", i)
-        attention = f"{prefix}/_self_attention_layer"
-        parts = [f"{attention}/{part}_dense" for part in ("query", "key", "value")]
-        kernels = [arrays.read(part, 0)[0].reshape(hidden, -1) for part in parts]
-        biases = [arrays.read(part, 1)[0].reshape(-1) for part in parts]
-        yield layer.qkv_kernel, np.concatenate(kernels, axis=1), attention
-        yield layer.qkv_bias, np.concatenate(biases), attention
-        kernel, name = arrays.read(f"{attention}/output_dense", 0)
-        yield layer.attention_output_kernel, kernel.reshape(-1, hidden), name
-        yield (layer.attention_output_bias, *arrays.read(f"{attention}/output_dense", 1))
-        for part, ours in (
-            ("_self_attention_layer_norm", (layer.attention_norm_gamma, layer.attention_norm_beta)),
-            (
-                "_feedforward_intermediate_dense",
-                (layer.intermediate_kernel, layer.intermediate_bias),
-            ),
-            ("_feedforward_output_dense", (layer.output_kernel, layer.output_bias)),
-            ("_feedforward_layer_norm", (layer.output_norm_gamma, layer.output_norm_beta)),
-        ):
-            for index, variable in enumerate(ours):
-                yield (variable, *arrays.read(f"{prefix}/{part}", index))
-
-
-def _t5(arrays: _Arrays, backbone: Backbone) -> Iterator[Assignment]:
-    encoder = backbone.encoder
-    yield (backbone.token_embedder.token_table, *arrays.read("reversible_embedding"))
-    for i, layer in enumerate(encoder.transformer_layers):
-        prefix = _numbered("t5_transformer_layer", i)
-        attention = f"{prefix}/self_attention"
-        if i == 0:
-            yield (encoder.relative_table, *arrays.read(attention))
-        parts = [f"{attention}/{part}_projector" for part in ("query", "key", "value")]
-        kernels = [arrays.read(part)[0] for part in parts]
-        yield layer.qkv_kernel, np.concatenate(kernels, axis=1), attention
-        yield (
-            layer.attention_output_kernel,
-            *arrays.read(f"{attention}/output_projector"),
-        )
-        yield (layer.attention_norm_gamma, *arrays.read(f"{prefix}/self_attention_layer_norm"))
-        names = ["input_projector", "gate_projector"] if layer.gated else ["input_projector"]
-        kernels = [arrays.read(f"{prefix}/{name}")[0] for name in names]
-        yield layer.intermediate_kernel, np.concatenate(kernels, axis=1), prefix
-        yield (layer.output_kernel, *arrays.read(f"{prefix}/output_projector"))
-        yield (layer.feedforward_norm_gamma, *arrays.read(f"{prefix}/layer_norm"))
-    yield (encoder.norm_gamma, *arrays.read("t5_layer_norm"))
-
-
-def _numbered(name: str, i: int) -> str:
-    return name if i == 0 else f"{name}_{i}"
-
-
-def _activation(files: PresetFiles, value: Any) -> Activation:
-    if isinstance(value, Mapping):  # a registered function, serialised
-        value = value.get("config")
-    name = str(value).rpartition(">")[2]
-    names: dict[str, Activation] = {
-        "gelu": "gelu",
-        "gelu_approximate": "gelu_tanh",
-        "relu": "relu",
-    }
-    if name not in names:
-        raise ConfigError(
-            f"{files}/config.json: `activation` must be one of {', '.join(names)}."
-            f" Received: {shorten(value)}"
-        )
-    return names[name]
+    return FieldsOfConfig(f"{files}/{name}", fields)

@@ -1,0 +1,109 @@
+"""The arrays of Keras' HDF5 weight files, one file or shards, read one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import h5py
+import ml_dtypes
+import numpy as np
+
+from tfde.checkpoints.preset_files import PresetFiles
+from tfde.errors import ConfigError, DataError, shorten
+
+_WEIGHTS = "model.weights.h5"
+_SHARDS = "model.weights.json"
+
+
+class Hdf5Arrays:
+    """Arrays by name, from `model.weights.h5` or from the shards in `model.weights.json`.
+
+    A name is the path in the file, such as `layers/dense/vars/0`; `layers/dense/vars` is its
+    group. Of shards, only those are opened (and fetched, if the preset is a hub's) that hold
+    something asked for.
+
+    Args:
+        files: The preset.
+
+    Raises:
+        ConfigError: there are no weight files.
+        DataError: the weight file is not HDF5 or is cut off.
+    """
+
+    def __init__(self, files: PresetFiles) -> None:
+        self._files = files
+        self._shapes: dict[str, dict[str, tuple[int, ...]]] = {}  # by file
+        self._shards: dict[str, list[str]] = {}  # files by group
+        if files.find(_WEIGHTS) is None and files.find(_SHARDS) is not None:
+            for group, names in files.json_object(_SHARDS, "weight_map").items():
+                shards = [names] if isinstance(names, str) else names
+                if not isinstance(shards, list) or not all(map(_is_beside, shards)):
+                    raise ConfigError(
+                        f"{files}/{_SHARDS}: `weight_map` must name files beside it."
+                        f" Received: {shorten(names)}"
+                    )
+                self._shards[group.strip("/")] = shards
+        else:
+            for name in self._shapes_in(_WEIGHTS):
+                self._shards[name.rpartition("/")[0]] = [_WEIGHTS]
+
+    def groups(self) -> list[str]:
+        """Returns the groups of all arrays."""
+        return list(self._shards)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Returns the shape of an array.
+
+        Raises:
+            DataError: there is no such array, or its file is damaged.
+        """
+        return self._shapes_in(self._file_of(name))[name]
+
+    def read(self, name: str) -> np.ndarray:
+        """Returns an array in the dtype in which it is stored.
+
+        Raises:
+            DataError: there is no such array, or it cannot be read.
+        """
+        with self._open(self._file_of(name)) as file:
+            dataset = file[name]
+            value = np.asarray(dataset[()])
+            # Keras writes bfloat16, which HDF5 does not know, as two bytes of no type.
+            if dataset.attrs.get("dtype") == "bfloat16" and value.dtype.itemsize == 2:
+                return value.view(ml_dtypes.bfloat16)
+            return value
+
+    def _file_of(self, name: str) -> str:
+        # Keras begins a new shard within a layer's arrays where the old one is full.
+        for shard in self._shards.get(name.rpartition("/")[0], []):
+            if name in self._shapes_in(shard):
+                return shard
+        raise DataError(str(self._files), None, f"the weights must hold the array {name}.")
+
+    def _shapes_in(self, shard: str) -> dict[str, tuple[int, ...]]:
+        if shard not in self._shapes:
+            shapes: dict[str, tuple[int, ...]] = {}
+
+            def add(name: str, item: object) -> None:
+                if isinstance(item, h5py.Dataset):
+                    shapes[name] = tuple(item.shape)
+
+            with self._open(shard) as file:
+                file.visititems(add)
+            self._shapes[shard] = shapes
+        return self._shapes[shard]
+
+    @contextmanager
+    def _open(self, shard: str) -> Iterator[h5py.File]:
+        path = self._files.path(shard)
+        try:
+            with h5py.File(path, "r") as file:
+                yield file
+        except (OSError, RuntimeError, KeyError) as error:  # h5py's, by where the damage is
+            raise DataError(path, None, "must be a whole HDF5 file.", str(error)) from error
+
+
+def _is_beside(name: object) -> bool:
+    return isinstance(name, str) and name not in ("", "..") and Path(name).name == name

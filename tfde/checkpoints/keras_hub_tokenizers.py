@@ -1,0 +1,107 @@
+"""The tokenizers of keras-hub's presets, as ours on the same vocabulary."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tfde.checkpoints.families import FieldsOfConfig
+from tfde.checkpoints.preset_files import PresetFiles
+from tfde.errors import ConfigError, DataError, shorten
+from tfde.text.byte_pair_tokenizer import BytePairTokenizer
+from tfde.text.sentence_piece_tokenizer import SentencePieceTokenizer
+from tfde.text.tokenizer import Tokenizer
+from tfde.text.word_piece_tokenizer import SPECIAL_TOKENS, WordPieceTokenizer
+
+_FILE = "tokenizer.json"
+_ASSETS = "assets/tokenizer"
+# What RobertaTokenizer recognises in texts; "<unk>" is not among them.
+_ROBERTA_SPECIAL = ("<s>", "<pad>", "</s>", "<mask>")
+
+
+def read_keras_hub_tokenizer(files: PresetFiles) -> Tokenizer:
+    """Returns our tokenizer on a preset's vocabulary.
+
+    Raises:
+        ConfigError: the preset has no tokenizer, one of another kind, or one with an option that
+            ours does not have.
+        DataError: a file of the vocabulary is not what its name says.
+    """
+    kind = files.json_object(_FILE).get("class_name")
+    if not isinstance(kind, str) or kind not in _TOKENIZERS:
+        raise ConfigError(
+            f"{files}/{_FILE}: `class_name` must be one of {', '.join(_TOKENIZERS)}."
+            f" Received: {shorten(kind)}"
+        )
+    fields = FieldsOfConfig(f"{files}/{_FILE}", files.json_object(_FILE, "config"))
+    return _TOKENIZERS[kind](files, fields)
+
+
+def _word_piece(files: PresetFiles, fields: FieldsOfConfig) -> WordPieceTokenizer:
+    for name, wanted in (("split", True), ("suffix_indicator", "##"), ("oov_token", "[UNK]")):
+        fields.require(name, wanted)
+    settings = {name: _flag(fields, name) for name in ("lowercase", "strip_accents")}
+    # What a text spells out is text, unless the preset says otherwise.
+    special = SPECIAL_TOKENS if _flag(fields, "special_tokens_in_strings") else ()
+    vocabulary = _read_lines(files, "vocabulary.txt")
+    try:
+        return WordPieceTokenizer(vocabulary, special_tokens=special, **settings)
+    except ConfigError as error:
+        raise ConfigError(f"{files}/{_ASSETS}/vocabulary.txt: {error}") from error
+
+
+def _byte_pair(files: PresetFiles, fields: FieldsOfConfig) -> BytePairTokenizer:
+    ids = files.json_object(f"{_ASSETS}/vocabulary.json")
+    by_id = {index: token for token, index in ids.items() if isinstance(index, int)}
+    if sorted(by_id) != list(range(len(ids))):
+        rule = "ids must be 0, 1, 2 ... without a gap."
+        raise DataError(f"{files}/{_ASSETS}/vocabulary.json", None, rule, f"{len(ids)} ids")
+    merges: list[tuple[str, str]] = []
+    for number, line in enumerate(_read_lines(files, "merges.txt"), start=1):
+        if line.startswith("#version"):
+            continue
+        left, _, right = line.partition(" ")
+        if not left or not right or " " in right:
+            where = f"{files}/{_ASSETS}/merges.txt"
+            raise DataError(where, number, "a merge must be two tokens with a blank between.", line)
+        merges.append((left, right))
+    try:
+        return BytePairTokenizer(
+            [by_id[index] for index in range(len(by_id))],
+            merges=merges,
+            special_tokens=_ROBERTA_SPECIAL,
+            add_prefix_space=_flag(fields, "add_prefix_space"),
+        )
+    except ConfigError as error:
+        raise ConfigError(f"{files}/{_ASSETS}: {error}") from error
+
+
+def _sentence_piece(files: PresetFiles, fields: FieldsOfConfig) -> SentencePieceTokenizer:
+    return SentencePieceTokenizer.from_file(files.path(f"{_ASSETS}/vocabulary.spm"))
+
+
+def _read_lines(files: PresetFiles, name: str) -> list[str]:
+    """The lines of a vocabulary; not splitlines(): U+2028 and U+0085 can be tokens."""
+    path = files.path(f"{_ASSETS}/{name}")
+    try:
+        lines = path.read_bytes().decode("utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise DataError(path, None, "must be UTF-8.", str(error)) from error
+    while lines and not lines[-1].rstrip("\r"):
+        lines.pop()
+    return [line.removesuffix("\r") for line in lines]
+
+
+def _flag(fields: FieldsOfConfig, name: str) -> bool:
+    value = fields.get(name, False)
+    if not isinstance(value, bool):
+        fields.refuse(name, "true or false", value)
+    return bool(value)
+
+
+_TOKENIZERS: dict[str, Callable[[PresetFiles, FieldsOfConfig], Any]] = {
+    "BertTokenizer": _word_piece,
+    "DistilBertTokenizer": _word_piece,
+    "RobertaTokenizer": _byte_pair,
+    "T5Tokenizer": _sentence_piece,
+}
