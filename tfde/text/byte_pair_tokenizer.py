@@ -216,16 +216,14 @@ class BytePairTokenizer(Tokenizer):
     def hugging_face_files(self, *, max_length_tokens: int | None) -> dict[str, bytes]:  # noqa: D102
         ids = {token: index for index, token in enumerate(self._tokens.value)}
         frame, added = self._frame.value, self._added.value
-        spelled = {token.content for token in added}
-        # transformers makes each of these special, so one that is not must go unnamed.
         named = {
             "pad_token": self._pad_token,
-            "unk_token": self._unknown_token or ("<unk>" if "<unk>" in spelled else None),
+            "unk_token": self._unknown_token or ("<unk>"),
             "bos_token": frame.start,
             "cls_token": frame.start,
             "sep_token": frame.end,
             "eos_token": frame.end,
-            "mask_token": "<mask>" if "<mask>" in spelled else None,
+            "mask_token": "<mask>",
         }
         byte_level = {"add_prefix_space": self._add_prefix_space, "trim_offsets": True}
         return tokenizer_files(
@@ -248,7 +246,7 @@ class BytePairTokenizer(Tokenizer):
                 },
             },
             added_tokens=added,
-            named_tokens={k: v for k, v in named.items() if v in spelled},
+            named_tokens=named,
             max_length_tokens=max_length_tokens,
             token_types=False,
         )

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tfde.errors import ConfigError, shorten
 from tfde.text.hugging_face_directory import NAMED_TOKENS, AddedToken, Frame
 
 _NO_LIMIT = int(1e30)  # what transformers writes
@@ -15,7 +16,7 @@ def tokenizer_files(
     tokenizer: Mapping[str, Any],
     *,
     added_tokens: Sequence[AddedToken],
-    named_tokens: Mapping[str, str],
+    named_tokens: Mapping[str, str | None],
     max_length_tokens: int | None,
     token_types: bool,
 ) -> dict[str, bytes]:
@@ -30,10 +31,21 @@ def tokenizer_files(
         named_tokens: `cls_token` and the like -> token.
         max_length_tokens: `model_max_length`; `None`: no limit.
         token_types: Whether `token_type_ids` go with the ids.
+
+    Raises:
+        ConfigError: the pad token is not among `added_tokens`: transformers would find it in
+            texts all the same.
     """
+    spelled = {token.content for token in added_tokens}
+    if named_tokens["pad_token"] not in spelled:
+        raise ConfigError(
+            "`special_tokens` must hold the pad token, which transformers looks for in texts."
+            f" Received: {len(spelled)} tokens without {shorten(named_tokens['pad_token'])}"
+        )
     added = [{**token._asdict(), "special": True} for token in added_tokens]
     content = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": added}
-    named = {name: named_tokens[name] for name in NAMED_TOKENS if name in named_tokens}
+    # transformers makes each of these special, so one that is not goes unnamed.
+    named = {name: named_tokens[name] for name in NAMED_TOKENS if named_tokens.get(name) in spelled}
     inputs = ["input_ids", "attention_mask"]
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -45,12 +57,10 @@ def tokenizer_files(
         },
         **named,
     }
-    by_content = {token["content"]: token for token in added}
-    special = {
-        name: {k: v for k, v in by_content[token].items() if k not in ("id", "special")}
-        for name, token in named.items()
-        if token in by_content
+    flags = {
+        t["content"]: {k: v for k, v in t.items() if k not in ("id", "special")} for t in added
     }
+    special = {name: flags[token] for name, token in named.items() if token is not None}
     return {
         "tokenizer.json": _json({**content, **tokenizer}),
         "tokenizer_config.json": _json(config),

@@ -50,8 +50,6 @@ def read_hugging_face_tokenizer(directory: str | Path) -> Tokenizer:
         ConfigError: there is none, or it is of a kind that tfde does not have.
     """
     directory = Path(directory)
-    if any(directory.glob("*.model")) and not hasattr(SentencePieceTokenizer, "from_hugging_face"):
-        return SentencePieceTokenizer.from_directory(directory)
     tokenizer = read_json(directory / TOKENIZER_JSON)
     if tokenizer is not None:
         model = tokenizer.get("model") or {}

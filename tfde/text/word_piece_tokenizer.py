@@ -263,8 +263,7 @@ class WordPieceTokenizer(Tokenizer):
                 },
             },
             added_tokens=sorted(added, key=lambda token: token.id or 0),
-            # transformers makes each of these special, so one that is not must go unnamed.
-            named_tokens={name: t for name, t in named.items() if t in spelled},
+            named_tokens=named,
             max_length_tokens=max_length_tokens,
             token_types=len(frame.pair_separators) == 1,
         )
