@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 from tfde.errors import ConfigError, shorten
 
-Kind = Literal["bert", "mpnet", "roberta", "gpt2"]
+Kind = Literal["bert", "mpnet", "roberta", "gpt2", "t5", "xlm_roberta"]
 
 TOKENIZER_JSON = "tokenizer.json"
 # The tokenizer class, without "Fast", and the model type that stands for it where none is named.
@@ -31,6 +31,9 @@ _CLASSES: dict[str, Kind] = {
     "LongformerTokenizer": "roberta",
     "BartTokenizer": "roberta",
     "GPT2Tokenizer": "gpt2",
+    "T5Tokenizer": "t5",
+    "MT5Tokenizer": "t5",
+    "XLMRobertaTokenizer": "xlm_roberta",
 }
 _MODEL_TYPES: dict[str, Kind] = {
     "bert": "bert",
@@ -42,6 +45,10 @@ _MODEL_TYPES: dict[str, Kind] = {
     "longformer": "roberta",
     "bart": "roberta",
     "gpt2": "gpt2",
+    "t5": "t5",
+    "mt5": "t5",
+    "umt5": "t5",
+    "xlm-roberta": "xlm_roberta",
 }
 _ROBERTA = {
     "bos_token": "<s>",
@@ -65,6 +72,8 @@ _DEFAULTS: dict[Kind | None, dict[str, str]] = {
     "mpnet": {**_ROBERTA, "unk_token": "[UNK]"},
     "roberta": _ROBERTA,
     "gpt2": _END_OF_TEXT,
+    "t5": {"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"},
+    "xlm_roberta": _ROBERTA,
 }
 _OTHER_NAMED = ("bos_token", "eos_token", "sep_token", "cls_token", "unk_token", "pad_token")
 NAMED_TOKENS = (*_OTHER_NAMED, "mask_token")

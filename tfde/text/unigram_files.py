@@ -1,0 +1,353 @@
+"""Unigram tokenizers in the files of Hugging Face's libraries, read and written."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tfde.errors import ConfigError, shorten
+from tfde.text.charsmap import read_charsmap
+from tfde.text.hugging_face_directory import (
+    TOKENIZER_JSON,
+    AddedToken,
+    Frame,
+    HuggingFaceDirectory,
+    Kind,
+    read_frame,
+)
+from tfde.text.hugging_face_files import template, tokenizer_files
+from tfde.text.sentence_piece_model import (
+    CONTROL,
+    NORMAL,
+    UNIGRAM,
+    UNKNOWN,
+    USER_DEFINED,
+    new_model,
+    parse_model,
+)
+from tfde.text.unigram_rules import UnigramRules
+
+_T5_MODEL, _XLM_ROBERTA_MODEL = "spiece.model", "sentencepiece.bpe.model"
+_UNKNOWN_IDS: dict[Kind | None, int] = {
+    "t5": 2,
+    "xlm_roberta": 3,
+}  # transformers writes them into its classes
+_WHITE_SPACE = (
+    "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
+    "\u2028\u2029\u202f\u205f\u3000"
+)
+_PRECOMPILED = {"type": "Precompiled"}
+_METASPACE = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
+
+
+def read_unigram(directory: str | Path) -> tuple[bytes, UnigramRules]:
+    """Reads the Unigram tokenizer of a Hugging Face or sentence-transformers directory.
+
+    `tokenizer.json` goes before a SentencePiece model. Where `tokenizer_config.json` names T5's
+    or XLM-RoBERTa's class, only vocabulary and character map count, as in transformers 5.
+
+    Returns:
+        A SentencePiece model, whose ids are the tokenizer's, and the rules of its use.
+
+    Raises:
+        ConfigError: there is no such file, or the tokenizer does what tfde does not do.
+    """
+    files = HuggingFaceDirectory(directory)
+    if files.tokenizer is not None:
+        where = files.path / TOKENIZER_JSON
+        pieces, unknown_id, charsmap, settings = _from_json(files, files.tokenizer, where)
+        kind = files.kind
+        frame = None if kind else read_frame(files.tokenizer.get("post_processor"), where)
+    else:
+        where = _model_file(files.path)
+        xlm_roberta = where.name == _XLM_ROBERTA_MODEL or files.kind == "xlm_roberta"
+        kind, frame = ("xlm_roberta" if xlm_roberta else "t5"), None
+        try:
+            pieces, unknown_id, charsmap = _from_model(where, kind, files)
+        except ConfigError as error:
+            raise ConfigError(f"{where}: {error}") from error
+        normalizer = (_PRECOMPILED,) if charsmap else ()
+        settings = {"normalizer": normalizer, "splits_white_space": True}
+    if kind in _UNKNOWN_IDS and unknown_id != _UNKNOWN_IDS[kind]:
+        raise ConfigError(
+            f"{where}: `model.unk_id` must be {_UNKNOWN_IDS[kind]}, as in the tokenizer's class."
+            f" Received: {shorten(unknown_id)}"
+        )
+    name = {n: files.named_token(n, kind=kind) for n in ("bos_token", "eos_token", "pad_token")}
+    end = str(name["eos_token"])
+    if kind == "t5":
+        frame = Frame(None, end, (end,))
+    elif kind == "xlm_roberta":
+        frame = Frame(name["bos_token"], end, (end, end))
+    if frame is None or frame.end is None:
+        raise ConfigError(f"{where}: `post_processor` must put a token after texts. Received: none")
+    ids = {piece: index for index, (piece, _) in enumerate(pieces)}
+    tokens, added = files.vocabulary(ids, _added_tokens(files, kind, ids), where)
+    pad = name["pad_token"] or "<pad>"
+    for option, token in (("pad_token", pad), ("eos_token", frame.end), ("bos_token", frame.start)):
+        if token is not None and token not in tokens:
+            raise ConfigError(f"{where}: `vocab` must hold the `{option}`. Received: no {token!r}")
+    rules = UnigramRules(
+        special_tokens=tuple(added),
+        pad_token=pad,
+        start_token=frame.start,
+        end_token=frame.end,
+        pair_separators=frame.pair_separators or (frame.end,),
+        **settings,
+    )
+    controls = {token.content for token in added}
+    return _model(pieces, unknown_id, charsmap, controls), rules
+
+
+def write_unigram(
+    model: bytes, rules: UnigramRules | None, *, max_length_tokens: int | None
+) -> dict[str, bytes]:
+    """Returns the files from which `transformers.AutoTokenizer` makes an equal tokenizer.
+
+    Args:
+        model: A SentencePiece model.
+        rules: Those of its use; `None`: as the sentencepiece library uses it. Hugging Face's
+            tokenizers differ from that library on combining marks (see `CharsmapNormalizer`) and
+            on special tokens that texts spell out.
+        max_length_tokens: `model_max_length`; `None`: no limit.
+
+    Raises:
+        ConfigError: the model does what Hugging Face's tokenizers cannot do.
+    """
+    proto = parse_model(model)
+    charsmap = proto.normalizer_spec.precompiled_charsmap
+    rules = rules or _rules_of_library(proto, charsmap)
+    pieces = [[piece.piece, piece.score] for piece in proto.pieces]
+    ids = {piece: index for index, (piece, _) in enumerate(pieces)}
+    ids |= {t.content: t.id for t in rules.special_tokens if t.id is not None}
+    unknown_id = _unknown_id(proto)
+    steps = [dict(step) for step in rules.normalizer]
+    for step in steps:
+        if step == _PRECOMPILED:
+            step["precompiled_charsmap"] = base64.b64encode(charsmap).decode()
+    split = [{"type": "WhitespaceSplit"}] if rules.splits_white_space else []
+    spelled = {token.content for token in rules.special_tokens}
+    start, end = rules.start_token, rules.end_token
+    named = {
+        "pad_token": rules.pad_token,
+        "unk_token": pieces[unknown_id][0],
+        "eos_token": end,
+        **({"bos_token": start, "cls_token": start, "sep_token": end} if start else {}),
+        "mask_token": "<mask>",
+    }
+    return tokenizer_files(
+        {
+            "normalizer": {"type": "Sequence", "normalizers": steps} if steps else None,
+            "pre_tokenizer": {"type": "Sequence", "pretokenizers": [*split, _METASPACE]},
+            "post_processor": template(Frame(start, end, rules.pair_separators), ids),
+            "decoder": _METASPACE,
+            "model": {
+                "type": "Unigram",
+                "unk_id": unknown_id,
+                "vocab": pieces,
+                "byte_fallback": False,
+            },
+        },
+        added_tokens=sorted(rules.special_tokens, key=lambda token: token.id or 0),
+        named_tokens={k: v for k, v in named.items() if v in spelled},
+        max_length_tokens=max_length_tokens,
+        token_types=False,
+    )
+
+
+def _from_json(
+    files: HuggingFaceDirectory, value: Mapping[str, Any], where: Path
+) -> tuple[list[tuple[str, float]], int, bytes, dict[str, Any]]:
+    """Returns pieces, unknown id, character map and the rules that are not of tokens."""
+    model = value.get("model") or {}
+    for name, received, wanted in (
+        ("type", model.get("type"), "Unigram"),
+        ("byte_fallback", model.get("byte_fallback", False), False),
+    ):
+        if received != wanted:
+            raise ConfigError(
+                f"{where}: `model.{name}` must be {wanted!r}. Received: {shorten(received)}"
+            )
+    try:
+        pieces = [(str(piece), float(score)) for piece, score in model["vocab"]]
+        unknown_id = int(model["unk_id"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigError(
+            f"{where}: `model` must hold `vocab`, pairs of piece and score, and `unk_id`."
+            f" Received: {type(error).__name__} ({shorten(str(error))})"
+        ) from error
+    normalizer = value.get("normalizer") or {"type": "Sequence", "normalizers": []}
+    steps = normalizer["normalizers"] if normalizer.get("type") == "Sequence" else [normalizer]
+    maps = [step for step in steps if step.get("type") == "Precompiled"]
+    if len(maps) > 1:
+        raise ConfigError(f"{where}: `normalizer` must hold one Precompiled. Received: {len(maps)}")
+    try:
+        charsmap = base64.b64decode(maps[0]["precompiled_charsmap"], validate=True) if maps else b""
+    except (KeyError, TypeError, binascii.Error) as error:
+        raise ConfigError(
+            f"{where}: `normalizer.precompiled_charsmap` must be base64."
+            f" Received: {type(error).__name__} ({error})"
+        ) from error
+    if files.kind:  # transformers builds the rest anew
+        if not files.options.get("add_prefix_space", True):
+            raise ConfigError(f"{where}: `add_prefix_space` must be true. Received: false")
+        steps, splits = maps, True
+    else:
+        splits = _splits_white_space(value.get("pre_tokenizer"), where)
+    kept = tuple(_PRECOMPILED if s.get("type") == "Precompiled" else s for s in steps)
+    return pieces, unknown_id, charsmap, {"normalizer": kept, "splits_white_space": splits}
+
+
+def _splits_white_space(value: Mapping[str, Any] | None, where: Path) -> bool:
+    """Returns whether a pre-tokenizer splits at white space before it marks words by `▁`."""
+    value = value or {}
+    parts = value.get("pretokenizers") if value.get("type") == "Sequence" else [value]
+    *before, last = parts or [{}]
+    old = "always" if last.get("add_prefix_space", True) else "never"
+    if (
+        [part.get("type") for part in before] in ([], ["WhitespaceSplit"])
+        and last.get("type") == "Metaspace"
+        and last.get("replacement") == "▁"
+        and last.get("prepend_scheme", old) == "always"
+        and last.get("split", True)
+    ):
+        return bool(before)
+    raise ConfigError(
+        f"{where}: `pre_tokenizer` must be Metaspace (▁, prepend_scheme always, split), or"
+        f" WhitespaceSplit and that. Received: {shorten(dict(value))}"
+    )
+
+
+def _model_file(directory: Path) -> Path:
+    for name in (_T5_MODEL, _XLM_ROBERTA_MODEL):
+        if (directory / name).is_file():
+            return directory / name
+    others = sorted(directory.glob("*.model"))
+    if len(others) != 1:
+        raise ConfigError(
+            f"{directory}: must hold {TOKENIZER_JSON}, {_T5_MODEL}, {_XLM_ROBERTA_MODEL} or one"
+            f" other *.model. Received: {len(others)}"
+        )
+    return others[0]
+
+
+def _from_model(
+    path: Path, kind: Kind, files: HuggingFaceDirectory
+) -> tuple[list[tuple[str, float]], int, bytes]:
+    """Returns pieces in the order of T5's or XLM-RoBERTa's ids, unknown id and character map."""
+    proto = parse_model(path.read_bytes())
+    if proto.trainer_spec.model_type != UNIGRAM or proto.trainer_spec.byte_fallback:
+        raise ConfigError(
+            "`model` must be a unigram model without byte fallback."
+            f" Received: model_type={proto.trainer_spec.model_type},"
+            f" byte_fallback={proto.trainer_spec.byte_fallback}"
+        )
+    pieces = [(piece.piece, piece.score) for piece in proto.pieces]
+    first = [piece for piece, _ in pieces[:3]]
+    wanted = ["<unk>", "<s>", "</s>"] if kind == "xlm_roberta" else ["<pad>", "</s>", "<unk>"]
+    if first != wanted:
+        raise ConfigError(
+            f"`model` must begin with {', '.join(wanted)}, as {kind} has it."
+            f" Received: {', '.join(first)}"
+        )
+    charsmap = proto.normalizer_spec.precompiled_charsmap
+    if kind == "xlm_roberta":
+        special = [(token, 0.0) for token in ("<s>", "<pad>", "</s>", "<unk>")]
+        return [*special, *pieces[3:], ("<mask>", 0.0)], _UNKNOWN_IDS[kind], charsmap
+    # A later file may hold them already.
+    known = {piece for piece, _ in pieces}
+    extra = [(token, 0.0) for token in reversed(_extra_ids(files)) if token not in known]
+    return [*pieces, *extra], _UNKNOWN_IDS[kind], charsmap
+
+
+def _added_tokens(
+    files: HuggingFaceDirectory, kind: Kind | None, ids: Mapping[str, int]
+) -> list[AddedToken]:
+    """Returns what texts may spell out; T5's class has its sentinels whatever the files say."""
+    added = files.added_tokens()
+    known = {token.content for token in added}
+    if files.kind is None and kind is not None:
+        defaults = [
+            files.named_token(n, kind=kind) for n in ("bos_token", "eos_token", "pad_token")
+        ]
+        more = [*defaults, "<unk>", *(["<mask>"] if kind == "xlm_roberta" else [])]
+        added += [AddedToken(t) for t in dict.fromkeys(more) if t and t not in known]
+        known |= {token.content for token in added}
+    if kind == "t5":
+        taken = max([*ids.values(), *(token.id or 0 for token in added)]) + 1
+        for token in _extra_ids(files):
+            if token not in known:
+                new = token not in ids
+                added.append(AddedToken(token, taken if new else None))
+                taken += new
+    return added
+
+
+def _extra_ids(files: HuggingFaceDirectory) -> list[str]:
+    return [f"<extra_id_{number}>" for number in range(int(files.options.get("extra_ids", 100)))]
+
+
+def _model(
+    pieces: Sequence[tuple[str, float]], unknown_id: int, charsmap: bytes, controls: Iterable[str]
+) -> bytes:
+    controls = set(controls)
+    model = new_model()
+    for index, (piece, score) in enumerate(pieces):
+        kind = UNKNOWN if index == unknown_id else CONTROL if piece in controls else NORMAL
+        model.pieces.add(piece=piece, score=score, type=kind)
+    spec = model.trainer_spec
+    spec.model_type, spec.vocab_size, spec.unk_id = UNIGRAM, len(pieces), unknown_id
+    spec.unk_piece = pieces[unknown_id][0] if 0 <= unknown_id < len(pieces) else ""
+    model.normalizer_spec.precompiled_charsmap = charsmap
+    return model.SerializeToString()
+
+
+def _unknown_id(proto: Any) -> int:
+    return next(i for i, piece in enumerate(proto.pieces) if piece.type == UNKNOWN)
+
+
+def _rules_of_library(proto: Any, charsmap: bytes) -> UnigramRules:
+    """Returns the rules that come nearest to the sentencepiece library's.
+
+    Raises:
+        ConfigError: none come near.
+    """
+    trainer, normalizer = proto.trainer_spec, proto.normalizer_spec
+    table = read_charsmap(charsmap, max_bytes=3)
+    for rule, holds in (
+        ("be a unigram model", trainer.model_type == UNIGRAM),
+        ("have no byte fallback", not trainer.byte_fallback),
+        ("have no user-defined pieces", all(p.type != USER_DEFINED for p in proto.pieces)),
+        (
+            "add a prefix, and remove and escape blanks",
+            normalizer.add_dummy_prefix
+            and normalizer.remove_extra_whitespaces
+            and normalizer.escape_whitespaces,
+        ),
+        (
+            "turn all white space into blanks",
+            all(table.get(c, c) in (" ", "") for c in _WHITE_SPACE),
+        ),
+    ):
+        if not holds:
+            raise ConfigError(
+                f"`model` must {rule}, or Hugging Face's tokenizers cannot follow it."
+                " Received: a model that does not"
+            )
+    special = tuple(
+        AddedToken(piece.piece, index)
+        for index, piece in enumerate(proto.pieces)
+        if piece.type in (CONTROL, UNKNOWN)
+    )
+    return UnigramRules(
+        normalizer=(_PRECOMPILED,) if charsmap else (),
+        splits_white_space=True,
+        special_tokens=special,
+        pad_token=proto.pieces[trainer.pad_id].piece,
+        start_token=None,
+        end_token="</s>",
+        pair_separators=("</s>",),
+    )
