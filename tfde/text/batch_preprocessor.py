@@ -105,12 +105,27 @@ def cut_rows(tokens: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
     )
 
 
-def fill_template(template: str, values: dict[str, tf.Tensor]) -> tf.Tensor:
-    """Returns the template with the values in place of their names, shape (B,), string."""
-    rows = tf.shape(next(iter(values.values())))
-    parts = [
-        values[part] if part in values else tf.fill(rows, part)
-        for part in re.split("(" + "|".join(map(re.escape, values)) + ")", template)
-        if part
-    ]
-    return tf.strings.join(parts) if parts else tf.fill(rows, "")
+def fill_template(template: str, titles: tf.Tensor, texts: tf.Tensor) -> tf.Tensor:
+    """Returns the template with titles and texts put in, shape (B,), string.
+
+    Blanks of the template that an empty title or text leaves at an end are dropped. Blanks of the
+    texts themselves stay: to some tokenizers they mean something.
+    """
+    values = {"{title}": titles, "{text}": texts}
+
+    def fill(*absent: str) -> tf.Tensor:
+        kept = template
+        for name in absent:
+            kept = kept.replace(name, "")
+        parts = [
+            values[part] if part in values else tf.fill(tf.shape(texts), part)
+            for part in re.split("(" + "|".join(map(re.escape, values)) + ")", kept.strip())
+            if part
+        ]
+        return tf.strings.join(parts) if parts else tf.fill(tf.shape(texts), "")
+
+    return tf.where(
+        texts == "",
+        tf.where(titles == "", fill(*values), fill("{text}")),
+        tf.where(titles == "", fill("{title}"), fill()),
+    )

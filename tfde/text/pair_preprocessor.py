@@ -62,9 +62,11 @@ class PairPreprocessor(BatchPreprocessor):
             titles: Titles, which may be empty, shape (B,), string.
             texts: Texts, shape (B,), string.
         """
-        values = {"{title}": tf.convert_to_tensor(titles, tf.string)}
-        values["{text}"] = tf.convert_to_tensor(texts, tf.string)
-        return tf.strings.strip(fill_template(self.text_config.document_template, values))
+        return fill_template(
+            self.text_config.document_template,
+            tf.convert_to_tensor(titles, tf.string),
+            tf.convert_to_tensor(texts, tf.string),
+        )
 
     def _encode_pairs(
         self, first: tf.Tensor, second: tf.Tensor

@@ -16,11 +16,10 @@ class TextPreprocessor(BatchPreprocessor):
     """Formats, tokenizes, truncates and pads, alike in training, encoding and export.
 
     A document is its template with title and text put in. The template is cut at `[SEP]` into
-    segments; each is stripped of white space at its ends and tokenized apart, and the
-    tokenizer's separator goes between those that have tokens, so an empty title leaves none
-    behind. The prompt stands directly before the first segment that is not empty. A row is the
-    start token (if the tokenizer has one), the tokens and the end token; what is too long is
-    cut on the right before the end token is put. An empty text gives the special tokens alone;
+    segments; each is tokenized apart, and the tokenizer's separator goes between those that have
+    tokens, so an empty title leaves none behind. The prompt stands directly before the first
+    segment that is not empty. A row is the start token (if the tokenizer has one), the tokens and
+    the end token; what is too long is cut on the right before the end token is put. An empty text gives the special tokens alone;
     as every tokenizer has an end token, no row is without a real token.
 
     `queries` and `documents` work eagerly, in `tf.data` and in other functions that are traced.
@@ -87,7 +86,7 @@ class TextPreprocessor(BatchPreprocessor):
 
     def _encode_documents(self, titles: tf.Tensor, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         segments = [
-            fill_template(segment, {"{title}": titles, "{text}": texts})
+            fill_template(segment, titles, texts)
             for segment in self.text_config.document_template.split(SEPARATOR)
         ]
         tokens = self._join(segments, self.text_config.document_prompt)
@@ -99,7 +98,6 @@ class TextPreprocessor(BatchPreprocessor):
         prompted = tf.zeros_like(segments[0], tf.bool)
         texts = []
         for number, segment in enumerate(segments, start=1):
-            segment = tf.strings.strip(segment)
             if prompt:
                 here = ((segment != "") | (number == len(segments))) & ~prompted
                 prompted |= here
