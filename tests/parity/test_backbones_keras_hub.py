@@ -87,12 +87,19 @@ def t5_activation(name):
     return name
 
 
+@pytest.fixture(scope="module")
+def relu_t5(tmp_path_factory):
+    path = tmp_path_factory.mktemp("t5_relu")
+    return path, make_t5(path, activation="relu", use_gated_activation=False)
+
+
 @pytest.fixture(scope="module", params=["gelu_tanh", "gelu", "relu"])
-def t5(request, tmp_path_factory):
+def t5(request, tmp_path_factory, relu_t5):
+    if request.param == "relu":
+        return *relu_t5, "relu"
     path = tmp_path_factory.mktemp(f"t5_{request.param}")
-    gated = request.param != "relu"
     activation = t5_activation(request.param)
-    theirs = make_t5(path, activation=activation, use_gated_activation=gated)
+    theirs = make_t5(path, activation=activation, use_gated_activation=True)
     return path, theirs, request.param
 
 
@@ -107,20 +114,18 @@ def with_fields(source, target, fields):
 
 
 def run_bert(theirs, token_ids, mask):
-    return theirs.predict_on_batch(
-        {"token_ids": token_ids, "segment_ids": np.zeros_like(token_ids), "padding_mask": mask}
-    )["sequence_output"]
+    feed = {"token_ids": token_ids, "segment_ids": np.zeros_like(token_ids), "padding_mask": mask}
+    return theirs(feed)["sequence_output"].numpy()
 
 
 def run_t5(theirs, token_ids, mask):
-    return theirs.predict_on_batch(
-        {
-            "encoder_token_ids": token_ids,
-            "encoder_padding_mask": mask,
-            "decoder_token_ids": token_ids[:, :1],
-            "decoder_padding_mask": mask[:, :1],
-        }
-    )["encoder_sequence_output"]
+    feed = {
+        "encoder_token_ids": token_ids,
+        "encoder_padding_mask": mask,
+        "decoder_token_ids": token_ids[:, :1],
+        "decoder_padding_mask": mask[:, :1],
+    }
+    return theirs(feed)["encoder_sequence_output"].numpy()
 
 
 def run_ours(backbone, token_ids, mask):
@@ -161,7 +166,7 @@ def test_the_kin_of_bert_equal_keras_hub_at_real_positions(kind, epsilon, tmp_pa
     theirs.save_to_preset(str(tmp_path / "shards"), max_shard_size=3e-6)
     token_ids, mask = token_ids_and_mask()
     real = mask.astype(bool)
-    expected = theirs.predict_on_batch({"token_ids": token_ids, "padding_mask": mask})[real]
+    expected = theirs({"token_ids": token_ids, "padding_mask": mask}).numpy()[real]
     for name in ("one", "shards"):
         # A tokenizer of another kind: only the backbone counts here.
         keras_hub.models.BertTokenizer(VOCABULARY).save_to_preset(str(tmp_path / name))
@@ -179,10 +184,10 @@ def test_the_kin_of_bert_equal_keras_hub_at_real_positions(kind, epsilon, tmp_pa
     assert loaded.max_length_tokens == 48
 
 
-def test_t5_beyond_the_largest_relative_distance(tmp_path):
-    theirs = make_t5(tmp_path, activation="relu", use_gated_activation=False)
+def test_t5_beyond_the_largest_relative_distance(relu_t5):
+    path, theirs = relu_t5
     token_ids, mask = token_ids_and_mask(300, (300, 250))
-    ours = run_ours(load_backbone(tmp_path).backbone, token_ids, mask)
+    ours = run_ours(load_backbone(path).backbone, token_ids, mask)
     real = mask.astype(bool)
     np.testing.assert_allclose(ours[real], run_t5(theirs, token_ids, mask)[real], atol=1e-5)
 
@@ -241,8 +246,9 @@ def test_a_bfloat16_preset_gives_the_same_values(tmp_path):
     assert arrays.read("layers/reversible_embedding/vars/0").dtype == "bfloat16"
 
 
-def test_only_the_encoder_is_read(tmp_path):
-    theirs = make_t5(tmp_path, activation="relu", use_gated_activation=False)
+def test_only_the_encoder_is_read(tmp_path, relu_t5):
+    path, theirs = relu_t5
+    shutil.copytree(path, tmp_path, dirs_exist_ok=True)
     with h5py.File(tmp_path / "model.weights.h5", "a") as file:
         for name in ("t5_transformer_layer_2", "t5_transformer_layer_3", "t5_layer_norm_1"):
             del file["layers"][name]
@@ -252,8 +258,8 @@ def test_only_the_encoder_is_read(tmp_path):
     np.testing.assert_allclose(ours[real], run_t5(theirs, token_ids, mask)[real], atol=1e-5)
 
 
-def test_a_missing_or_misshapen_array_is_named(tmp_path):
-    make_t5(tmp_path, activation="relu", use_gated_activation=False)
+def test_a_missing_or_misshapen_array_is_named(tmp_path, relu_t5):
+    shutil.copytree(relu_t5[0], tmp_path, dirs_exist_ok=True)
     name = "layers/t5_transformer_layer_1/output_projector/vars/0"
     with h5py.File(tmp_path / "model.weights.h5", "a") as file:
         del file[name]
@@ -312,7 +318,7 @@ BERT_LIES = [
     ({"num_heads": None}, r"has no field 'num_heads'"),
     ({"num_heads": "two"}, r"`num_heads` must be a whole number of at least 1. Received: 'two'"),
     ({"num_heads": 3}, r"`num_heads` must be a divisor of `hidden_dim`=8. Received: 3"),
-    ({"dropout": [0.1]}, r"`dropout` must be a number of at least 0. Received: \[0.1\]"),
+    ({"dropout": [0.1]}, r"`dropout` must be a number .* Received: \[0.1\]"),
     (
         {"vocabulary_size": 10**12},
         r"vars/0 must have shape \(1000000000000, 8\), config.json's"
@@ -345,9 +351,9 @@ T5_LIES = [
 
 
 @pytest.mark.parametrize(("lie", "rule"), T5_LIES)
-def test_a_t5_config_that_lies_is_refused(lie, rule, tmp_path, t5):
+def test_a_t5_config_that_lies_is_refused(lie, rule, tmp_path, relu_t5):
     with pytest.raises((ConfigError, DataError), match=rule):
-        load_backbone(with_fields(t5[0], tmp_path, lie))
+        load_backbone(with_fields(relu_t5[0], tmp_path, lie))
 
 
 def test_a_t5_config_that_lies_about_gates_is_refused(tmp_path, t5):
@@ -397,13 +403,13 @@ def test_parameter_counts_equal_keras_hub():
 
 
 @pytest.mark.parametrize("kind", ["bert", "t5"])
-def test_gradients_equal_keras_hub(kind, bert, tmp_path):
+def test_gradients_equal_keras_hub(kind, bert, relu_t5):
     """Of the loss sum(real outputs * fixed weights), at arrays from both ends of the graph."""
     if kind == "bert":
         path, theirs = bert
         inputs = ("token_ids", "padding_mask", "sequence_output")
     else:
-        path, theirs = tmp_path, make_t5(tmp_path, activation="relu", use_gated_activation=False)
+        path, theirs = relu_t5
         inputs = ("encoder_token_ids", "encoder_padding_mask", "encoder_sequence_output")
     token_ids, mask = token_ids_and_mask()
     weights = np.random.default_rng(2).standard_normal((BATCH, LENGTH, 8)) * mask[:, :, None]

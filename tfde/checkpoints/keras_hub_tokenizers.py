@@ -9,14 +9,19 @@ from tfde.checkpoints.families import FieldsOfConfig
 from tfde.checkpoints.preset_files import PresetFiles
 from tfde.errors import ConfigError, DataError, shorten
 from tfde.text.byte_pair_tokenizer import BytePairTokenizer
+from tfde.text.hugging_face_directory import AddedToken
+from tfde.text.sentence_piece_model import CONTROL, UNIGRAM, UNKNOWN, new_model, parse_model
 from tfde.text.sentence_piece_tokenizer import SentencePieceTokenizer
 from tfde.text.tokenizer import Tokenizer
+from tfde.text.unigram_rules import UnigramRules
 from tfde.text.word_piece_tokenizer import SPECIAL_TOKENS, WordPieceTokenizer
 
 _FILE = "tokenizer.json"
 _ASSETS = "assets/tokenizer"
 # What RobertaTokenizer recognises in texts; "<unk>" is not among them.
 _ROBERTA_SPECIAL = ("<s>", "<pad>", "</s>", "<mask>")
+# The first ids, which stand otherwise in the SentencePiece model.
+_XLM_ROBERTA_SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
 
 
 def read_keras_hub_tokenizer(files: PresetFiles) -> Tokenizer:
@@ -40,12 +45,14 @@ def read_keras_hub_tokenizer(files: PresetFiles) -> Tokenizer:
 def _word_piece(files: PresetFiles, fields: FieldsOfConfig) -> WordPieceTokenizer:
     for name, wanted in (("split", True), ("suffix_indicator", "##"), ("oov_token", "[UNK]")):
         fields.require(name, wanted)
-    settings = {name: _flag(fields, name) for name in ("lowercase", "strip_accents")}
+    lowercase, strip_accents = _flag(fields, "lowercase"), _flag(fields, "strip_accents")
     # What a text spells out is text, unless the preset says otherwise.
     special = SPECIAL_TOKENS if _flag(fields, "special_tokens_in_strings") else ()
     vocabulary = _read_lines(files, "vocabulary.txt")
     try:
-        return WordPieceTokenizer(vocabulary, special_tokens=special, **settings)
+        return WordPieceTokenizer(
+            vocabulary, lowercase=lowercase, strip_accents=strip_accents, special_tokens=special
+        )
     except ConfigError as error:
         raise ConfigError(f"{files}/{_ASSETS}/vocabulary.txt: {error}") from error
 
@@ -80,6 +87,47 @@ def _sentence_piece(files: PresetFiles, fields: FieldsOfConfig) -> SentencePiece
     return SentencePieceTokenizer.from_file(files.path(f"{_ASSETS}/vocabulary.spm"))
 
 
+def _xlm_roberta(files: PresetFiles, fields: FieldsOfConfig) -> SentencePieceTokenizer:
+    """The model in keras-hub's file begins with other pieces than the ids do."""
+    path = files.path(f"{_ASSETS}/vocabulary.spm")
+    try:
+        proto = parse_model(path.read_bytes())
+        first = [piece.piece for piece in proto.pieces[:3]]
+        if first != ["<unk>", "<s>", "</s>"] or proto.trainer_spec.model_type != UNIGRAM:
+            raise ConfigError(
+                "`model` must be a unigram model that begins with <unk>, <s>, </s>."
+                f" Received: model_type={proto.trainer_spec.model_type}, {', '.join(first)}"
+            )
+        model = new_model()
+        model.CopyFrom(proto)
+        del model.pieces[:]
+        for token in _XLM_ROBERTA_SPECIAL:
+            kind = UNKNOWN if token == "<unk>" else CONTROL
+            model.pieces.add(piece=token, score=0.0, type=kind)
+        model.pieces.extend(proto.pieces[3:])
+        model.pieces.add(piece="<mask>", score=0.0, type=CONTROL)
+        spec = model.trainer_spec
+        spec.bos_id, spec.pad_id, spec.eos_id, spec.unk_id = range(4)
+        spec.vocab_size = len(model.pieces)
+        ids = {piece.piece: index for index, piece in enumerate(model.pieces)}
+        rules = UnigramRules(
+            normalizer=(
+                ({"type": "Precompiled"},) if proto.normalizer_spec.precompiled_charsmap else ()
+            ),
+            splits_white_space=True,
+            special_tokens=tuple(
+                AddedToken(token, ids[token]) for token in (*_XLM_ROBERTA_SPECIAL, "<mask>")
+            ),
+            pad_token="<pad>",
+            start_token="<s>",
+            end_token="</s>",
+            pair_separators=("</s>", "</s>"),
+        )
+        return SentencePieceTokenizer(model.SerializeToString(), rules=rules)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
 def _read_lines(files: PresetFiles, name: str) -> list[str]:
     """The lines of a vocabulary; not splitlines(): U+2028 and U+0085 can be tokens."""
     path = files.path(f"{_ASSETS}/{name}")
@@ -103,5 +151,6 @@ _TOKENIZERS: dict[str, Callable[[PresetFiles, FieldsOfConfig], Any]] = {
     "BertTokenizer": _word_piece,
     "DistilBertTokenizer": _word_piece,
     "RobertaTokenizer": _byte_pair,
+    "XLMRobertaTokenizer": _xlm_roberta,
     "T5Tokenizer": _sentence_piece,
 }
