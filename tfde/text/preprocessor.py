@@ -19,8 +19,9 @@ class TextPreprocessor(BatchPreprocessor):
     segments; each is tokenized apart, and the tokenizer's separator goes between those that have
     tokens, so an empty title leaves none behind. The prompt stands directly before the first
     segment that is not empty. A row is the start token (if the tokenizer has one), the tokens and
-    the end token; what is too long is cut on the right before the end token is put. An empty text gives the special tokens alone;
-    as every tokenizer has an end token, no row is without a real token.
+    the end token; what is too long is cut on the right before the end token is put. An empty text
+    gives the special tokens alone; as every tokenizer has an end token, no row is without a real
+    token.
 
     `queries` and `documents` work eagerly, in `tf.data` and in other functions that are traced.
 

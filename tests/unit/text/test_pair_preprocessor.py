@@ -68,7 +68,7 @@ def test_truncation_is_that_of_tokenizers(limit):
 def test_documents_follow_the_template():
     text = preprocessor(document_template="{title}: {text}")
     assert text.documents(["t", ""], [" a ", "b"]).numpy().tolist() == [b"t:  a ", b": b"]
-    assert preprocessor().documents([""], [" a\n"]).numpy().tolist() == [b"a"]
+    assert preprocessor().documents([""], [" a\n"]).numpy().tolist() == [b" a\n"]
 
 
 def test_smallest_bucket_that_holds_the_batch():
