@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import tensorflow as tf
+
 from tfde.backbones.backbone import Backbone, build_backbone
 from tfde.backbones.seeded_layer import zero_weights
 from tfde.checkpoints.encoder_steps import EncoderSteps
@@ -38,6 +40,17 @@ class LoadedBackbone:
     steps: EncoderSteps
 
 
+@dataclass(frozen=True)
+class _OpenedBackbone:
+    """A `LoadedBackbone` before its weights are in memory."""
+
+    files: PresetFiles
+    model: HuggingFaceModel | KerasHubModel
+    tokenizer: Tokenizer
+    max_length_tokens: int | None
+    steps: EncoderSteps
+
+
 def load_backbones(
     path: str | Path,
     document_path: str | Path | None = None,
@@ -61,14 +74,19 @@ def load_backbones(
             that is not supported; the two checkpoints do not fit together.
         DataError: a file is not what its name says; an array is missing or has another shape.
     """
-    encoders = _find_encoders(path, document_path)
-    loaded = [
-        _load(files, steps, dropout=dropout, dtype=dtype, name_prefix=prefix)
-        for (files, steps), prefix in zip(encoders, ("", "document_"), strict=False)
+    opened = [_open(files, steps) for files, steps in _find_encoders(path, document_path)]
+    if len(opened) == 2:
+        _check_pair(*opened)
+    # Only now is memory taken: what can be refused has been.
+    return [
+        LoadedBackbone(
+            read_backbone(side.files, side.model, dropout=dropout, dtype=dtype, name_prefix=prefix),
+            side.tokenizer,
+            side.max_length_tokens,
+            side.steps,
+        )
+        for side, prefix in zip(opened, ("", "document_"), strict=False)
     ]
-    if len(loaded) == 2:
-        _check_pair(str(encoders[0][0]), str(encoders[1][0]), *loaded)
-    return loaded
 
 
 def load_backbone(
@@ -87,7 +105,7 @@ def _find_encoders(
     """The transformer's files and the steps after it, of one encoder or of two."""
     names = path.split(",") if isinstance(path, str) and not Path(path).exists() else []
     if document_path is None and len(names) == 2:
-        path, document_path = names
+        path, document_path = (name.strip() for name in names)
     if document_path is None and all((Path(path) / folder).is_dir() for folder in _PAIR):
         path, document_path = (Path(path) / folder for folder in _PAIR)
     if document_path is None:
@@ -110,14 +128,7 @@ def _read_files(files: PresetFiles) -> list[tuple[PresetFiles, EncoderSteps]]:
     return [(files, EncoderSteps())]
 
 
-def _load(
-    files: PresetFiles,
-    steps: EncoderSteps,
-    *,
-    dropout: float | None,
-    dtype: str | None,
-    name_prefix: str,
-) -> LoadedBackbone:
+def _open(files: PresetFiles, steps: EncoderSteps) -> _OpenedBackbone:
     value = files.json_object("config.json")
     model: Any
     if "registered_name" in value:
@@ -129,21 +140,47 @@ def _load(
             f"{files}/config.json: must be a keras-hub preset's or a Hugging Face model's."
             " Received: neither `registered_name` nor `model_type`"
         )
-    config = model.config
-    if dropout is not None:
-        config = dataclasses.replace(config, dropout=dropout)
     tokenizer = model.read_tokenizer()
     if steps.pooling is None:
         steps = model.read_steps()
-    _check_projection(files, config.hidden_dim, steps)
+    if tokenizer.vocabulary_size > model.config.vocabulary_size:
+        rule = f"the tokenizer must have at most vocab_size={model.config.vocabulary_size} tokens."
+        raise DataError(str(files), None, rule, tokenizer.vocabulary_size)
+    _check_projection(files, model.config.hidden_dim, steps)
+    return _OpenedBackbone(files, model, tokenizer, model.read_max_length_tokens(), steps)
+
+
+def read_backbone(
+    files: PresetFiles,
+    model: HuggingFaceModel | KerasHubModel,
+    *,
+    dropout: float | None,
+    dtype: str | None,
+    name_prefix: str = "",
+) -> Backbone:
+    """Returns the layers of an opened checkpoint with its weights.
+
+    Args:
+        files: The checkpoint, for messages.
+        model: Its transformer.
+        dropout: Replaces the checkpoint's dropout rate.
+        dtype: Keras dtype policy; `None` takes the current one.
+        name_prefix: Put before the names of the two layers.
+
+    Raises:
+        DataError: an array is missing or has another shape.
+    """
+    config = model.config
+    if dropout is not None:
+        config = dataclasses.replace(config, dropout=dropout)
     with zero_weights():
         backbone = build_backbone(config, name_prefix=name_prefix, dtype=dtype)
     for variable, array, name in model.read_weights(backbone):
         if array.shape != tuple(variable.shape):
             rule = f"the array {name} must have shape {tuple(variable.shape)}."
             raise DataError(str(files), None, rule, array.shape)
-        variable.assign(array)
-    return LoadedBackbone(backbone, tokenizer, model.read_max_length_tokens(), steps)
+        variable.assign(tf.cast(tf.convert_to_tensor(array), variable.dtype))
+    return backbone
 
 
 def _check_projection(files: PresetFiles, hidden_dim: int, steps: EncoderSteps) -> None:
@@ -156,16 +193,14 @@ def _check_projection(files: PresetFiles, hidden_dim: int, steps: EncoderSteps) 
         rows = kernel.shape[1]
 
 
-def _check_pair(
-    query_path: str, document_path: str, query: LoadedBackbone, document: LoadedBackbone
-) -> None:
+def _check_pair(query: _OpenedBackbone, document: _OpenedBackbone) -> None:
     """Refuses two encoders that cannot be the towers of one model."""
 
-    def facts(loaded: LoadedBackbone) -> dict[str, object]:
-        steps = loaded.steps
+    def facts(opened: _OpenedBackbone) -> dict[str, object]:
+        steps = opened.steps
         return {
-            "tokenizers": loaded.tokenizer.fingerprint_bytes(),
-            "sizes": dataclasses.replace(loaded.backbone.config, dropout=0.0),
+            "tokenizers": opened.tokenizer.fingerprint_bytes(),
+            "sizes": dataclasses.replace(opened.model.config, dropout=0.0),
             "poolings": (steps.pooling, steps.pool_prompts),
             "projections": steps.projection,
             "similarities": steps.normalize,
@@ -175,6 +210,6 @@ def _check_pair(
     for name, value in ours.items():
         if value != theirs[name]:
             raise ConfigError(
-                f"{query_path} and {document_path}: two encoders of one model must have equal"
+                f"{query.files} and {document.files}: two encoders of one model must have equal"
                 f" {name}."
             )

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
-import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +11,6 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from tqdm import tqdm
 
 from tfde.backbones.backbone import Backbone, build_backbone
 from tfde.backbones.seeded_layer import zero_weights
@@ -33,18 +30,21 @@ from tfde.errors import ConfigError, shorten
 from tfde.tasks.retrieval_task import RetrievalTask, in_batch_accuracy
 from tfde.text.preprocessor import TextPreprocessor
 from tfde.text.tokenizer import Tokenizer
+from tfde.towers.batches import batches_by_length
 from tfde.towers.preset import (
+    DUAL_ENCODER,
     WEIGHTS_FILE,
     is_preset,
+    preset_class,
     read_config,
+    towers_from_mapping,
     towers_to_mapping,
     write_config,
 )
 from tfde.towers.sharing import Towers, build_towers, sharing_table
 from tfde.towers.throughput import Throughput
-from tfde.towers.weights import read_weights, write_weights
+from tfde.towers.weights import fingerprint, read_weights, write_weights
 from tfde.types import Document
-from tfde.version import __version__
 
 
 class DualEncoder(keras.Model):
@@ -204,17 +204,17 @@ class DualEncoder(keras.Model):
             CorruptError: a file of the directory is missing or not what was written.
         """
         directory = Path(directory)
-        config = read_config(directory)
+        config = towers_from_mapping(read_config(directory, DUAL_ENCODER))
         with zero_weights():
             backbone = build_backbone(config.backbone, dtype=dtype)
         model = cls(backbone, config, preprocessor=TextPreprocessor.load(directory))
-        read_weights(directory / WEIGHTS_FILE, model._towers)
+        read_weights(directory / WEIGHTS_FILE, model._towers.named_weights())
         return model
 
     @classmethod
     def load(cls, path: str | Path, *, dtype: str | None = None) -> DualEncoder:
         """Loads whatever `--model` takes: a model directory, else what `from_backbone` takes."""
-        if is_preset(path):
+        if preset_class(path) is not None:
             return cls.from_preset(path, dtype=dtype)
         return cls.from_backbone(path, dtype=dtype)
 
@@ -226,33 +226,21 @@ class DualEncoder(keras.Model):
         Raises:
             ConfigError: the directory holds something else.
         """
-        metadata = {
-            "tfde_version": __version__,
-            "keras_version": keras.__version__,
-            "parameter_count": sum(int(np.prod(weight.shape)) for weight in self.weights),
-            "date_saved": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d@%H:%M:%S"),
-            "fingerprint": self.fingerprint(),
-        }
         directory = Path(directory)
         with atomic_directory(directory, overwrite=is_preset(directory)) as temporary:
-            write_config(temporary, self.config, metadata)
+            config = towers_to_mapping(self.config)
+            write_config(temporary, self, config, fingerprint=self.fingerprint())
             self.preprocessor.save(temporary)
-            write_weights(temporary / WEIGHTS_FILE, self._towers)
+            write_weights(temporary / WEIGHTS_FILE, self._towers.named_weights())
 
     def fingerprint(self) -> str:
         """Returns 16 hex digits that change with any weight, the tokenizer or the configuration.
 
         Embeddings and indexes carry it: vectors of another model are refused.
         """
-        digest = hashlib.sha256()
-        digest.update(json.dumps(towers_to_mapping(self.config), sort_keys=True).encode())
-        digest.update(self.preprocessor.fingerprint_bytes())
-        for tower in (self.query_tower, self.document_tower):
-            for weight in tower.weights:
-                array = np.ascontiguousarray(keras.ops.convert_to_numpy(weight), dtype="<f4")
-                digest.update(repr(array.shape).encode())
-                digest.update(array.data)
-        return digest.hexdigest()[:16]
+        description = json.dumps(towers_to_mapping(self.config), sort_keys=True).encode()
+        weights = [*self.query_tower.weights, *self.document_tower.weights]
+        return fingerprint(description + self.preprocessor.fingerprint_bytes(), weights)
 
     # ---- what it is --------------------------------------------------------------------------
 
@@ -460,19 +448,15 @@ class DualEncoder(keras.Model):
     def _encode(
         self, side: str, texts: list[tuple[str, str]], batch_size: int, show_progress: bool
     ) -> np.ndarray:
-        if batch_size < 1:
-            raise ConfigError(f"`batch_size` must be at least 1. Received: {batch_size!r}")
         embeddings = np.zeros((len(texts), self.embedding_dim), np.float32)
-        order = sorted(range(len(texts)), key=lambda i: -len(texts[i][0]) - len(texts[i][1]))
         encode = self._encode_function(side)
-        progress = tqdm(total=len(texts), unit="text", disable=not show_progress)
-        for start in range(0, len(order), batch_size):
-            rows = order[start : start + batch_size]
+        lengths = [len(title) + len(text) for title, text in texts]
+        for rows in batches_by_length(
+            lengths, batch_size, unit="text", show_progress=show_progress
+        ):
             titles = tf.constant([texts[row][0] for row in rows], tf.string)
             bodies = tf.constant([texts[row][1] for row in rows], tf.string)
             embeddings[rows] = encode(titles, bodies).numpy()
-            progress.update(len(rows))
-        progress.close()
         return embeddings
 
     def _encode_function(self, side: str) -> Any:

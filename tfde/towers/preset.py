@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import keras
 
 from tfde.config import (
     DenseConfig,
@@ -17,45 +21,72 @@ from tfde.config import (
 )
 from tfde.config import from_mapping as config_from_mapping
 from tfde.errors import CorruptError
+from tfde.version import __version__
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.weights.h5"
 METADATA_FILE = "metadata.json"
-CLASS_NAME = "DualEncoder"
+DUAL_ENCODER = "DualEncoder"
+
+
+def preset_class(path: str | Path) -> str | None:
+    """Returns the class of the model whose directory this is, `None` if tfde did not write it."""
+    try:
+        record = json.loads((Path(path) / CONFIG_FILE).read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    if not isinstance(record, dict) or not str(record.get("module")).startswith("tfde."):
+        return None
+    return str(record.get("class_name"))
 
 
 def is_preset(path: str | Path) -> bool:
     """Returns whether `path` is a model directory that `DualEncoder.save_to_preset` wrote."""
-    try:
-        record = json.loads((Path(path) / CONFIG_FILE).read_text("utf-8"))
-    except (OSError, ValueError):
-        return False
-    return isinstance(record, dict) and record.get("class_name") == CLASS_NAME
+    return preset_class(path) == DUAL_ENCODER
 
 
-def read_config(directory: Path) -> TowersConfig:
-    """Returns the description of the towers in a model directory.
+def read_config(directory: str | Path, class_name: str) -> dict[str, Any]:
+    """Returns the configuration of the model in a model directory.
 
     Raises:
-        CorruptError: it is no such directory.
+        CorruptError: it is no such directory, or that of a model of another class.
     """
-    if not is_preset(directory):
+    found = preset_class(directory)
+    if found != class_name:
         raise CorruptError(
-            f"{directory}: not a tfde model directory (a {CONFIG_FILE} of class {CLASS_NAME} is"
-            " expected)."
+            f"{directory}: not a tfde model directory (a {CONFIG_FILE} of class {class_name} is"
+            f" expected). Received: {found or 'none'}"
         )
-    record = json.loads((directory / CONFIG_FILE).read_text("utf-8"))
-    return towers_from_mapping(record["config"])
+    config = json.loads((Path(directory) / CONFIG_FILE).read_text("utf-8")).get("config")
+    if not isinstance(config, dict):
+        raise CorruptError(f"{directory}/{CONFIG_FILE}: must hold the object `config`.")
+    return config
 
 
-def write_config(directory: Path, config: TowersConfig, metadata: Mapping[str, Any]) -> None:
-    """Writes `config.json` and `metadata.json`."""
+def write_config(
+    directory: Path, model: keras.Model, config: Mapping[str, Any], *, fingerprint: str
+) -> None:
+    """Writes `config.json` and `metadata.json` of a model.
+
+    Args:
+        directory: Where.
+        model: Gives its class and the number of its parameters.
+        config: Its configuration as JSON values.
+        fingerprint: Its fingerprint.
+    """
     record = {
-        "module": "tfde.towers.dual_encoder",
-        "class_name": CLASS_NAME,
-        "config": towers_to_mapping(config),
+        "module": type(model).__module__,
+        "class_name": type(model).__name__,
+        "config": config,
     }
-    for name, value in ((CONFIG_FILE, record), (METADATA_FILE, dict(metadata))):
+    metadata = {
+        "tfde_version": __version__,
+        "keras_version": keras.__version__,
+        "parameter_count": sum(math.prod(weight.shape) for weight in model.weights),
+        "date_saved": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d@%H:%M:%S"),
+        "fingerprint": fingerprint,
+    }
+    for name, value in ((CONFIG_FILE, record), (METADATA_FILE, metadata)):
         text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
         (directory / name).write_text(text, "utf-8")
 

@@ -11,6 +11,7 @@ from tfde.config import Sharing, TowersConfig
 from tfde.errors import ConfigError
 from tfde.layers.projection import Projection
 from tfde.towers.tower import TowerParts, build_tower
+from tfde.towers.weights import named_weights
 
 PARTS = tuple(field.name for field in dataclasses.fields(Sharing))
 
@@ -23,6 +24,18 @@ class Towers:
     document_tower: keras.Model
     query_parts: TowerParts
     document_parts: TowerParts
+
+    def named_weights(self) -> dict[str, keras.Variable]:
+        """Returns every weight once, by `part/shared/...`, or `part/query/...` and so on."""
+        weights: dict[str, keras.Variable] = {}
+        for part in PARTS:
+            query, document = getattr(self.query_parts, part), getattr(self.document_parts, part)
+            if query is None:
+                continue
+            sides = {"query": query, "document": document}
+            for side, layer in ({"shared": query} if query is document else sides).items():
+                weights.update(named_weights(f"{part}/{side}", layer))
+        return weights
 
 
 def build_towers(

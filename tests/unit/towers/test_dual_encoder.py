@@ -109,21 +109,21 @@ def test_not_a_model_directory(tmp_path):
 def test_weights_of_another_description_are_refused(tmp_path):
     path = tmp_path / "model.weights.h5"
     shared = tiny.dual_encoder(sharing="sde", embedding_dim=4)
-    write_weights(path, shared._towers)
+    write_weights(path, shared.towers.named_weights())
     with h5py.File(path) as file:
         assert file["projection/shared/kernel"].shape == (6, 4)
     apart = tiny.dual_encoder(sharing="ade_spl", embedding_dim=4)
     with pytest.raises(CorruptError, match=r"weight 'encoder/document/\S+' is missing\."):
-        read_weights(path, apart._towers)
+        read_weights(path, apart.towers.named_weights())
     with h5py.File(path, "a") as file:
         del file["projection/shared/kernel"]
         file["projection/shared/kernel"] = np.zeros((6, 5))
     with pytest.raises(CorruptError, match=r"must have shape \(6, 4\)\. Received: \(6, 5\)"):
-        read_weights(path, shared._towers)
+        read_weights(path, shared.towers.named_weights())
     with h5py.File(path, "a") as file:
         file["projection/shared/bias"] = np.zeros(4)
     with pytest.raises(CorruptError, match=r"weight 'projection/shared/bias' is one too many\."):
-        read_weights(path, shared._towers)
+        read_weights(path, shared.towers.named_weights())
 
 
 def test_random_weights_need_a_tokenizer_that_fits():

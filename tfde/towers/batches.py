@@ -1,0 +1,35 @@
+"""Texts of like length in one batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tqdm import tqdm
+
+from tfde.errors import ConfigError
+
+
+def batches_by_length(
+    lengths: Sequence[int], batch_size: int, *, unit: str, show_progress: bool
+) -> Iterator[list[int]]:
+    """Yields row numbers in batches, the longest rows first, so that little is padding.
+
+    The first batch is the largest: what does not fit into memory fails at once.
+
+    Args:
+        lengths: Length of each row, in whatever unit.
+        batch_size: Rows a batch.
+        unit: What the progress bar counts.
+        show_progress: Whether a progress bar goes to stderr.
+
+    Raises:
+        ConfigError: `batch_size` is below 1.
+    """
+    if batch_size < 1:
+        raise ConfigError(f"`batch_size` must be at least 1. Received: {batch_size!r}")
+    order = sorted(range(len(lengths)), key=lambda row: -lengths[row])
+    with tqdm(total=len(order), unit=unit, disable=not show_progress) as progress:
+        for start in range(0, len(order), batch_size):
+            rows = order[start : start + batch_size]
+            yield rows
+            progress.update(len(rows))
