@@ -50,8 +50,7 @@ TRAPS = [
         "<<s>>",
         "</S>",
     ),
-    *("ऄऄऄ ऄ", "𓀀𓀁𓀂𓀃", "a𓀀b𓀀", "▁", "▁▁a▁ ▁b", "中" * 500, "a" * 300, "ab" * 300, "0" * 50),
-    *("." * 77, "!?" * 40, "x" * 2000),
+    *("ऄऄऄ ऄ", "𓀀𓀁𓀂𓀃", "a𓀀b𓀀", "▁", "▁▁a▁ ▁b", "中" * 500, "Ω" * 2000),
 ]
 RAW = [b"a\xffb", b"\xe4\xb8", b"\xed\xa0\x80x", b"\xf0\x9f\x98 \xc3", b"\xc0\x80", b"</s>\xff</s>"]
 
@@ -82,15 +81,16 @@ def hard_texts(texts):
     marks = [c for c in map(chr, range(0x3000)) if unicodedata.category(c)[0] == "M"]
     pool = ["aeioun Aª…™ﬁ１½\u00a0  ", marks, "\r\n\u200b\u200c\u200d\u0600\u00ad", "가か中कกي"]
     nasty = [
-        "".join(rng.choice(rng.choice(pool)) for _ in range(rng.randrange(9))) for _ in range(4000)
+        "".join(rng.choice(rng.choice(pool)) for _ in range(rng.randrange(9))) for _ in range(1500)
     ]
-    return TRAPS + [unicodedata.normalize("NFD", t) for t in texts[-1000:]] + nasty
+    long = ["".join(text.split()) for text in texts[:40]] + ["".join(texts[-5:]).replace(" ", "")]
+    return TRAPS + long + [unicodedata.normalize("NFD", t) for t in texts[-300:]] + nasty
 
 
 def trained(texts, **options):
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.Train(
-        sentence_iterator=iter(texts[4000:6500]),
+        sentence_iterator=iter(texts[4500:5700]),
         model_writer=model,
         vocab_size=5000,
         character_coverage=0.9995,
@@ -203,12 +203,12 @@ def test_same_ids_as_both_libraries(peer, directories, texts, hard_texts, name):
     tokenizer = SentencePieceTokenizer.from_hugging_face(directories / name)
     hub = peer.AutoTokenizer.from_pretrained(directories / name)
     low = tokenizers.Tokenizer.from_file(str(directories / name / "tokenizer.json"))
-    every = (texts if name in ("t5", "xlm_roberta") else texts[::5]) + hard_texts
+    every = (texts if name in ("t5", "xlm_roberta") else texts[::10]) + hard_texts
     received = framed(tokenizer, ours(tokenizer)(every))
     expected = [encoding.ids for encoding in low.encode_batch(every)]
     wrong = differences(every, expected, received)
     assert not wrong, (len(wrong), wrong[:3])
-    again = every[::7] + TRAPS
+    again = every[::10] + TRAPS
     assert hub(again)["input_ids"] == [e.ids for e in low.encode_batch(again)]
 
     raw = framed(tokenizer, tokenizer.tokenize(tf.constant(RAW)).to_list())
@@ -226,7 +226,7 @@ def test_same_ids_as_both_libraries(peer, directories, texts, hard_texts, name):
 
 
 @pytest.mark.parametrize("name", ["t5", "xlm_roberta"])
-def test_classic_files(directories, texts, hard_texts, name):
+def test_classic_files(directories, name):
     """The ids of what transformers 5 makes of them."""
     tokenizer = SentencePieceTokenizer.from_hugging_face(directories / f"classic_{name}")
     converted = SentencePieceTokenizer.from_hugging_face(directories / name)
@@ -242,7 +242,7 @@ def test_way_back(peer, directories, texts, hard_texts, tmp_path, name):
     write(tokenizer, tmp_path / "theirs")
     before = peer.AutoTokenizer.from_pretrained(directories / name)
     after = peer.AutoTokenizer.from_pretrained(tmp_path / "theirs")
-    every = texts[::10] + hard_texts
+    every = texts[::20] + hard_texts
     assert not differences(every, before(every)["input_ids"], after(every)["input_ids"])
     assert after("one", "two")["input_ids"] == before("one", "two")["input_ids"]
     assert after.model_max_length == 12
@@ -253,7 +253,7 @@ def test_way_back(peer, directories, texts, hard_texts, tmp_path, name):
 
 
 def test_way_back_of_our_own_model(peer, texts, tmp_path):
-    path = train_sentencepiece(texts[4000:6500], tmp_path / "m.model", vocabulary_size=5000)
+    path = train_sentencepiece(texts[4500:5700], tmp_path / "m.model", vocabulary_size=5000)
     tokenizer = SentencePieceTokenizer.from_file(path)
     write(tokenizer, tmp_path / "theirs")
     theirs = peer.AutoTokenizer.from_pretrained(tmp_path / "theirs")

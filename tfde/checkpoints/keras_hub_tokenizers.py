@@ -114,7 +114,7 @@ def _xlm_roberta(files: PresetFiles, fields: FieldsOfConfig) -> SentencePieceTok
             normalizer=(
                 ({"type": "Precompiled"},) if proto.normalizer_spec.precompiled_charsmap else ()
             ),
-            splits_white_space=True,
+            words="white_space",
             special_tokens=tuple(
                 AddedToken(token, ids[token]) for token in (*_XLM_ROBERTA_SPECIAL, "<mask>")
             ),

@@ -94,7 +94,7 @@ class SentencePieceTokenizer(Tokenizer):
             unknown_id=unknown[0],
             charsmap=proto.normalizer_spec.precompiled_charsmap,
             normalizer=rules.normalizer,
-            splits_white_space=rules.splits_white_space,
+            words=rules.words,
             special_tokens=rules.special_tokens,
         )
         self._tokens = _Fixed(sorted(ids, key=ids.__getitem__))

@@ -28,17 +28,24 @@ from tfde.text.sentence_piece_model import (
     new_model,
     parse_model,
 )
-from tfde.text.unigram_rules import UnigramRules
+from tfde.text.unigram_rules import UnigramRules, Words
 
 _T5_MODEL, _XLM_ROBERTA_MODEL = "spiece.model", "sentencepiece.bpe.model"
 _UNKNOWN_IDS: dict[Kind | None, int] = {
     "t5": 2,
     "xlm_roberta": 3,
 }  # transformers writes them into its classes
-_WHITE_SPACE = (
-    "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
-    "\u2028\u2029\u202f\u205f\u3000"
-)
+_SPLIT_BLANKS = {
+    "type": "Split",
+    "pattern": {"String": " "},
+    "behavior": "Removed",
+    "invert": False,
+}
+_SPLITS: dict[Words, list[dict[str, Any]]] = {
+    "white_space": [{"type": "WhitespaceSplit"}],
+    "blanks": [_SPLIT_BLANKS],
+    "marks": [],
+}
 _PRECOMPILED = {"type": "Precompiled"}
 _METASPACE = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
 
@@ -70,7 +77,7 @@ def read_unigram(directory: str | Path) -> tuple[bytes, UnigramRules]:
         except ConfigError as error:
             raise ConfigError(f"{where}: {error}") from error
         normalizer = (_PRECOMPILED,) if charsmap else ()
-        settings = {"normalizer": normalizer, "splits_white_space": True}
+        settings = {"normalizer": normalizer, "words": "white_space"}
     if kind in _UNKNOWN_IDS and unknown_id != _UNKNOWN_IDS[kind]:
         raise ConfigError(
             f"{where}: `model.unk_id` must be {_UNKNOWN_IDS[kind]}, as in the tokenizer's class."
@@ -128,7 +135,6 @@ def write_unigram(
     for step in steps:
         if step == _PRECOMPILED:
             step["precompiled_charsmap"] = base64.b64encode(charsmap).decode()
-    split = [{"type": "WhitespaceSplit"}] if rules.splits_white_space else []
     spelled = {token.content for token in rules.special_tokens}
     start, end = rules.start_token, rules.end_token
     named = {
@@ -141,7 +147,10 @@ def write_unigram(
     return tokenizer_files(
         {
             "normalizer": {"type": "Sequence", "normalizers": steps} if steps else None,
-            "pre_tokenizer": {"type": "Sequence", "pretokenizers": [*split, _METASPACE]},
+            "pre_tokenizer": {
+                "type": "Sequence",
+                "pretokenizers": [*_SPLITS[rules.words], _METASPACE],
+            },
             "post_processor": template(Frame(start, end, rules.pair_separators), ids),
             "decoder": _METASPACE,
             "model": {
@@ -194,27 +203,28 @@ def _from_json(
     if files.kind:  # transformers builds the rest anew
         if not files.options.get("add_prefix_space", True):
             raise ConfigError(f"{where}: `add_prefix_space` must be true. Received: false")
-        steps, splits = maps, True
+        steps, words = maps, "white_space"
     else:
-        splits = _splits_white_space(value.get("pre_tokenizer"), where)
+        words = _words(value.get("pre_tokenizer"), where)
     kept = tuple(_PRECOMPILED if s.get("type") == "Precompiled" else s for s in steps)
-    return pieces, unknown_id, charsmap, {"normalizer": kept, "splits_white_space": splits}
+    return pieces, unknown_id, charsmap, {"normalizer": kept, "words": words}
 
 
-def _splits_white_space(value: Mapping[str, Any] | None, where: Path) -> bool:
-    """Returns whether a pre-tokenizer splits at white space before it marks words by `▁`."""
+def _words(value: Mapping[str, Any] | None, where: Path) -> Words:
+    """Returns what a pre-tokenizer splits at before it marks words by `▁`."""
     value = value or {}
     parts = value.get("pretokenizers") if value.get("type") == "Sequence" else [value]
     *before, last = parts or [{}]
     old = "always" if last.get("add_prefix_space", True) else "never"
-    if (
-        [part.get("type") for part in before] in ([], ["WhitespaceSplit"])
-        and last.get("type") == "Metaspace"
-        and last.get("replacement") == "▁"
-        and last.get("prepend_scheme", old) == "always"
-        and last.get("split", True)
-    ):
-        return bool(before)
+    for words, split in _SPLITS.items():
+        if (
+            before == split
+            and last.get("type") == "Metaspace"
+            and last.get("replacement") == "▁"
+            and last.get("prepend_scheme", old) == "always"
+            and last.get("split", True)
+        ):
+            return words
     raise ConfigError(
         f"{where}: `pre_tokenizer` must be Metaspace (▁, prepend_scheme always, split), or"
         f" WhitespaceSplit and that. Received: {shorten(dict(value))}"
@@ -316,7 +326,6 @@ def _rules_of_library(proto: Any, charsmap: bytes) -> UnigramRules:
         ConfigError: none come near.
     """
     trainer, normalizer = proto.trainer_spec, proto.normalizer_spec
-    table = read_charsmap(charsmap, max_bytes=3)
     for rule, holds in (
         ("be a unigram model", trainer.model_type == UNIGRAM),
         ("have no byte fallback", not trainer.byte_fallback),
@@ -327,10 +336,7 @@ def _rules_of_library(proto: Any, charsmap: bytes) -> UnigramRules:
             and normalizer.remove_extra_whitespaces
             and normalizer.escape_whitespaces,
         ),
-        (
-            "turn all white space into blanks",
-            all(table.get(c, c) in (" ", "") for c in _WHITE_SPACE),
-        ),
+        ("turn ▁ into a blank", read_charsmap(charsmap, max_bytes=3).get("▁") == " "),
     ):
         if not holds:
             raise ConfigError(
@@ -344,7 +350,7 @@ def _rules_of_library(proto: Any, charsmap: bytes) -> UnigramRules:
     )
     return UnigramRules(
         normalizer=(_PRECOMPILED,) if charsmap else (),
-        splits_white_space=True,
+        words="blanks",
         special_tokens=special,
         pad_token=proto.pieces[trainer.pad_id].piece,
         start_token=None,

@@ -11,6 +11,7 @@ from tfde.errors import ConfigError, shorten
 from tfde.text.charsmap_normalizer import CharsmapNormalizer
 from tfde.text.hugging_face_directory import AddedToken
 from tfde.text.special_tokens import SPACE, SpecialToken, SpecialTokens, escaped
+from tfde.text.unigram_rules import Words
 from tfde.text.unigram_words import UnigramWords
 
 _PREFIX = "▁"
@@ -26,8 +27,8 @@ class UnigramPipeline(tf.Module):
         charsmap: The character map that the step `Precompiled` applies.
         normalizer: Steps, each as in a `tokenizer.json`: `Precompiled` (without its map),
             `Strip`, `Replace` of a string or of two or more blanks.
-        splits_white_space: Whether any white space parts words, and none of it is kept; else
-            only blanks do, and each becomes a `▁`.
+        words: What parts words: `white_space` or `blanks`, of which none is kept; `marks`: each
+            blank becomes a `▁`, and each `▁` begins a word.
         special_tokens: Recognised where texts spell them out.
 
     Raises:
@@ -41,13 +42,13 @@ class UnigramPipeline(tf.Module):
         unknown_id: int,
         charsmap: bytes,
         normalizer: Sequence[Mapping[str, Any]],
-        splits_white_space: bool,
+        words: Words,
         special_tokens: Sequence[AddedToken],
     ) -> None:
         super().__init__(name="unigram_pipeline")
         self._words = UnigramWords(pieces, unknown_id=unknown_id)
         self._charsmap = CharsmapNormalizer(charsmap)
-        self._splits_white_space = splits_white_space
+        self._space = {"white_space": SPACE, "blanks": " ", "marks": None}[words]
         self._substitutions = [_substitution(step) for step in normalizer]
         self._in_raw, self._in_normalized = (
             SpecialTokens(
@@ -92,11 +93,11 @@ class UnigramPipeline(tf.Module):
         return texts
 
     def _tokenize_normalized(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        if self._splits_white_space:
-            texts = tf.strings.regex_replace(texts, f"^{SPACE}+|{SPACE}+$", "")
-            texts = tf.strings.regex_replace(texts, f"{SPACE}+{_PREFIX}?", _PREFIX)
-        else:
+        if self._space is None:
             texts = tf.strings.regex_replace(texts, " ", _PREFIX)
+        else:
+            texts = tf.strings.regex_replace(texts, f"^{self._space}+|{self._space}+$", "")
+            texts = tf.strings.regex_replace(texts, f"{self._space}+{_PREFIX}?", _PREFIX)
         # Each `▁` begins a word, and so does the text; those words, without the `▁`:
         words = tf.strings.split(tf.strings.regex_replace(texts, f"^{_PREFIX}", ""), _PREFIX)
         lengths = tf.where(texts == "", tf.zeros_like(words.row_lengths()), words.row_lengths())

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal, get_args
 
 from tfde.config import from_mapping
 from tfde.errors import ConfigError, shorten
 from tfde.text.hugging_face_directory import AddedToken
+
+Words = Literal["white_space", "blanks", "marks"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,7 +19,8 @@ class UnigramRules:
 
     Attributes:
         normalizer: Steps as in a `tokenizer.json`; `Precompiled` is the model's character map.
-        splits_white_space: Whether any white space parts words; else blanks do.
+        words: What parts words: `white_space` or `blanks`, of which none is kept; `marks`: each
+            blank becomes a `▁`, and each `▁` begins a word.
         special_tokens: Recognised where texts spell them out; each with its id.
         pad_token: Fills rows up to the batch's length.
         start_token: Goes before every text, or `None`.
@@ -26,7 +29,7 @@ class UnigramRules:
     """
 
     normalizer: tuple[Mapping[str, Any], ...]
-    splits_white_space: bool
+    words: Words
     special_tokens: tuple[AddedToken, ...]
     pad_token: str
     start_token: str | None
@@ -54,6 +57,8 @@ class UnigramRules:
             ConfigError: the value does not describe rules.
         """
         try:
+            if value["words"] not in get_args(Words):
+                raise TypeError(f"words={value['words']!r}")
             return from_mapping(
                 cls,
                 {
