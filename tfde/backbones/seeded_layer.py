@@ -13,6 +13,7 @@ import tensorflow as tf
 from tfde.backbones.functional import seed_stream
 
 _ZERO_WEIGHTS = contextvars.ContextVar("zero_weights", default=False)
+_DESCRIBED_WEIGHTS = contextvars.ContextVar("described_weights", default=False)
 
 
 @contextlib.contextmanager
@@ -23,6 +24,16 @@ def zero_weights() -> Iterator[None]:
         yield
     finally:
         _ZERO_WEIGHTS.reset(token)
+
+
+@contextlib.contextmanager
+def described_weights() -> Iterator[None]:
+    """Makes new weights mere descriptions (shape and dtype): a plan that takes no memory."""
+    token = _DESCRIBED_WEIGHTS.set(True)
+    try:
+        yield
+    finally:
+        _DESCRIBED_WEIGHTS.reset(token)
 
 
 class SeededLayer(keras.layers.Layer):
@@ -46,6 +57,9 @@ class SeededLayer(keras.layers.Layer):
         return {**super().get_config(), "dropout": self.dropout, "seed": self.seed}
 
     def _add(self, name: str, shape: tuple[int, ...], initializer: Any) -> None:
+        if _DESCRIBED_WEIGHTS.get():
+            setattr(self, name, keras.KerasTensor(shape, self.variable_dtype, name=name))
+            return
         if _ZERO_WEIGHTS.get():
             initializer = "zeros"
         weight = self.add_weight(shape=shape, initializer=initializer, name=name, autocast=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -53,14 +53,14 @@ class FieldsOfConfig:
         return int(value)
 
     def number(self, name: str, default: float) -> float:
-        """Returns a number of at least 0.
+        """Returns a rate or an epsilon: a number from 0 to below 1.
 
         Raises:
             ConfigError: the field is something else.
         """
         value = self._field(name, default)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
-            self.refuse(name, "a number of at least 0", value)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
+            self.refuse(name, "a number from 0 to below 1", value)
         return float(value)
 
     def activation(self, name: str, default: str) -> Activation:
@@ -69,10 +69,18 @@ class FieldsOfConfig:
         Raises:
             ConfigError: we do not have it.
         """
+        return _ACTIVATIONS[self.choice(name, default, _ACTIVATIONS)]
+
+    def choice(self, name: str, default: str, choices: Collection[str]) -> str:
+        """Returns one of some strings.
+
+        Raises:
+            ConfigError: the field is something else.
+        """
         value = self._field(name, default)
-        if value not in _ACTIVATIONS:
-            self.refuse(name, f"one of {', '.join(_ACTIVATIONS)}", value)
-        return _ACTIVATIONS[value]
+        if not isinstance(value, str) or value not in choices:
+            self.refuse(name, f"one of {', '.join(choices)}", value)
+        return str(value)
 
     def require(self, name: str, wanted: Any) -> None:
         """Checks that a field, if it is there, has the only value that we can hold.
@@ -108,7 +116,8 @@ class Family:
         sources: Where each variable's values stand.
         prefixes: What models with a head put before the names of the arrays.
         anchor: An array that every checkpoint of the family has.
-        sizes: Field of `config.json` -> an array and its axis that must be as long.
+        sizes: Field of `config.json` (or a product of fields) -> an array and its axis that must
+            be as long.
         layers: Field that counts the layers, and the array names of a layer up to its number.
     """
 
@@ -183,7 +192,6 @@ def _distilbert(fields: FieldsOfConfig) -> BertConfig:
 
 
 def _t5(fields: FieldsOfConfig) -> T5Config:
-    projection = fields.get("feed_forward_proj", "relu")
     kinds: dict[str, tuple[Activation, bool]] = {
         "relu": ("relu", False),
         "gelu": ("gelu", False),
@@ -191,9 +199,7 @@ def _t5(fields: FieldsOfConfig) -> T5Config:
         "gated-silu": ("silu", True),
         "gated-relu": ("relu", True),
     }
-    if projection not in kinds:
-        fields.refuse("feed_forward_proj", f"one of {', '.join(kinds)}", projection)
-    activation, gated = kinds[projection]
+    activation, gated = kinds[fields.choice("feed_forward_proj", "relu", kinds)]
     return T5Config(
         vocabulary_size=fields.size("vocab_size"),
         num_layers=fields.size("num_layers"),
@@ -254,6 +260,7 @@ _T5 = Family(
             0,
         ),
         "num_heads": ("encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight", 1),
+        "num_heads*d_kv": ("encoder.block.0.layer.0.SelfAttention.q.weight", 0),
         "d_ff": ("encoder.block.0.layer.1.DenseReluDense.wo.weight", 1),
     },
     ("num_layers", "encoder.block."),
@@ -291,6 +298,7 @@ FAMILIES: dict[str, Family] = {
         {
             **_BERT_SIZES,
             "relative_attention_num_buckets": ("encoder.relative_attention_bias.weight", 0),
+            "num_attention_heads": ("encoder.relative_attention_bias.weight", 1),
         },
         _BERT_LAYERS,
     ),

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import keras
 import numpy as np
 
-from tfde.backbones.backbone import Backbone
+from tfde.backbones.backbone import Backbone, build_backbone
+from tfde.backbones.seeded_layer import described_weights
 from tfde.checkpoints.encoder_steps import EncoderSteps
 from tfde.checkpoints.families import FAMILIES, Family, FieldsOfConfig
 from tfde.checkpoints.preset_files import PresetFiles
@@ -29,7 +31,7 @@ _TOKENIZER_FILES = (
     "vocab.json",
     "merges.txt",
 )
-_DPR_PROJECTION = "encode_proj"
+_DPR_PROJECTION = "encode_proj.weight"
 _NO_LIMIT = 1_000_000  # transformers writes 1e30 where a tokenizer has no limit
 
 Assignment = tuple[keras.Variable, np.ndarray, str]
@@ -54,7 +56,7 @@ class HuggingFaceModel:
     def __init__(self, files: PresetFiles, config_fields: Mapping[str, Any]) -> None:
         self._files = files
         kind = config_fields.get("model_type")
-        if kind not in FAMILIES:
+        if not isinstance(kind, str) or kind not in FAMILIES:
             raise ConfigError(
                 f"{files}/config.json: `model_type` must be one of {', '.join(FAMILIES)}."
                 f" Received: {shorten(kind)}"
@@ -65,7 +67,7 @@ class HuggingFaceModel:
         self.arrays = SafetensorsArrays(
             files, prefixes=self._family.prefixes, anchor=self._family.anchor
         )
-        self._check_sizes()
+        self._check_weights()
 
     def read_tokenizer(self) -> Tokenizer:
         """Returns the tokenizer of the directory.
@@ -79,14 +81,25 @@ class HuggingFaceModel:
         return read_hugging_face_tokenizer(directory or self._files.path("config.json").parent)
 
     def read_max_length_tokens(self) -> int | None:
-        """Returns the limit that sentence-transformers, else the tokenizer, puts on a text."""
+        """Returns the limit that sentence-transformers, else the tokenizer, puts on a text.
+
+        Raises:
+            ConfigError: a limit is not a number, or leaves no room for a token.
+        """
         limits = [getattr(self.config, "max_sequence_length", None)]
         for name, key in (
             ("sentence_bert_config.json", "max_seq_length"),
             ("tokenizer_config.json", "model_max_length"),
         ):
             value = self._files.json_or_empty(name).get(key)
-            if isinstance(value, int | float) and value < _NO_LIMIT:
+            if value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 3:
+                raise ConfigError(
+                    f"{self._files}/{name}: `{key}` must be a number of at least 3."
+                    f" Received: {shorten(value)}"
+                )
+            if value < _NO_LIMIT:
                 limits.append(int(value))
                 break
         return min((limit for limit in limits if limit is not None), default=None)
@@ -103,9 +116,12 @@ class HuggingFaceModel:
         )
         if not self._fields.get("projection_dim", 0):
             return steps
-        kernel, bias = (
-            self.arrays.read(f"{_DPR_PROJECTION}.{part}") for part in ("weight", "bias")
-        )
+        found = [name for name in self.arrays.names() if name.endswith(_DPR_PROJECTION)]
+        if not found:
+            rule = f"`projection_dim` is set, so the weights must hold {_DPR_PROJECTION}."
+            raise DataError(str(self._files), None, rule)
+        kernel = self.arrays.read(found[0])
+        bias = self.arrays.read(found[0].removesuffix("weight") + "bias")
         return dataclasses.replace(
             steps,
             projection=(DenseConfig(kernel.shape[0], use_bias=True),),
@@ -121,28 +137,30 @@ class HuggingFaceModel:
         for source in self._family.sources(backbone):
             yield source.variable, source.join(self.arrays.read), source.names[0]
 
-    def _check_sizes(self) -> None:
+    def _check_weights(self) -> None:
         """Compares what `config.json` says with the arrays, before any memory is taken."""
-        for field, (name, axis) in self._family.sizes.items():
-            shape, said = self.arrays.shape(name), self._fields.size(field, 32)
+        for key, (name, axis) in self._family.sizes.items():
+            shape = self.arrays.shape(name)
+            # 32 buckets are the only size that older checkpoints leave out.
+            said = math.prod(self._fields.size(field, 32) for field in key.split("*"))
             if len(shape) <= axis or shape[axis] != said:
-                raise DataError(
-                    f"{self._files}/config.json",
-                    None,
-                    f"`{field}` must agree with the array {name}, whose shape is {shape}.",
-                    said,
-                )
+                rule = f"`{key}` must agree with the array {name}, whose shape is {shape}."
+                raise DataError(f"{self._files}/config.json", None, rule, said)
         field, prefix = self._family.layers
         numbers = {
-            int(name.removeprefix(prefix).partition(".")[0])
+            name.removeprefix(prefix).partition(".")[0]
             for name in self.arrays.names()
             if name.startswith(prefix)
         }
-        if numbers != set(range(self._fields.size(field))):
-            raise DataError(
-                f"{self._files}/config.json",
-                None,
+        said = self._fields.size(field)
+        if len(numbers) != said or numbers != {str(number) for number in range(said)}:
+            rule = (
                 f"`{field}` must agree with the weights, which hold {len(numbers)} layers"
-                f" {prefix}N.",
-                self._fields.size(field),
+                f" {prefix}N."
             )
+            raise DataError(f"{self._files}/config.json", None, rule, said)
+        with described_weights():
+            plan = build_backbone(self.config)
+        for source in self._family.sources(plan):
+            for name in source.names:
+                self.arrays.check(name, source.shape())

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import json
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import Any
 
+from tfde.checkpoints.hub_repository import HubRepository
 from tfde.errors import ConfigError, DataError, shorten
+
+_HUB = "hf://"
 
 
 class PresetFiles:
@@ -15,24 +19,62 @@ class PresetFiles:
     Args:
         preset: A directory; a keras-hub preset name such as `t5_1.1_base`; or a handle such as
             `kaggle://keras/t5/keras/t5_1.1_base` or `hf://intfloat/e5-small-v2`. A directory
-            goes before a name. Files of the latter two are fetched when asked for, and cached
-            by keras-hub.
-        folder: Folder inside the preset that the names are relative to.
+            goes before a name. Files of the latter two are fetched when asked for, and cached:
+            those of `hf://` as `HubRepository` says (`HF_TOKEN` opens private repositories),
+            others by keras-hub.
+
+    Attributes:
+        preset: The preset.
+        folder: Folder inside it that the names are relative to.
+
+    Raises:
+        ConfigError: a path that is no directory; no such repository on the hub, or no hub.
     """
 
-    def __init__(self, preset: str | Path, *, folder: str = "") -> None:
+    def __init__(self, preset: str | Path) -> None:
         self.preset = str(preset)
-        self.folder = folder
-        self._is_local = Path(preset).is_dir()
+        self.folder = ""
+        self._is_local = bool(self.preset) and Path(preset).is_dir()
+        self._repository: HubRepository | None = None
         if not self._is_local and isinstance(preset, Path):
             raise ConfigError(f"{preset}: must be the directory of a checkpoint.")
+        if not self._is_local and self.preset.startswith(_HUB):
+            self._repository = HubRepository(self.preset.removeprefix(_HUB))
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both are the same folder of the same preset."""
+        if not isinstance(other, PresetFiles):
+            return NotImplemented
+        return (self.preset, self.folder) == (other.preset, other.folder)
+
+    def __hash__(self) -> int:
+        return hash((self.preset, self.folder))
 
     def __str__(self) -> str:
         return f"{self.preset}/{self.folder}".rstrip("/")
 
     def inside(self, folder: str) -> PresetFiles:
-        """Returns the files of a folder of this preset."""
-        return PresetFiles(self.preset, folder=f"{self.folder}/{folder}".strip("/"))
+        """Returns the files of a folder of this preset.
+
+        Raises:
+            ConfigError: the folder is not inside it.
+        """
+        # PureWindowsPath knows both separators, and drives.
+        path = PureWindowsPath(folder)
+        if path.drive or path.root or ".." in path.parts:
+            raise ConfigError(
+                f"{self}: a module's folder must be inside the checkpoint."
+                f" Received: {shorten(folder)}"
+            )
+        files = copy.copy(self)  # one connection to the hub, and one commit, for all folders
+        files.folder = "/".join(filter(None, (self.folder, *path.parts)))
+        return files
+
+    def root(self) -> PresetFiles:
+        """Returns the files of the whole preset."""
+        files = copy.copy(self)
+        files.folder = ""
+        return files
 
     def find(self, name: str) -> Path | None:
         """Returns the local path of a file, or `None` if the preset does not have it.
@@ -44,6 +86,8 @@ class PresetFiles:
         if self._is_local:
             path = Path(self.preset) / name
             return path if path.is_file() else None
+        if self._repository is not None:
+            return self._repository.find(name)
         # Imported here: keras-hub takes more than a second, and local checkpoints need none of it.
         from keras_hub.src.utils.preset_utils import BUILTIN_PRESETS, get_file
 
@@ -77,12 +121,12 @@ class PresetFiles:
 
         Raises:
             ConfigError: it is not there.
-            DataError: it is not JSON.
+            DataError: it is not JSON in UTF-8.
         """
         path = self.path(name)
         try:
             return json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise DataError(path, None, "must be JSON.", str(error)) from error
 
     def json_object(self, name: str, key: str = "") -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import PurePath
 
 import ml_dtypes  # noqa: F401  # lets NumPy, and so safetensors, know bfloat16
 import numpy as np
@@ -12,6 +13,8 @@ from tfde.checkpoints.preset_files import PresetFiles
 from tfde.errors import ConfigError, DataError, shorten
 
 _PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
+# Quantised weights mean nothing without their scales, and flags are no weights.
+_DTYPES = ("F16", "BF16", "F32", "F64")
 
 
 class SafetensorsArrays:
@@ -43,11 +46,14 @@ class SafetensorsArrays:
     ) -> None:
         self._files = files
         self._shapes: dict[str, tuple[int, ...]] = {}
+        self._dtypes: dict[str, str] = {}
         self._shards: dict[str, str] = {}
         for shard in self._shard_names(f"{stem}.safetensors"):
             with self._open(shard) as file:
                 for name in file.keys():  # noqa: SIM118  # it has no iterator
-                    self._shapes[name] = tuple(file.get_slice(name).get_shape())
+                    header = file.get_slice(name)
+                    self._shapes[name] = tuple(header.get_shape())
+                    self._dtypes[name] = header.get_dtype()
                     self._shards[name] = shard
         self._prefix = ""
         if anchor is not None:
@@ -71,6 +77,22 @@ class SafetensorsArrays:
         """
         return self._shapes[self._stored(name)]
 
+    def check(self, name: str, shape: tuple[int, ...]) -> None:
+        """Checks an array by its header, before it is read.
+
+        Raises:
+            DataError: there is no such array, it has another shape, or it does not hold floats.
+        """
+        stored = self._stored(name)
+        rule = ""
+        received: object = self._shapes[stored]
+        if received != shape:
+            rule = f"must have shape {shape}."
+        elif self._dtypes[stored] not in _DTYPES:
+            rule, received = f"must have a dtype of {', '.join(_DTYPES)}.", self._dtypes[stored]
+        if rule:
+            raise DataError(str(self._files), None, f"the array {stored} {rule}", received)
+
     def read(self, name: str) -> np.ndarray:
         """Returns an array in the dtype in which it is stored.
 
@@ -86,14 +108,14 @@ class SafetensorsArrays:
                 raise DataError(where, None, f"{stored} must be readable.", str(error)) from error
 
     def _stored(self, name: str) -> str:
-        name = self._prefix + name
+        unprefixed, name = name, self._prefix + name
         # Before 2019's rename, layer norms had TensorFlow's names; T5's tables have two names.
         others = (
             name.replace("LayerNorm.weight", "LayerNorm.gamma"),
             name.replace("LayerNorm.bias", "LayerNorm.beta"),
             name.replace("shared.weight", "encoder.embed_tokens.weight"),
         )
-        for key in (name, *others):
+        for key in (name, *others, unprefixed):
             if key in self._shapes:
                 return key
         raise DataError(str(self._files), None, f"the weights must hold the array {name}.")
@@ -104,7 +126,7 @@ class SafetensorsArrays:
         index = f"{file}.index.json"
         if self._files.find(index) is not None:
             shards = self._files.json_object(index, "weight_map").values()
-            wrong = [shard for shard in shards if not isinstance(shard, str) or "/" in shard]
+            wrong = [shard for shard in shards if not _is_beside(shard)]
             if wrong:
                 raise ConfigError(
                     f"{self._files}/{index}: `weight_map` must name files beside it."
@@ -112,10 +134,12 @@ class SafetensorsArrays:
                 )
             return sorted(set(shards))
         if any(self._files.find(name) is not None for name in _PICKLES):
+            convert = "AutoModel.from_pretrained(DIR).save_pretrained(DIR) of transformers"
+            if self._files.root().find("modules.json") is not None:
+                convert = "SentenceTransformer(DIR).save_pretrained(DIR) of sentence_transformers"
             raise ConfigError(
-                f"{self._files}: must hold {file}; pytorch_model.bin is a pickle and is not"
-                " read. Convert it with transformers:"
-                " AutoModel.from_pretrained(DIR).save_pretrained(DIR)"
+                f"{self._files}: must hold {file}; pytorch_model.bin is a pickle, which could run"
+                f" code, and is not read. Convert it with {convert}."
             )
         return [self._files.path(file).name]  # says that it is not there
 
@@ -123,6 +147,10 @@ class SafetensorsArrays:
         path = self._files.path(shard)
         try:
             return safe_open(str(path), framework="np")
-        except (SafetensorError, OSError) as error:
+        except (SafetensorError, OSError, ValueError) as error:
             rule = "must be a whole safetensors file."
             raise DataError(path, None, rule, str(error)) from error
+
+
+def _is_beside(name: object) -> bool:
+    return isinstance(name, str) and name.endswith(".safetensors") and PurePath(name).name == name

@@ -45,15 +45,20 @@ def read_sentence_transformers(files: PresetFiles) -> list[tuple[PresetFiles, En
         DataError: a file is not JSON; weights do not agree with their `config.json`.
     """
     settings = files.json_or_empty("config_sentence_transformers.json")
-    sides = _sides(files, _modules(files))
+    sides = _sides(files, read_modules(files))
     encoders = [_read_side(files, modules, settings) for modules in sides]
     if len(encoders) == 2 and sides[0] == sides[1]:
         return encoders[:1]
     return encoders
 
 
-def _modules(files: PresetFiles) -> Modules:
-    """The last part of each module's class path, which releases did not change; its files."""
+def read_modules(files: PresetFiles) -> Modules:
+    """Returns the last part of each module's class path, which releases did not change, its files.
+
+    Raises:
+        ConfigError: `modules.json` is not a list of modules.
+        DataError: it is not JSON.
+    """
     modules = files.json("modules.json")
     if not isinstance(modules, list) or not all(
         isinstance(module, dict)
@@ -78,7 +83,9 @@ def _sides(files: PresetFiles, modules: Modules) -> list[Modules]:
     routes: list[Modules] = []
     for names in (("query",), ("document", "passage", "corpus")):
         route = next((structure[key] for key in names if key in structure), None)
-        if not isinstance(route, list) or not all(key in types for key in route):
+        if not isinstance(route, list) or not all(
+            isinstance(key, str) and isinstance(types.get(key), str) for key in route
+        ):
             raise ConfigError(
                 f"{router}/{name}: `structure` must have the routes query and document, lists of"
                 f" names in `types`. Received: {shorten(structure)}"
@@ -131,7 +138,7 @@ def _read_pooling(files: PresetFiles, options: Mapping[str, Any]) -> tuple[Pooli
     else:
         names = [new for old, new, _ in _POOLING if options.get(f"pooling_mode_{old}")]
     known = {new: ours for _, new, ours in _POOLING}
-    if not isinstance(names, list) or not names or any(name not in known for name in names):
+    if not isinstance(names, list) or not names or any(str(name) not in known for name in names):
         raise ConfigError(
             f"{files}/config.json: pooling must be by one or several of {', '.join(known)}."
             f" Received: {shorten(names)}"
@@ -155,17 +162,24 @@ def _read_dense(files: PresetFiles) -> tuple[DenseConfig, list[np.ndarray]]:
             raise ConfigError(
                 f"{files}/config.json: `{key}` must be {rule}. Received: {shorten(options[key])}"
             )
+    use_bias = options.get("bias", True)
+    if not isinstance(use_bias, bool):
+        raise ConfigError(
+            f"{files}/config.json: `bias` must be true or false. Received: {shorten(use_bias)}"
+        )
     arrays = SafetensorsArrays(files)
-    kernel = arrays.read("linear.weight").astype(np.float32)
+    shape = arrays.shape("linear.weight")
     said = (options.get("out_features"), options.get("in_features"))
-    if tuple(kernel.shape) != said:
-        rule = f"(out_features, in_features) must be the shape of linear.weight, {kernel.shape}."
+    if shape != said or len(shape) != 2:
+        rule = f"(out_features, in_features) must be the shape of linear.weight, {shape}."
         raise DataError(f"{files}/config.json", None, rule, said)
-    use_bias = bool(options.get("bias", True))
-    values = [kernel.T]
+    names: dict[str, tuple[int, ...]] = {"linear.weight": shape}
     if use_bias:
-        values.append(arrays.read("linear.bias").astype(np.float32))
-    return DenseConfig(kernel.shape[0], use_bias, _ACTIVATIONS[name]), values
+        names["linear.bias"] = shape[:1]
+    for array, size in names.items():
+        arrays.check(array, size)
+    values = [arrays.read(array).astype(np.float32).T for array in names]
+    return DenseConfig(shape[0], use_bias, _ACTIVATIONS[name]), values
 
 
 def _prompts(files: PresetFiles, settings: Mapping[str, Any]) -> tuple[str, str]:
@@ -175,7 +189,10 @@ def _prompts(files: PresetFiles, settings: Mapping[str, Any]) -> tuple[str, str]
     if not isinstance(prompts, Mapping):
         raise ConfigError(f"{where}: `prompts` must be an object. Received: {shorten(prompts)}")
     default = settings.get("default_prompt_name")
-    if default is not None and default not in prompts:
+    wrong = [prompt for prompt in prompts.values() if not isinstance(prompt, str | None)]
+    if wrong:
+        raise ConfigError(f"{where}: `prompts` must hold strings. Received: {shorten(wrong[0])}")
+    if default is not None and (not isinstance(default, str) or default not in prompts):
         raise ConfigError(
             f"{where}: `default_prompt_name` must be one of the prompts. Received: {default!r}"
         )
@@ -198,4 +215,9 @@ def _compares_by_cosine(files: PresetFiles, settings: Mapping[str, Any]) -> bool
 
 
 def _kind(class_path: str) -> str:
-    return class_path.rpartition(".")[2]
+    """The last part of a class path, which releases did not change.
+
+    The whole path where the class is a checkpoint's own: it may do something else.
+    """
+    package, _, name = class_path.rpartition(".")
+    return name if package.partition(".")[0] == "sentence_transformers" else class_path

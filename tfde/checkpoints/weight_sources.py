@@ -34,6 +34,14 @@ class WeightSource:
             arrays = [array.T for array in arrays]
         return arrays[0] if len(arrays) == 1 else np.concatenate(arrays, axis=-1)
 
+    def shape(self) -> tuple[int, ...]:
+        """Returns the shape that each of the arrays must have."""
+        *rows, columns = self.variable.shape
+        if rows:
+            rows[0] += self.first_row
+        shape = (*rows, columns // len(self.names))
+        return shape[::-1] if self.transposed else shape
+
     def split(self) -> dict[str, np.ndarray]:
         """Returns the arrays from the variable's value; rows before `first_row` are zeros."""
         value = keras.ops.convert_to_numpy(self.variable)
