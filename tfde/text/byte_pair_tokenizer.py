@@ -11,7 +11,8 @@ from typing import Any, Self
 import tensorflow as tf
 
 from tfde.errors import ConfigError, shorten
-from tfde.text.byte_pair_merges import BytePairMerges, byte_characters
+from tfde.text.byte_pair_files import checked_model, read_merges, read_pair, read_vocabulary
+from tfde.text.byte_pair_merges import BytePairMerges
 from tfde.text.gpt2_words import Gpt2Words
 from tfde.text.hugging_face_directory import (
     TOKENIZER_JSON,
@@ -132,12 +133,12 @@ class BytePairTokenizer(Tokenizer):
         files = HuggingFaceDirectory(directory)
         if files.tokenizer is not None:
             where = files.path / TOKENIZER_JSON
-            model, settings = _checked(files.tokenizer, where)
-            ids, merges = model["vocab"], [_pair(m, where) for m in model["merges"]]
+            model, settings = checked_model(files.tokenizer, where)
+            ids, merges = model["vocab"], [read_pair(m, where) for m in model["merges"]]
             frame = read_frame(files.tokenizer.get("post_processor"), where)
         elif (files.path / VOCABULARY_FILE).is_file() and (files.path / MERGES_FILE).is_file():
             where = files.path / VOCABULARY_FILE
-            ids, merges = _read_vocabulary(where), _read_merges(files.path / MERGES_FILE)
+            ids, merges = read_vocabulary(where), read_merges(files.path / MERGES_FILE)
             settings, frame = {}, None
         else:
             raise ConfigError(
@@ -177,9 +178,9 @@ class BytePairTokenizer(Tokenizer):
                     f" (it has {', '.join(known)})."
                 )
         where = Path(directory) / VOCABULARY_FILE
-        ids = _read_vocabulary(where)
+        ids = read_vocabulary(where)
         try:
-            return cls(list(ids), merges=_read_merges(Path(directory) / MERGES_FILE), **settings)
+            return cls(list(ids), merges=read_merges(Path(directory) / MERGES_FILE), **settings)
         except ConfigError as error:
             raise ConfigError(f"{directory}: {error}") from error
 
@@ -272,82 +273,3 @@ class _Fixed:
 
     def __init__(self, value: Any) -> None:
         self.value = value
-
-
-def _checked(value: Mapping[str, Any], where: Path) -> tuple[Mapping[str, Any], dict[str, Any]]:
-    """Returns the model and the settings in a `tokenizer.json` of a byte-level BPE."""
-    model, pre_tokenizer = value.get("model") or {}, value.get("pre_tokenizer") or {}
-    for name, received, wanted in (
-        ("model.type", model.get("type", "BPE"), ("BPE",)),
-        ("normalizer", value.get("normalizer"), (None,)),
-        ("pre_tokenizer.type", pre_tokenizer.get("type"), ("ByteLevel",)),
-        ("pre_tokenizer.use_regex", pre_tokenizer.get("use_regex", True), (True,)),
-        ("model.dropout", model.get("dropout"), (None, 0.0)),
-        ("model.continuing_subword_prefix", model.get("continuing_subword_prefix"), (None, "")),
-        ("model.end_of_word_suffix", model.get("end_of_word_suffix"), (None, "")),
-        ("model.byte_fallback", model.get("byte_fallback", False), (False,)),
-        ("model.ignore_merges", model.get("ignore_merges", False), (False,)),
-    ):
-        if received not in wanted:
-            raise ConfigError(
-                f"{where}: `{name}` must be {wanted[0]!r}. Received: {shorten(received)}"
-            )
-    for name, kind in (("vocab", dict), ("merges", list)):
-        if not isinstance(model.get(name), kind):
-            raise ConfigError(
-                f"{where}: `model.{name}` must be a {kind.__name__}."
-                f" Received: {shorten(model.get(name))}"
-            )
-    unknown = model.get("unk_token")
-    complete = all(character in model["vocab"] for character in byte_characters())
-    if model.get("fuse_unk") and unknown is not None and not complete:
-        raise ConfigError(
-            f"{where}: `model.fuse_unk` must be false where bytes are missing from the vocabulary."
-            " Received: true"
-        )
-    return model, {
-        "add_prefix_space": bool(pre_tokenizer.get("add_prefix_space", True)),
-        "unknown_token": None if complete else unknown,
-    }
-
-
-def _read_vocabulary(path: Path) -> dict[str, int]:
-    """Returns token -> id in the order of the ids."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-        return dict(sorted(value.items(), key=lambda item: int(item[1])))
-    except (OSError, ValueError, AttributeError, TypeError) as error:
-        raise ConfigError(
-            f"{path}: must be a JSON object of token and id."
-            f" Received: {type(error).__name__} ({shorten(str(error))})"
-        ) from error
-
-
-def _read_merges(path: Path) -> list[tuple[str, str]]:
-    try:
-        lines = path.read_bytes().decode("utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: must be readable merges. Received: {error}") from error
-    return [
-        _pair(line.removesuffix("\r"), f"{path}:{number}")
-        for number, line in enumerate(lines, start=1)
-        if line.strip() and not line.startswith("#version")
-    ]
-
-
-def _pair(merge: Any, where: str | Path) -> tuple[str, str]:
-    """Returns the two tokens of `"a b"` or `["a", "b"]`."""
-    parts = merge.split(" ") if isinstance(merge, str) else merge
-    if not (isinstance(parts, list) and len(parts) == 2 and all(map(_is_bytes, parts))):
-        raise ConfigError(
-            f"{where}: a merge must be two tokens of byte-level characters."
-            f" Received: {shorten(merge)}"
-        )
-    return parts[0], parts[1]
-
-
-_BYTE_CHARACTERS = frozenset(byte_characters())
-
-
-def _is_bytes(token: Any) -> bool:
-    return isinstance(token, str) and token != "" and _BYTE_CHARACTERS.issuperset(token)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import string
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -24,10 +23,18 @@ from tfde.text.hugging_face_directory import (
 from tfde.text.hugging_face_files import template, tokenizer_files
 from tfde.text.special_tokens import SpecialToken, SpecialTokens
 from tfde.text.tokenizer import TOKENIZER_FILE, Tokenizer, read_settings
+from tfde.text.word_piece_files import (
+    MAX_CHARACTERS_PER_WORD,
+    check_added,
+    checked_model,
+    numbered,
+    options_of_class,
+    read_lines,
+    read_vocabulary,
+)
 
 VOCABULARY_FILE = "vocab.txt"
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-MAX_CHARACTERS_PER_WORD = 100
 _NO_TEXT_HAS_THIS = "\U0010fffd"  # private use: the normalizer drops it
 
 
@@ -74,7 +81,7 @@ class WordPieceTokenizer(Tokenizer):
     ) -> None:
         super().__init__(name="word_piece_tokenizer")
         self._vocabulary = tuple(vocabulary)
-        ids = _numbered(self._vocabulary)
+        ids = numbered(self._vocabulary)
         self._settings: dict[str, Any] = {
             "lowercase": bool(lowercase),
             "strip_accents": bool(lowercase if strip_accents is None else strip_accents),
@@ -143,21 +150,23 @@ class WordPieceTokenizer(Tokenizer):
         general = files.class_is_known and files.kind is None
         if files.tokenizer is not None:
             where = files.path / TOKENIZER_JSON
-            model, settings = _checked(files.tokenizer, where, normalizer_counts=not files.kind)
+            model, settings = checked_model(
+                files.tokenizer, where, normalizer_counts=not files.kind
+            )
             ids = model["vocab"]
             frame = read_frame(files.tokenizer.get("post_processor"), where)
         elif (files.path / VOCABULARY_FILE).is_file():
             where = files.path / VOCABULARY_FILE
-            ids, settings, frame = _numbered_lines(where), {}, Frame(None, None, ())
+            ids, settings, frame = read_vocabulary(where), {}, Frame(None, None, ())
             general = False
         else:
             raise ConfigError(
                 f"{files.path}: must hold tokenizer.json or vocab.txt. Received: neither"
             )
         if not general:
-            settings |= _options_of_class(files)
+            settings |= options_of_class(files)
         vocabulary, added = files.vocabulary(ids, files.added_tokens(), where)
-        _check_added(added, ids, where)
+        check_added(added, ids, where)
         default: Kind | None = None if general else "bert"
 
         def named(name: str, of_file: str | None) -> str:
@@ -270,7 +279,7 @@ class WordPieceTokenizer(Tokenizer):
 
     @classmethod
     def _from_file(cls, path: Path, settings: Mapping[str, Any]) -> Self:
-        lines = _lines(path)
+        lines = read_lines(path)
         try:
             return cls(lines, **settings)
         except ConfigError as error:
@@ -294,106 +303,3 @@ class WordPieceTokenizer(Tokenizer):
             else:
                 result.append("".join(map(rename, token)))
         return result
-
-
-def _numbered(vocabulary: Sequence[str]) -> dict[str, int]:
-    ids: dict[str, int] = {}
-    for index, token in enumerate(vocabulary):
-        if not token or "\n" in token or "\r" in token:
-            rule = "must hold no empty token and no line break"
-        elif token in ids:
-            rule = "must hold each token once"
-        else:
-            ids[token] = index
-            continue
-        raise ConfigError(f"`vocabulary` {rule}. Received: {shorten(token)} as id {index}")
-    return ids
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        text = path.read_bytes().decode("utf-8")
-    except OSError as error:
-        raise ConfigError(
-            f"{path}: must be a readable vocabulary. Received: {error.strerror}"
-        ) from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: must be UTF-8. Received: {error}") from error
-    # Not splitlines(): U+2028 and U+0085 can be tokens.
-    lines = [line.removesuffix("\r") for line in text.split("\n")]
-    while lines and not lines[-1]:
-        lines.pop()
-    return lines
-
-
-def _checked(
-    value: Mapping[str, Any], where: Path, *, normalizer_counts: bool
-) -> tuple[Mapping[str, Any], dict[str, Any]]:
-    """Returns the model and the settings in a `tokenizer.json` of `tokenizers`."""
-    model = value.get("model") or {}
-    normalizer = value.get("normalizer") or {}
-    pre_tokenizer = value.get("pre_tokenizer") or {}
-    rules: list[tuple[str, Any, Any]] = [
-        ("model.type", model.get("type", "WordPiece"), "WordPiece"),
-        ("model.continuing_subword_prefix", model.get("continuing_subword_prefix"), "##"),
-        (
-            "model.max_input_chars_per_word",
-            model.get("max_input_chars_per_word"),
-            MAX_CHARACTERS_PER_WORD,
-        ),
-        ("normalizer.type", normalizer.get("type"), "BertNormalizer"),
-        ("pre_tokenizer.type", pre_tokenizer.get("type"), "BertPreTokenizer"),
-    ]
-    if normalizer_counts:
-        rules += [
-            ("normalizer.clean_text", normalizer.get("clean_text"), True),
-            ("normalizer.handle_chinese_chars", normalizer.get("handle_chinese_chars"), True),
-        ]
-    for name, received, wanted in rules:
-        if received != wanted:
-            raise ConfigError(f"{where}: `{name}` must be {wanted!r}. Received: {received!r}")
-    if not isinstance(model.get("vocab"), Mapping):
-        raise ConfigError(
-            f"{where}: `model.vocab` must be an object. Received: {shorten(model.get('vocab'))}"
-        )
-    return model, {
-        "lowercase": normalizer.get("lowercase", True),
-        "strip_accents": normalizer.get("strip_accents"),
-        "unknown_token": model.get("unk_token"),
-    }
-
-
-def _options_of_class(files: HuggingFaceDirectory) -> dict[str, Any]:
-    """Returns what a class such as BertTokenizer takes from its options."""
-    options = files.options
-    if not options.get("tokenize_chinese_chars", True):
-        raise ConfigError(f"{files.path}: `tokenize_chinese_chars` must be true. Received: false")
-    if files.kind:
-        options = {"do_lower_case": True, "strip_accents": None, **options}
-    names = (("lowercase", "do_lower_case"), ("strip_accents", "strip_accents"))
-    return {ours: options[theirs] for ours, theirs in names if theirs in options}
-
-
-def _check_added(added: Sequence[AddedToken], ids: Mapping[str, int], where: Path) -> None:
-    """Raises a ConfigError where an added token could not be told from a word."""
-    for token in added:
-        text = token.content
-        marks = [c for c in text if c in string.punctuation]
-        if token.single_word:
-            rule = "must not be `single_word`"
-        elif token.normalized and not (
-            text.isascii() and " " not in text and text[0] in marks and text[-1] in marks
-        ):
-            rule = "that are `normalized` must be ASCII and begin and end with punctuation"
-        elif text in ids and not marks:
-            rule = "must hold punctuation or not be in `model.vocab`"
-        else:
-            continue
-        raise ConfigError(f"{where}: added tokens {rule}. Received: {shorten(text)}")
-
-
-def _numbered_lines(path: Path) -> dict[str, int]:
-    try:
-        return _numbered(_lines(path))
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from error
