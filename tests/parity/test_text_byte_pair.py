@@ -148,7 +148,7 @@ def words_of_peer(texts: list[str]) -> list[list[str]]:
 
 def test_words_at_every_code_point():
     points = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]
-    points = [c for c in points if c < 0x33480 or 0xDFFFF < c < 0xE1000 or c % 61 == 0]
+    points = [c for c in points if c < 0x33480 or 0xDFFFF < c < 0xE1000 or c % 509 == 0]
     texts = [
         "".join(f"x{chr(c)}1{chr(c)}! {chr(c)}\n{chr(c)}'s" for c in points[i : i + 64])
         for i in range(0, len(points), 64)
@@ -174,7 +174,7 @@ def test_words_of_random_texts():
 def test_random_merges(learned):
     # Merges as a learner finds them, and in an order in which a merge makes lower pairs.
     rng = random.Random(7)
-    for _ in range(12):
+    for _ in range(5):
         tokens = list("abc")
         merges: list[tuple[str, str]] = []
         while len(merges) < 30:
