@@ -43,7 +43,7 @@ from tfde.towers.preset import (
 )
 from tfde.towers.sharing import Towers, build_towers, sharing_table
 from tfde.towers.throughput import Throughput
-from tfde.towers.weights import fingerprint, read_weights, write_weights
+from tfde.towers.weights import fingerprint, read_weights, stored_dtype, write_weights
 from tfde.types import Document
 
 
@@ -198,13 +198,15 @@ class DualEncoder(keras.Model):
 
         Args:
             directory: The model directory.
-            dtype: Keras dtype policy of the backbone, as in `from_backbone`.
+            dtype: Keras dtype policy of the backbone, as in `from_backbone`; `None` takes
+                bfloat16 or float16 where the weights were saved in it, else Keras' current one.
 
         Raises:
             CorruptError: a file of the directory is missing or not what was written.
         """
         directory = Path(directory)
         config = towers_from_mapping(read_config(directory, DUAL_ENCODER))
+        dtype = dtype or stored_dtype(directory / WEIGHTS_FILE)
         with zero_weights():
             backbone = build_backbone(config.backbone, dtype=dtype)
         model = cls(backbone, config, preprocessor=TextPreprocessor.load(directory))

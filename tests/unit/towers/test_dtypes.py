@@ -1,0 +1,57 @@
+"""Models whose weights take half the memory: computing, saving, loading, telling apart."""
+
+import h5py
+import numpy as np
+import pytest
+import tiny
+
+from tfde.errors import CorruptError
+from tfde.towers.dual_encoder import DualEncoder
+from tfde.towers.weights import stored_dtype
+
+TEXTS = ["red apple", "green", "", "one two three four five six seven"]
+
+
+@pytest.mark.parametrize("backbone", [tiny.T5, tiny.BERT])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_half_precision_there_and_back(tmp_path, backbone, dtype):
+    model = tiny.dual_encoder(backbone, dtype=dtype, embedding_dim=6)
+    assert {weight.dtype for weight in model.towers.query_parts.encoder.weights} == {dtype}
+    embeddings = model.encode_queries(TEXTS)
+    assert embeddings.dtype == np.float32
+    model.save_to_preset(tmp_path / "model")
+    path = tmp_path / "model" / "model.weights.h5"
+    assert stored_dtype(path) == dtype
+    with h5py.File(path) as file:
+        table = file["token_embedder/shared/token_table"]
+        assert table.dtype.itemsize == 2
+    again = DualEncoder.from_preset(tmp_path / "model")
+    assert again.fingerprint() == model.fingerprint()
+    np.testing.assert_array_equal(again.encode_queries(TEXTS), embeddings)
+
+    # In float32 the same numbers are computed with more digits: another model, near it.
+    wide = DualEncoder.from_preset(tmp_path / "model", dtype="float32")
+    assert wide.fingerprint() != model.fingerprint()
+    cosines = (wide.encode_queries(TEXTS) * embeddings).sum(1)
+    assert cosines.min() > 0.995
+    wide.save_to_preset(tmp_path / "wide")
+    assert stored_dtype(tmp_path / "wide" / "model.weights.h5") is None
+    narrow = DualEncoder.from_preset(tmp_path / "wide", dtype=dtype)
+    assert narrow.fingerprint() == model.fingerprint()
+
+
+def test_mixed_precision_is_the_same_model(tmp_path):
+    """Its weights are those in float32."""
+    model = tiny.dual_encoder(tiny.T5)
+    model.save_to_preset(tmp_path / "model")
+    mixed = DualEncoder.from_preset(tmp_path / "model", dtype="mixed_bfloat16")
+    assert mixed.fingerprint() == model.fingerprint()
+
+
+def test_a_damaged_file_is_told(tmp_path):
+    model = tiny.dual_encoder(tiny.T5, dtype="bfloat16")
+    model.save_to_preset(tmp_path / "model")
+    path = tmp_path / "model" / "model.weights.h5"
+    path.write_bytes(path.read_bytes()[:200])
+    with pytest.raises(CorruptError, match=r"model.weights.h5: .*truncated"):
+        DualEncoder.from_preset(tmp_path / "model")
