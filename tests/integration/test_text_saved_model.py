@@ -14,7 +14,7 @@ from tfde.text.train_sentencepiece import train_sentencepiece
 from tfde.text.word_piece_tokenizer import WordPieceTokenizer
 
 TITLES = ["Ein Titel", "", "[MASK] ﬁ…", "x" * 101]
-TEXTS = ["Größe, 中文!", "한국어 𞤢𞥊𞤤", "", "\x00İ"]
+TEXTS = ["Größe, 中文!", "한국어 𞤢𞥊𞤤", "a</s> e\u0302\u0301", "\x00İ"]
 
 READER = """
 import json, sys
@@ -28,7 +28,7 @@ print(json.dumps([[b[k].numpy().tolist() for k in ("token_ids", "padding_mask")]
 """
 
 
-@pytest.mark.parametrize("kind", ["word pieces", "sentence pieces"])
+@pytest.mark.parametrize("kind", ["word pieces", "sentence pieces", "Hugging Face pieces"])
 def test_reload_in_a_fresh_process(tmp_path, kind):
     if kind == "word pieces":
         letters = sorted({c for text in [*TITLES, *TEXTS] for c in text.lower()} | set("grose"))
@@ -36,8 +36,13 @@ def test_reload_in_a_fresh_process(tmp_path, kind):
         special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
         tokenizer = WordPieceTokenizer([*special, *letters, *(f"##{c}" for c in letters)])
     else:
-        model = train_sentencepiece(TITLES + TEXTS, tmp_path / "m", vocabulary_size=36)
+        model = train_sentencepiece(TITLES + TEXTS, tmp_path / "m", vocabulary_size=40)
         tokenizer = SentencePieceTokenizer.from_file(model)
+    if kind == "Hugging Face pieces":
+        (tmp_path / "theirs").mkdir()
+        for name, content in tokenizer.hugging_face_files(max_length_tokens=None).items():
+            (tmp_path / "theirs" / name).write_bytes(content)
+        tokenizer = SentencePieceTokenizer.from_hugging_face(tmp_path / "theirs")
     text = TextPreprocessor(tokenizer, TextConfig(document_template="{title} [SEP] {text}"))
 
     strings = tf.TensorSpec([None], tf.string)

@@ -139,8 +139,11 @@ def _packed(sequence: str) -> int:
 
 def _paged(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns a table of all characters as the number of each page and the distinct pages."""
-    pages, numbers = np.unique(table.reshape(-1, _PAGE), axis=0, return_inverse=True)
-    return numbers.reshape(-1).astype("int32"), pages.reshape(-1)
+    distinct: dict[bytes, int] = {}
+    pages = table.reshape(-1, _PAGE)
+    numbers = [distinct.setdefault(page.tobytes(), len(distinct)) for page in pages]
+    first = np.unique(numbers, return_index=True)[1]
+    return np.array(numbers, "int32"), pages[first].reshape(-1)
 
 
 def _looked_up(numbers: tf.Tensor, pages: tf.Tensor, codes: tf.Tensor) -> tf.Tensor:

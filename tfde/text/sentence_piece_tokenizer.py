@@ -164,6 +164,7 @@ class SentencePieceTokenizer(Tokenizer):
         except ConfigError as error:
             raise ConfigError(f"{directory}: {error}") from error
 
+    @tf.autograph.experimental.do_not_convert  # has nothing to convert, and takes seconds
     def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:  # noqa: D102
         return self._op.tokenize(texts)
 
