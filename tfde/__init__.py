@@ -17,6 +17,7 @@ os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 
 _WHERE = {
     "DualEncoder": "tfde.towers.dual_encoder",
+    "CrossEncoder": "tfde.matching.cross_encoder",
     "RetrievalTask": "tfde.tasks.retrieval_task",
     "adafactor": "tfde.training.optimizers",
     "adamw": "tfde.training.optimizers",
@@ -29,7 +30,9 @@ _WHERE = {
     "T5Config": "tfde.config",
     "BertConfig": "tfde.config",
     "BagOfWordsConfig": "tfde.config",
+    "CrossEncoderConfig": "tfde.config",
     "TextConfig": "tfde.config",
+    "PairTextConfig": "tfde.config",
     "ValidationConfig": "tfde.config",
     "RetrievalValidation": "tfde.training.callbacks",
     "train_sentencepiece": "tfde.text.train_sentencepiece",

@@ -134,7 +134,10 @@ class SafetensorsArrays:
                 )
             return sorted(set(shards))
         if any(self._files.find(name) is not None for name in _PICKLES):
-            convert = "AutoModel.from_pretrained(DIR).save_pretrained(DIR) of transformers"
+            # By the model's own class: AutoModel would drop a classifier.
+            kinds = self._files.json_or_empty("config.json").get("architectures")
+            kind = kinds[0] if isinstance(kinds, list) and kinds else "AutoModel"
+            convert = f"{kind}.from_pretrained(DIR).save_pretrained(DIR) of transformers"
             if self._files.root().find("modules.json") is not None:
                 convert = "SentenceTransformer(DIR).save_pretrained(DIR) of sentence_transformers"
             raise ConfigError(

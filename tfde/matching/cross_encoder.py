@@ -1,0 +1,311 @@
+"""`CrossEncoder`: one encoder that reads both texts of a pair and scores them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfde.backbones.backbone import Backbone, build_backbone
+from tfde.backbones.seeded_layer import zero_weights
+from tfde.checkpoints.cross_encoder_files import LoadedCrossEncoder, load_cross_encoder
+from tfde.config import (
+    BertConfig,
+    CrossEncoderConfig,
+    PairTextConfig,
+    backbone_from_mapping,
+    backbone_to_mapping,
+    from_mapping,
+)
+from tfde.data.atomic import atomic_directory
+from tfde.errors import ConfigError, shorten
+from tfde.matching.scorer import build_scorer
+from tfde.text.pair_preprocessor import PairPreprocessor
+from tfde.text.tokenizer import Tokenizer
+from tfde.towers.batches import batches_by_length
+from tfde.towers.preset import WEIGHTS_FILE, preset_class, read_config, write_config
+from tfde.towers.weights import fingerprint, read_weights, write_weights
+from tfde.types import Document, Query
+
+_CLASS = "CrossEncoder"
+_STRINGS = tf.TensorSpec([None], tf.string)
+
+
+class CrossEncoder(keras.Model):
+    """Scores pairs of texts that it reads together: slower than a dual encoder, and better.
+
+    Made by `from_backbone`, `from_preset` or `load`; the constructor joins parts that exist.
+
+    Args:
+        backbone: The layers with their weights.
+        config: Sizes and head; `config.backbone` must describe `backbone`.
+        preprocessor: Pairs to token ids.
+        seed: Seed of the head's random weights; `None` takes Keras's global seed.
+
+    Attributes:
+        scorer: Functional model, (B, L) `token_ids`, `segment_ids` and `padding_mask` -> logits
+            (B, N) float32.
+
+    Source: Nogueira and Cho 2019 (BERT on query and passage).
+    """
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        config: CrossEncoderConfig,
+        *,
+        preprocessor: PairPreprocessor,
+        seed: int | None = None,
+    ) -> None:
+        super().__init__(name="cross_encoder")
+        self.config = config
+        self.preprocessor = preprocessor
+        self.scorer, self._parts = build_scorer(backbone, config, seed=seed)
+        # Traced once; not a decorator, see TextPreprocessor.
+        self._score = tf.function(self._score_texts, input_signature=[_STRINGS, _STRINGS])
+        self.built = True
+
+    # ---- making, saving, loading -------------------------------------------------------------
+
+    @classmethod
+    def from_backbone(
+        cls,
+        backbone: str | Path | BertConfig,
+        *,
+        num_labels: int | None = None,
+        tokenizer: Tokenizer | None = None,
+        text: PairTextConfig | None = None,
+        dropout: float | None = None,
+        dtype: str | None = None,
+        seed: int | None = None,
+    ) -> CrossEncoder:
+        """Builds a cross-encoder on a pre-trained checkpoint, or on random weights of given sizes.
+
+        A sequence classification model (BERT, DistilBERT, RoBERTa, XLM-RoBERTa or MPNet, as
+        `sentence_transformers.CrossEncoder` and transformers write it) gives its head too. An
+        encoder gets a new one, which has to be trained.
+
+        Args:
+            backbone: A directory of Hugging Face or sentence-transformers, a `hf://` handle, a
+                keras-hub preset; or a description such as `tfde.BertConfig(num_layers=4)`.
+            num_labels: Logits of a pair. `None`: those of the checkpoint's classifier, which must
+                be there then; 1 for a description.
+            tokenizer: Needed for random weights; otherwise the checkpoint brings its own.
+            text: Length and template; `None` takes the checkpoint's length. Length and segments
+                beyond what the checkpoint can hold are cut to it.
+            dropout: Replaces the checkpoint's rates, the head's included.
+            dtype: Keras dtype policy of the backbone, as for `DualEncoder.from_backbone`.
+            seed: Seed of random weights.
+
+        Raises:
+            ConfigError: there is no classifier and `num_labels` is not given, or they differ; a
+                tokenizer is missing or does not fit; another kind of model.
+            DataError: a file of the checkpoint is not what its name says.
+        """
+        if seed is not None:
+            keras.utils.set_random_seed(seed)
+        if isinstance(backbone, str | Path):
+            loaded = _load(backbone, num_labels, dropout=dropout, dtype=dtype)
+        else:
+            loaded = _describe(backbone, tokenizer, dropout=dropout, dtype=dtype, seed=seed)
+        sizes, head = loaded.config, loaded.head
+        tokenizer = tokenizer or loaded.tokenizer
+        if tokenizer.vocabulary_size > sizes.vocabulary_size:
+            raise ConfigError(
+                f"`tokenizer` has {tokenizer.vocabulary_size} tokens, more than the backbone's"
+                f" vocabulary_size={sizes.vocabulary_size}."
+            )
+        labels = 1 if num_labels is None else num_labels
+        config = CrossEncoderConfig(sizes, num_labels=labels, dropout=sizes.dropout)
+        if head is not None:
+            config = dataclasses.replace(
+                config,
+                num_labels=head.num_labels,
+                hidden_activation=head.hidden_activation,
+                dropout=head.dropout,
+            )
+        text = text or PairTextConfig(max_length_tokens=loaded.max_length_tokens)
+        text = dataclasses.replace(
+            text,
+            max_length_tokens=min(text.max_length_tokens, sizes.max_sequence_length),
+            num_segments=min(text.num_segments, loaded.num_segments),
+        )
+        preprocessor = PairPreprocessor(tokenizer, text)
+        model = cls(loaded.backbone, config, preprocessor=preprocessor, seed=seed)
+        if head is not None:
+            model._parts.hidden.set_weights(list(head.hidden))
+            model._parts.classifier.set_weights(list(head.classifier))
+        return model
+
+    @classmethod
+    def from_preset(cls, directory: str | Path, *, dtype: str | None = None) -> CrossEncoder:
+        """Loads a model directory that `save_to_preset` wrote.
+
+        Args:
+            directory: The model directory.
+            dtype: Keras dtype policy of the backbone, as in `from_backbone`.
+
+        Raises:
+            CorruptError: a file of the directory is missing or not what was written.
+        """
+        directory = Path(directory)
+        value = read_config(directory, _CLASS)
+        value["backbone"] = backbone_from_mapping(value["backbone"])
+        config = from_mapping(CrossEncoderConfig, value, "config")
+        with zero_weights():
+            backbone = build_backbone(config.backbone, dtype=dtype)
+        model = cls(backbone, config, preprocessor=PairPreprocessor.load(directory))
+        read_weights(directory / WEIGHTS_FILE, model._parts.named_weights())
+        return model
+
+    @classmethod
+    def load(cls, path: str | Path, *, dtype: str | None = None) -> CrossEncoder:
+        """Loads a model directory, else a checkpoint with a classifier as `from_backbone` does."""
+        if preset_class(path) is not None:
+            return cls.from_preset(path, dtype=dtype)
+        return cls.from_backbone(path, dtype=dtype)
+
+    def save_to_preset(self, directory: str | Path) -> None:
+        """Writes the model directory: configuration, weights, tokenizer, metadata. Whole or not.
+
+        An existing model directory of a cross-encoder is replaced.
+
+        Raises:
+            ConfigError: the directory holds something else.
+        """
+        directory = Path(directory)
+        overwrite = preset_class(directory) == _CLASS
+        with atomic_directory(directory, overwrite=overwrite) as temporary:
+            write_config(temporary, self, self._description(), fingerprint=self.fingerprint())
+            self.preprocessor.save(temporary)
+            write_weights(temporary / WEIGHTS_FILE, self._parts.named_weights())
+
+    def fingerprint(self) -> str:
+        """Returns 16 hex digits that change with any weight, the tokenizer or the configuration."""
+        description = json.dumps(self._description(), sort_keys=True).encode()
+        return fingerprint(description + self.preprocessor.fingerprint_bytes(), self.scorer.weights)
+
+    def _description(self) -> dict[str, Any]:
+        backbone = backbone_to_mapping(self.config.backbone)
+        return {**dataclasses.asdict(self.config), "backbone": backbone}
+
+    # ---- scoring -----------------------------------------------------------------------------
+
+    def call(self, inputs: Mapping[str, tf.Tensor], training: bool = False) -> tf.Tensor:
+        """Returns the logits, (B, N) float32.
+
+        Args:
+            inputs: `token_ids`, `segment_ids` and `padding_mask`, (B, L) int32, as
+                `preprocessor.pairs` gives them.
+            training: Whether dropout is on.
+        """
+        return self.scorer(inputs, training=training)
+
+    def score(
+        self,
+        pairs: Sequence[tuple[str, str] | tuple[str, Document]],
+        *,
+        batch_size: int = 32,
+        show_progress: bool = False,
+    ) -> np.ndarray:
+        """Returns the logits of pairs in the order given: (P,) float32, or (P, N) for N > 1 labels.
+
+        They are not squeezed into (0, 1): `sentence_transformers.CrossEncoder.predict` applies a
+        sigmoid by default where there is one label, which changes no order.
+
+        Args:
+            pairs: The two texts of each pair, such as query and document; a `tfde.Document`
+                becomes a text by the preprocessor's template.
+            batch_size: Pairs per batch; those of like length share one.
+            show_progress: Whether a progress bar goes to stderr.
+
+        Raises:
+            ConfigError: an entry is no such pair; `batch_size` is below 1.
+        """
+        if isinstance(pairs, str | Mapping | Document):
+            raise ConfigError(f"`pairs` must be a list of pairs. Received: {shorten(pairs)}")
+        texts = self._texts([_check_pair(pair) for pair in pairs])
+        scores = np.zeros((len(texts), self.config.num_labels), np.float32)
+        lengths = [len(first) + len(second) for first, second in texts]
+        for rows in batches_by_length(
+            lengths, batch_size, unit="pair", show_progress=show_progress
+        ):
+            first = tf.constant([texts[row][0] for row in rows], tf.string)
+            second = tf.constant([texts[row][1] for row in rows], tf.string)
+            scores[rows] = self._score(first, second).numpy()
+        return scores[:, 0] if self.config.num_labels == 1 else scores
+
+    def _texts(self, pairs: list[tuple[str, str | Document]]) -> list[tuple[str, str]]:
+        """Returns the pairs with every document as the template joins it."""
+        documents = [second for _, second in pairs if isinstance(second, Document)]
+        titles, texts = ([getattr(d, name) for d in documents] for name in ("title", "text"))
+        joined = iter(self.preprocessor.documents(titles, texts).numpy())
+        return [
+            (first, next(joined).decode() if isinstance(second, Document) else second)
+            for first, second in pairs
+        ]
+
+    def _score_texts(self, first: tf.Tensor, second: tf.Tensor) -> tf.Tensor:
+        token_ids, segment_ids, padding_mask = self.preprocessor.pairs(first, second)
+        inputs = {"token_ids": token_ids, "segment_ids": segment_ids, "padding_mask": padding_mask}
+        return self.scorer(inputs, training=False)
+
+
+def _check_pair(pair: Any) -> tuple[str, str | Document]:
+    if (
+        isinstance(pair, tuple | list)
+        and not isinstance(pair, Query)
+        and len(pair) == 2
+        and isinstance(pair[0], str)
+        and isinstance(pair[1], str | Document)
+    ):
+        return pair[0], pair[1]
+    raise ConfigError(
+        "`pairs` must hold pairs of two texts, or of a text and a tfde.Document."
+        f" Received: {shorten(pair)}"
+    )
+
+
+def _load(
+    path: str | Path, num_labels: int | None, *, dropout: float | None, dtype: str | None
+) -> LoadedCrossEncoder:
+    found = preset_class(path)
+    if found is not None:
+        raise ConfigError(
+            f"`backbone` must be a checkpoint of another library; a model directory is loaded by"
+            f" tfde.{found}.from_preset. Received: {path}"
+        )
+    return load_cross_encoder(path, num_labels=num_labels, dropout=dropout, dtype=dtype)
+
+
+def _describe(
+    config: BertConfig,
+    tokenizer: Tokenizer | None,
+    *,
+    dropout: float | None,
+    dtype: str | None,
+    seed: int | None,
+) -> LoadedCrossEncoder:
+    if not isinstance(config, BertConfig):
+        raise ConfigError(
+            "`backbone` must be a path, a preset's name or a tfde.BertConfig."
+            f" Received: {shorten(config)}"
+        )
+    if tokenizer is None:
+        raise ConfigError(
+            "`tokenizer` is needed when `backbone` is a description: random weights bring no"
+            " vocabulary."
+        )
+    if dropout is not None:
+        config = dataclasses.replace(config, dropout=dropout)
+    backbone = build_backbone(config, seed=seed, dtype=dtype)
+    num_segments = 2 if config.num_segments > 1 else 1
+    return LoadedCrossEncoder(
+        backbone, config, tokenizer, config.max_sequence_length, num_segments, head=None
+    )
