@@ -16,7 +16,7 @@ from tfde.checkpoints.hugging_face_writer import (
     write_arrays,
     write_hugging_face,
 )
-from tfde.config import DenseActivation, Pooling
+from tfde.config import BertConfig, DenseActivation, Pooling
 from tfde.data.atomic import atomic_directory, refuse_existing
 from tfde.export.model_card import model_card
 from tfde.layers.projection import Projection
@@ -110,6 +110,22 @@ def limitations(model: DualEncoder) -> list[str]:
         ]
         if twice:
             result.append(f"Shared by the towers, but written twice: {', '.join(twice)}.")
+    if _skips_prompts(model) and "first" in model.config.pooling:
+        result.append(
+            "Its pooling takes the first token after the prompt: before sentence-transformers 6 it"
+            " would take the first of all."
+        )
+    tokenizer = model.preprocessor.tokenizer
+    end = tokenizer.id_to_token(tokenizer.end_id)
+    if tokenizer.tokenize([end]).to_list() != [[tokenizer.end_id]]:
+        result.append(
+            f"A text that spells out a special token, such as {end}, holds plain characters for"
+            " tfde and the token for Hugging Face's tokenizers."
+        )
+    backbone = model.config.backbone
+    if isinstance(backbone, BertConfig) and backbone.relative_buckets:
+        pad = tokenizer.id_to_token(tokenizer.pad_id)
+        result.append(f"A text that spells out {pad} has other positions in MPNetModel.")
     if not _in_order(model.config.pooling):
         result.append("The order of its poolings needs sentence-transformers 6 or later.")
     return result
@@ -237,6 +253,11 @@ class _Writer:
         path = self._directory / name.lstrip("/")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", "utf-8")
+
+
+def _skips_prompts(model: DualEncoder) -> bool:
+    text = model.preprocessor.text_config
+    return not model.config.pool_prompts and bool(text.query_prompt or text.document_prompt)
 
 
 def _in_order(pooling: Sequence[Pooling]) -> bool:

@@ -16,6 +16,8 @@ from tfde.config import DenseConfig, Sharing, TextConfig, TowersConfig
 from tfde.errors import ConfigError
 from tfde.export.sentence_transformers import export_sentence_transformers, limitations
 from tfde.text.preprocessor import TextPreprocessor
+from tfde.text.sentence_piece_tokenizer import SentencePieceTokenizer
+from tfde.text.train_sentencepiece import train_sentencepiece
 from tfde.text.word_piece_tokenizer import WordPieceTokenizer
 from tfde.towers.dual_encoder import DualEncoder
 
@@ -133,6 +135,7 @@ def test_positions_of_mpnet_start_at_the_third_row(tmp_path):
     np.testing.assert_array_equal(positions[:2], 0.0)
     table = model.towers.query_parts.token_embedder.position_table.numpy()
     np.testing.assert_array_equal(positions[2:], table)
+    assert limitations(model) == ["A text that spells out <pad> has other positions in MPNetModel."]
     stored = read(directory / "config.json")
     assert stored["model_type"] == "mpnet"
     assert stored["max_position_embeddings"] == 34
@@ -268,7 +271,22 @@ def test_limitations_are_named():
         "Shared by the towers, but written twice",
     ]
     assert lines[1].endswith(": token_embedder.")
+    (line,) = limitations(model_of(pooling=("first",), pool_prompts=False))
+    assert line.startswith("Its pooling takes the first token after the prompt: before ")
     assert lines[2] == "The order of its poolings needs sentence-transformers 6 or later."
+
+
+def test_special_tokens_that_are_text_here_are_named(tmp_path):
+    """A vocabulary that tfde trained, with the words of the sentencepiece library."""
+    path = train_sentencepiece(tiny.document_texts(), tmp_path / "t.model", vocabulary_size=60)
+    config = TowersConfig(backbone=tiny.T5)
+    model = DualEncoder(
+        build_backbone(tiny.T5, seed=1),
+        config,
+        preprocessor=TextPreprocessor(SentencePieceTokenizer.from_file(path), TEXT),
+    )
+    (line,) = limitations(model)
+    assert line.startswith("A text that spells out a special token, such as </s>, ")
 
 
 def test_poolings_in_another_order_keep_it(tmp_path):
