@@ -257,11 +257,12 @@ def test_way_back_of_our_own_model(peer, texts, tmp_path):
     tokenizer = SentencePieceTokenizer.from_file(path)
     write(tokenizer, tmp_path / "theirs")
     theirs = peer.AutoTokenizer.from_pretrained(tmp_path / "theirs")
-    received = framed(tokenizer, ours(tokenizer)(texts))
-    wrong = differences(texts, theirs(texts)["input_ids"], received)
+    every = texts[::2]
+    received = framed(tokenizer, ours(tokenizer)(every))
+    wrong = differences(every, theirs(every)["input_ids"], received)
     # The library adds float32 numbers over the whole text, so near ties may fall otherwise; and
     # it composes letters and marks which Hugging Face leaves apart.
-    assert len(wrong) <= 10, (len(wrong), wrong[:3])
+    assert len(wrong) <= 5, (len(wrong), wrong[:3])
     assert len(theirs) == tokenizer.vocabulary_size
 
 
