@@ -93,10 +93,14 @@ def loaded(library, directory, **options):
     return library.SentenceTransformer(str(directory), device="cpu", **options)
 
 
-def without_spelled_out(texts, kind):
-    """Leaves out what the notes name: a special token in the text, for T5 and for MPNet."""
-    spelled = {"t5": "</s>", "mpnet": "<pad>"}.get(kind, "never found")
-    return [text for text in texts if spelled not in text]
+def without_known_differences(texts, kind):
+    """Leaves out special tokens in texts, which the notes name, and ties of T5's vocabulary.
+
+    00 + 0 and 0 + 00 are equally probable; the sentencepiece library, which a vocabulary of tfde
+    follows, and tokenizers round differently there.
+    """
+    left_out = {"t5": ("</s>", "000"), "mpnet": ("<pad>",)}.get(kind, ())
+    return [text for text in texts if not any(part in text for part in left_out)]
 
 
 def assert_equal(theirs, ours, texts, record_property, *, atol=1e-5):
@@ -114,14 +118,13 @@ def assert_equal(theirs, ours, texts, record_property, *, atol=1e-5):
 
 
 def assert_same_weights(first, second):
-    """Both towers hold equal values, name by name."""
+    """Both towers hold equal values."""
     for side in ("query_tower", "document_tower"):
-        ours, theirs = getattr(first, side).weights, getattr(second, side).weights
-        values = {weight.path: weight.numpy() for weight in ours if "seed" not in weight.path}
-        others = {weight.path: weight.numpy() for weight in theirs if "seed" not in weight.path}
-        assert values.keys() <= others.keys()
-        for name, value in values.items():
-            np.testing.assert_array_equal(others[name], value.astype("float32"), err_msg=name)
+        pairs = zip(getattr(first, side).weights, getattr(second, side).weights, strict=True)
+        for weight, other in pairs:
+            if "seed" not in weight.path:
+                value = weight.numpy().astype("float32")
+                np.testing.assert_array_equal(other.numpy(), value, err_msg=weight.path)
 
 
 PROMPTS = dataclasses.replace(TEXT, query_prompt="query: ", document_prompt="a passage of text: ")
@@ -169,7 +172,7 @@ def test_siamese(name, library, texts, tokenizers, tmp_path, record_property):
     kind, backbone, options = SIAMESE[name]
     tokenizer = tokenizers(kind)
     backbone = dataclasses.replace(backbone, vocabulary_size=tokenizer.vocabulary_size + 7)
-    texts = without_spelled_out(texts, kind)
+    texts = without_known_differences(texts, kind)
     model = build(backbone, tokenizer, **options)
     directory = export_sentence_transformers(model, tmp_path / "model")
     theirs = loaded(library, directory)
@@ -192,7 +195,7 @@ def test_asymmetric(kind, sharing, library, texts, tokenizers, tmp_path, record_
     text = TextConfig(
         query_max_length_tokens=12, document_max_length_tokens=30, query_prompt="find: "
     )
-    texts, tokenizer = without_spelled_out(texts, kind), tokenizers(kind)
+    texts, tokenizer = without_known_differences(texts, kind), tokenizers(kind)
     cls, sizes = (BertConfig, BERT) if kind == "bert" else (T5Config, T5)
     backbone = cls(tokenizer.vocabulary_size, **sizes)
     steps = (DenseConfig(11, use_bias=True),)
@@ -232,7 +235,7 @@ def test_bfloat16(library, texts, tokenizers, tmp_path, record_property):
     """The weights stay as they are; computed in float32 on both sides, embeddings are equal."""
     import torch
 
-    texts, tokenizer = without_spelled_out(texts, "t5"), tokenizers("t5")
+    texts, tokenizer = without_known_differences(texts, "t5"), tokenizers("t5")
     backbone = T5Config(tokenizer.vocabulary_size, **T5)
     model = build(backbone, tokenizer, dtype="bfloat16", projection=(DenseConfig(11),))
     directory = export_sentence_transformers(model, tmp_path / "model")
