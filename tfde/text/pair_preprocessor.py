@@ -56,7 +56,7 @@ class PairPreprocessor(BatchPreprocessor):
         )
 
     def documents(self, titles: tf.Tensor, texts: tf.Tensor) -> tf.Tensor:
-        """Returns documents as second texts: the template, stripped of white space at its ends.
+        """Returns documents as second texts, shape (B,), string: the template, filled.
 
         Args:
             titles: Titles, which may be empty, shape (B,), string.
