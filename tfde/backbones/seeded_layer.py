@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import math
 from collections.abc import Iterator
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tfde.backbones.functional import seed_stream
 
+_ALIGNMENT = 64
 _ZERO_WEIGHTS = contextvars.ContextVar("zero_weights", default=False)
 _DESCRIBED_WEIGHTS = contextvars.ContextVar("described_weights", default=False)
 
 
 @contextlib.contextmanager
 def zero_weights() -> Iterator[None]:
-    """Makes new weights zeros: those about to be read need not be drawn at random first."""
+    """Makes new weights zeros that take no memory until they are assigned their values."""
     token = _ZERO_WEIGHTS.set(True)
     try:
         yield
@@ -61,7 +64,7 @@ class SeededLayer(keras.layers.Layer):
             setattr(self, name, keras.KerasTensor(shape, self.variable_dtype, name=name))
             return
         if _ZERO_WEIGHTS.get():
-            initializer = "zeros"
+            initializer = _untouched_zeros
         weight = self.add_weight(shape=shape, initializer=initializer, name=name, autocast=False)
         setattr(self, name, weight)
 
@@ -69,3 +72,18 @@ class SeededLayer(keras.layers.Layer):
         if training and self.dropout:
             return keras.random.dropout(x, self.dropout, seed=self.seed_generator)
         return x
+
+
+def _untouched_zeros(shape: tuple[int, ...], dtype: str) -> tf.Tensor:
+    """Zeros on pages that the system has promised but not yet given.
+
+    TensorFlow's own would be freed into its allocator and leave holes that later weights do not
+    fit: a large model would take half its size more.
+    """
+    size = math.prod(shape)
+    width = tf.as_dtype(dtype).size
+    buffer = np.zeros(size * width + _ALIGNMENT, np.uint8)
+    start = -buffer.ctypes.data % _ALIGNMENT
+    # Bits of the same width: DLPack, which alone does not copy, knows no bfloat16 of NumPy's.
+    bits = buffer[start : start + size * width].view(f"u{width}").reshape(shape)
+    return tf.bitcast(tf.experimental.dlpack.from_dlpack(bits.__dlpack__()), dtype)

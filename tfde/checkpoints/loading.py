@@ -179,7 +179,8 @@ def read_backbone(
         if array.shape != tuple(variable.shape):
             rule = f"the array {name} must have shape {tuple(variable.shape)}."
             raise DataError(str(files), None, rule, array.shape)
-        variable.assign(tf.cast(tf.convert_to_tensor(array), variable.dtype))
+        # In NumPy: what TensorFlow's allocator frees leaves holes, which count as memory.
+        variable.assign(array.astype(tf.as_dtype(variable.dtype).as_numpy_dtype, copy=False))
     return backbone
 
 

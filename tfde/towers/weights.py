@@ -76,7 +76,7 @@ def read_weights(path: Path, weights: Weights) -> None:
             array = dataset[()]
             if _dtype(dataset) == "bfloat16":
                 array = array.view(ml_dtypes.bfloat16)
-            weight.assign(tf.cast(tf.convert_to_tensor(array), weight.dtype))
+            weight.assign(array.astype(tf.as_dtype(weight.dtype).as_numpy_dtype, copy=False))
 
 
 def fingerprint(description: bytes, weights: Iterable[keras.Variable]) -> str:
