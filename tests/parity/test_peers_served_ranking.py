@@ -1,12 +1,10 @@
 """A foreign checkpoint, exported and served, ranks as sentence-transformers does."""
 
 import json
-import os
 import re
 import subprocess
 import sys
 from itertools import islice
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,17 +22,6 @@ DOCUMENTS, QUERIES, K = 300, 40, 10
 def library():
     """The library; imported here, after TensorFlow, and only when a test of this file runs."""
     return pytest.importorskip("sentence_transformers")
-
-
-@pytest.fixture(scope="module")
-def minilm():
-    directory = os.environ.get("TFDE_MINILM", "")
-    if not directory or not Path(directory).is_dir():
-        message = f"all-MiniLM-L6-v2 not found: TFDE_MINILM={directory!r} is not a folder"
-        if os.environ.get("TFDE_REQUIRE_DATA") == "1":
-            pytest.fail(message)
-        pytest.skip(message)
-    return directory
 
 
 @pytest.fixture(scope="module")
@@ -60,13 +47,13 @@ def test_served_ranking(library, minilm, dataset, tmp_path):
     """`tfde encode`, `build-index`, `export`, `serve` straight from the foreign directory."""
     embeddings, index, bundle = (str(tmp_path / name) for name in ("embeddings", "index", "bundle"))
     for command in (
-        ["encode", "--model", minilm, "--dataset", str(dataset), "--output", embeddings],
+        ["encode", "--model", str(minilm), "--dataset", str(dataset), "--output", embeddings],
         ["build-index", "--embeddings", embeddings, "--output", index],
-        ["export", "--model", minilm, "--index", index, "--output", bundle],
+        ["export", "--model", str(minilm), "--index", index, "--output", bundle],
     ):
         assert main(command) == 0
     documents, queries = lines(dataset / "corpus.jsonl"), lines(dataset / "queries.jsonl")
-    model = library.SentenceTransformer(minilm, device="cpu")
+    model = library.SentenceTransformer(str(minilm), device="cpu")
     passages = model.encode([f"{d['title']} {d['text']}".strip() for d in documents])
     expected = model.encode([query["text"] for query in queries]) @ passages.T
 

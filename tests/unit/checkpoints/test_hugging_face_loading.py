@@ -1,7 +1,5 @@
 """Hugging Face directories: the values, whatever the names, shards and dtype."""
 
-import os
-from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -105,12 +103,10 @@ def test_dropout_can_be_replaced(tmp_path):
     assert loaded.max_length_tokens == P
 
 
-def test_all_minilm_l6_v2():
+@pytest.mark.peers
+def test_all_minilm_l6_v2(minilm):
     """The real checkpoint: loads, pools, and finds the paraphrase nearer than the stranger."""
-    directory = os.environ.get("TFDE_MINILM", "")
-    if not directory or not Path(directory).is_dir():
-        pytest.skip(f"all-MiniLM-L6-v2 not found: TFDE_MINILM={directory!r} is not a folder")
-    loaded = load_backbone(directory)
+    loaded = load_backbone(minilm)
     backbone, tokenizer = loaded.backbone, loaded.tokenizer
     texts = ["How old is she?", "What is her age?", "The train leaves at noon."]
     ids = tokenizer.tokenize(texts).to_list()
