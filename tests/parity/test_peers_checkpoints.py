@@ -99,6 +99,16 @@ def test_architecture(library, transformer, texts, tmp_path, record_property, ki
     np.testing.assert_allclose(ours.encode_queries(texts[:50]), got[:50], atol=1e-6)
 
 
+def test_all_minilm(library, minilm, texts, record_property):
+    """The real one; its own limit is 256 tokens."""
+    theirs = library.SentenceTransformer(str(minilm), device="cpu")
+    lengths = [len(ids) for ids in theirs.tokenizer(texts, truncation=False)["input_ids"]]
+    assert min(lengths) == 2
+    assert sum(length > 256 for length in lengths) > 100
+    got = DualEncoder.load(minilm).encode_documents(texts)
+    assert_equal(got, theirs.encode(texts, batch_size=32), record_property)
+
+
 def test_gtr_has_a_dense_layer_without_bias(library, transformer, texts, tmp_path, record_property):
     steps = [pool("mean"), dense(24, 16, "Identity", bias=False), normalize()]
     theirs = save(library, tmp_path / "m", transformer("t5-1.0"), *steps)
