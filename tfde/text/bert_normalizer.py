@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-import re
-from collections.abc import Sequence
+import string
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -23,29 +23,49 @@ from tfde.text.code_point_table import CodePointTable
 
 # Private-use code points, which BERT drops from texts, are free to mean something here.
 _RENAMED = {code: 0xF0000 + i for i, code in enumerate(sorted(SPLIT_BY_OP_ONLY))}
-PLACEHOLDERS = range(0xF1000, 0xF1100)  # one for each token of normalized texts
 UNKNOWN = 0xF2000  # stands for a word that is too long
+_NO_TEXT_HAS_THIS = "\U0010fffd"  # private use, too
+_MARKS = frozenset(string.punctuation)
 _LETTER, _ALONE, _ORDERED_MARK = range(3)
 
 
-def rename(character: str) -> str:
-    """Returns the character under which the normalizer emits `character`."""
+def vocabulary_of_op(
+    vocabulary: Sequence[str], *, unknown_token: str, special_tokens: Collection[str]
+) -> list[str]:
+    """Returns a vocabulary for FastWordpieceTokenizer, in the characters of `BertNormalizer`.
+
+    Args:
+        vocabulary: The tokens in the order of their ids.
+        unknown_token: One of them, which stays as it is.
+        special_tokens: Those that are found in texts before the op gets them.
+    """
+    result = []
+    for index, token in enumerate(vocabulary):
+        if token == unknown_token:
+            result.append(token)
+        elif max(token) >= "\U000f0000" or (
+            token in special_tokens and not _MARKS.isdisjoint(token)
+        ):
+            # Texts have none of these left; a special token without marks may be a word, too.
+            result.append(f"{_NO_TEXT_HAS_THIS}{index}")
+        else:
+            result.append("".join(map(_renamed, token)))
+    return result
+
+
+def _renamed(character: str) -> str:
     return chr(_RENAMED.get(ord(character), ord(character)))
 
 
 class BertNormalizer(tf.Module):
     """Texts to normalized texts that FastWordpieceTokenizer splits as BERT splits words.
 
-    Tokens that are looked for in normalized texts become private-use characters, words that are
-    too long become another, and characters that the op would split off, but BERT does not, a
-    third kind.
+    Words that are too long become a private-use character, and characters that the op would
+    split off, but BERT does not, become others.
 
     Args:
         lowercase: Whether letters become lower case.
         strip_accents: Whether texts are decomposed and non-spacing marks dropped.
-        normalized_tokens: Recognised where the normalized text spells them out as they are
-            spelled once normalized. They are ASCII, without blanks, and begin and end with
-            punctuation.
         max_characters_per_word: Longer words become unknown.
     """
 
@@ -54,20 +74,10 @@ class BertNormalizer(tf.Module):
         *,
         lowercase: bool,
         strip_accents: bool,
-        normalized_tokens: Sequence[str],
         max_characters_per_word: int,
     ) -> None:
         super().__init__(name="bert_normalizer")
-        self._lowercase = lowercase
         self._limit = max_characters_per_word
-        # Longest first, so that of two tokens that start alike the longer one wins.
-        self._tokens = sorted(
-            (
-                (token.lower() if lowercase else token, code)
-                for token, code in zip(normalized_tokens, PLACEHOLDERS, strict=False)
-            ),
-            key=lambda pair: -len(pair[0]),
-        )
         entries, flat, splits = _tables(lowercase=lowercase, strip_accents=strip_accents)
         self._entries = CodePointTable(entries)
         self._flat, self._splits = tf.constant(flat), tf.constant(splits)
@@ -85,6 +95,31 @@ class BertNormalizer(tf.Module):
         Returns:
             What FastWordpieceTokenizer is to split, shape (B,), string.
         """
+        values, row_splits, kinds = self._ordered(texts)
+        return _encoded(self._hide_long_words(values, row_splits, kinds == _ALONE), row_splits)
+
+    def normalize(self, texts: tf.Tensor) -> tf.Tensor:
+        """Returns normalized texts in which no word is too long yet, shape (B,), string.
+
+        Args:
+            texts: UTF-8 strings, shape (B,), string.
+        """
+        values, row_splits, _ = self._ordered(texts)
+        return _encoded(values, row_splits)
+
+    def hide_long_words(self, texts: tf.Tensor) -> tf.Tensor:
+        """Returns what FastWordpieceTokenizer is to split, shape (B,), string.
+
+        Args:
+            texts: Parts of what `normalize` gives, shape (B,), string.
+        """
+        codes = tf.strings.unicode_decode(texts, "UTF-8")
+        alone = self._kinds(codes.flat_values) == _ALONE
+        values = self._hide_long_words(codes.flat_values, codes.row_splits, alone)
+        return _encoded(values, codes.row_splits)
+
+    def _ordered(self, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Returns normalized code points, where rows begin in them, and their kinds."""
         codes = tf.strings.unicode_decode(texts, "UTF-8", errors="replace")
         values, row_splits, kinds = self._normalize(codes)
         if self._orders_marks:
@@ -93,15 +128,7 @@ class BertNormalizer(tf.Module):
                 lambda: self._normalize(self._order_marks(codes)),
                 lambda: (values, row_splits, kinds),
             )
-        values = self._hide_long_words(values, row_splits, kinds == _ALONE)
-        codes = tf.RaggedTensor.from_row_splits(values, row_splits, validate=False)
-        return self._mark_tokens(tf.strings.unicode_encode(codes, "UTF-8"))
-
-    def _mark_tokens(self, texts: tf.Tensor) -> tf.Tensor:
-        """Puts placeholders where normalized texts spell out tokens."""
-        for token, code in self._tokens:
-            texts = tf.strings.regex_replace(texts, re.escape(token), f" {chr(code)} ")
-        return texts
+        return values, row_splits, kinds
 
     def _order_marks(self, codes: tf.RaggedTensor) -> tf.RaggedTensor:
         """Puts runs of marks in NFD's order; rare, as nearly all marks are dropped."""
@@ -162,6 +189,11 @@ class BertNormalizer(tf.Module):
         return tf.cond(longest > self._limit, hidden, lambda: values)
 
 
+def _encoded(values: tf.Tensor, row_splits: tf.Tensor) -> tf.Tensor:
+    codes = tf.RaggedTensor.from_row_splits(values, row_splits, validate=False)
+    return tf.strings.unicode_encode(codes, "UTF-8")
+
+
 def _row_starts(row_splits: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
     """Returns for each of `size` values whether a row begins with it."""
     ones = tf.ones_like(row_splits)
@@ -205,7 +237,7 @@ def _tables(*, lowercase: bool, strip_accents: bool) -> tuple[np.ndarray, np.nda
     for code, text in changed.items():
         if len(text) == 3 and text[1:2] and ord(text[1]) in CHINESE:
             text = text[1]  # the op splits it off without the blanks
-        text = "".join(f" {c} " if ord(c) in LETTER_FOR_OP_ONLY else rename(c) for c in text)
+        text = "".join(f" {c} " if ord(c) in LETTER_FOR_OP_ONLY else _renamed(c) for c in text)
         if len(text) == 1:
             entries[code] = ord(text)
         else:

@@ -13,17 +13,12 @@ import tensorflow as tf
 from tfde.errors import ConfigError, shorten
 from tfde.text.byte_pair_files import checked_model, read_merges, read_pair, read_vocabulary
 from tfde.text.byte_pair_merges import BytePairMerges
+from tfde.text.frame import Frame, read_frame, template
 from tfde.text.gpt2_words import Gpt2Words
-from tfde.text.hugging_face_directory import (
-    TOKENIZER_JSON,
-    AddedToken,
-    Frame,
-    HuggingFaceDirectory,
-    read_frame,
-)
-from tfde.text.hugging_face_files import template, tokenizer_files
+from tfde.text.hugging_face_directory import TOKENIZER_JSON, AddedToken, HuggingFaceDirectory
+from tfde.text.hugging_face_files import tokenizer_files
 from tfde.text.special_tokens import SpecialToken, SpecialTokens
-from tfde.text.tokenizer import TOKENIZER_FILE, Tokenizer, read_settings
+from tfde.text.tokenizer import TOKENIZER_FILE, Tokenizer, Untracked, read_settings
 
 VOCABULARY_FILE = "vocab.json"
 MERGES_FILE = "merges.txt"
@@ -67,8 +62,8 @@ class BytePairTokenizer(Tokenizer):
         pair_separators: Sequence[str] = ("</s>", "</s>"),
     ) -> None:
         super().__init__(name="byte_pair_tokenizer")
-        self._tokens = _Fixed(tuple(vocabulary))
-        self._merges = _Fixed(tuple((left, right) for left, right in merges))
+        self._tokens = Untracked(tuple(vocabulary))
+        self._merges = Untracked(tuple((left, right) for left, right in merges))
         ids = {token: index for index, token in enumerate(vocabulary)}
         if len(ids) != len(vocabulary):
             twice = next(t for i, t in enumerate(vocabulary) if ids[t] != i)
@@ -92,8 +87,8 @@ class BytePairTokenizer(Tokenizer):
                     f"`vocabulary` must hold the `{name}`. Received: {len(ids)} tokens"
                     f" without {shorten(token)}"
                 )
-        self._added = _Fixed(tuple(token._replace(id=ids[token.content]) for token in added))
-        self._frame = _Fixed(Frame(start_token, end_token, tuple(pair_separators)))
+        self._added = Untracked(tuple(token._replace(id=ids[token.content]) for token in added))
+        self._frame = Untracked(Frame(start_token, end_token, tuple(pair_separators)))
         self._add_prefix_space = bool(add_prefix_space)
         self._unknown_token, self._pad_token = unknown_token, pad_token
         self.vocabulary_size = len(ids)
@@ -219,7 +214,7 @@ class BytePairTokenizer(Tokenizer):
         frame, added = self._frame.value, self._added.value
         named = {
             "pad_token": self._pad_token,
-            "unk_token": self._unknown_token or ("<unk>"),
+            "unk_token": self._unknown_token or "<unk>",
             "bos_token": frame.start,
             "cls_token": frame.start,
             "sep_token": frame.end,
@@ -266,10 +261,3 @@ class BytePairTokenizer(Tokenizer):
 
 
 _FROM_FILES = ("vocabulary", "merges")
-
-
-class _Fixed:
-    """Holds a value that `tf.Module` is not to track: long tuples cost it seconds."""
-
-    def __init__(self, value: Any) -> None:
-        self.value = value

@@ -6,9 +6,9 @@ import numpy as np
 import tensorflow as tf
 
 from tfde.text.charsmap import read_charsmap
+from tfde.text.code_point_table import CodePointTable
 from tfde.text.grapheme_characters import CONTROL, JOINED, PREPENDED, grapheme_kinds
 
-_PAGE = 256
 _SHORT = 5  # bytes of the graphemes that are looked up as a whole
 _SHIFT = 1 << 21  # more than any code point
 # Below, no character joins the one before it.
@@ -55,8 +55,8 @@ class CharsmapNormalizer(tf.Module):
                 singles[ord(key)] = number
             else:
                 sequences[_packed(key)] = number
-        self._single_pages, self._singles = map(tf.constant, _paged(singles))
-        self._kind_pages, self._kinds = map(tf.constant, _paged(grapheme_kinds()))
+        self._singles = CodePointTable(singles)
+        self._kinds = CodePointTable(grapheme_kinds())
         ordered = sorted(sequences)
         # One that no text has, so that the search always has something to hit.
         self._sequences = tf.constant([*ordered, np.iinfo("int64").max], tf.int64)
@@ -93,7 +93,7 @@ class CharsmapNormalizer(tf.Module):
 
     def _replacements(self, codes: tf.Tensor, rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the number of each character's replacement, and whether it vanishes."""
-        singles = _looked_up(self._single_pages, self._singles, codes)
+        singles = self._singles(codes)
         bytes_of = 1 + sum(tf.cast(codes >= n, tf.int32) for n in (0x80, 0x800, 0x10000))
         begins = ~self._joined(codes, rows)
         clusters = tf.cumsum(tf.cast(begins, tf.int32)) - 1
@@ -110,7 +110,7 @@ class CharsmapNormalizer(tf.Module):
 
     def _joined(self, codes: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
         """Returns whether each character belongs to the grapheme of the one before it."""
-        kinds = _looked_up(self._kind_pages, self._kinds, codes)
+        kinds = self._kinds(codes)
         before, previous = tf.roll(kinds, 1, 0), tf.roll(codes, 1, 0)
         same_row = tf.concat([tf.zeros_like(rows[:1], tf.bool), rows[1:] == rows[:-1]], 0)
         follows = (kinds == JOINED) & (before != CONTROL)
@@ -135,16 +135,3 @@ def _following(codes: tf.Tensor, by: int, sizes: tf.Tensor) -> tf.Tensor:
 def _packed(sequence: str) -> int:
     padded = [*map(ord, sequence), 0, 0][:3]
     return (padded[0] * _SHIFT + padded[1]) * _SHIFT + padded[2]
-
-
-def _paged(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns a table of all characters as the number of each page and the distinct pages."""
-    distinct: dict[bytes, int] = {}
-    pages = table.reshape(-1, _PAGE)
-    numbers = [distinct.setdefault(page.tobytes(), len(distinct)) for page in pages]
-    first = np.unique(numbers, return_index=True)[1]
-    return np.array(numbers, "int32"), pages[first].reshape(-1)
-
-
-def _looked_up(numbers: tf.Tensor, pages: tf.Tensor, codes: tf.Tensor) -> tf.Tensor:
-    return tf.gather(pages, tf.gather(numbers, codes // _PAGE) * _PAGE + codes % _PAGE)

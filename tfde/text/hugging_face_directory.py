@@ -47,7 +47,6 @@ _MODEL_TYPES: dict[str, Kind] = {
     "gpt2": "gpt2",
     "t5": "t5",
     "mt5": "t5",
-    "umt5": "t5",
     "xlm-roberta": "xlm_roberta",
 }
 _ROBERTA = {
@@ -115,6 +114,7 @@ class HuggingFaceDirectory:
         path: The directory.
         tokenizer: The content of `tokenizer.json`, or `None` where there is none.
         options: `tokenizer_config.json` and, in old directories, `special_tokens_map.json`.
+        extra_special_tokens: Those beside the named ones, as the options say them.
         kind: The class that transformers builds anew; `None`: `tokenizer.json` counts.
         class_is_known: Whether the files name a class or a model type at all.
 
@@ -129,8 +129,15 @@ class HuggingFaceDirectory:
         self.path = Path(path)
         self.tokenizer = read_json(self.path / TOKENIZER_JSON)
         self.options = read_json(self.path / "tokenizer_config.json") or {}
+        self.extra_special_tokens = _extra_special_tokens(self.options)
+        self._added_ids: dict[str, Any] = {}
+        # Whether those are special is said by the configuration alone.
+        self._known_as_special = {str(value) for value in self.extra_special_tokens}
         if "added_tokens_decoder" not in self.options:
-            self.options |= read_json(self.path / "special_tokens_map.json") or {}
+            more = read_json(self.path / "special_tokens_map.json") or {}
+            self.options |= more
+            self.extra_special_tokens = self.extra_special_tokens or _extra_special_tokens(more)
+            self._added_ids = read_json(self.path / "added_tokens.json") or {}
         config = read_json(self.path / "config.json") or {}
         name = self.options.get("tokenizer_class") or config.get("tokenizer_class")
         model_type = config.get("model_type")
@@ -140,6 +147,9 @@ class HuggingFaceDirectory:
             if name
             else _MODEL_TYPES.get(str(model_type))
         )
+        padding = (self.tokenizer or {}).get("padding")
+        if self.kind is None and isinstance(padding, Mapping):
+            self.options.setdefault("pad_token", padding.get("pad_token"))
 
     def named_token(self, name: str, *, kind: Kind | None = None) -> str | None:
         """Returns the spelling of a token such as `cls_token`, or `None`.
@@ -167,6 +177,12 @@ class HuggingFaceDirectory:
             for key, value in (decoder or {}).items():
                 token = AddedToken.from_json(value, int(key))
                 found.setdefault(token.content, token)
+            special = self._known_as_special | {
+                str(self.named_token(name)) for name in NAMED_TOKENS if self.options.get(name)
+            }
+            for content, token_id in self._added_ids.items():
+                token = AddedToken(content, int(token_id), normalized=content not in special)
+                found.setdefault(content, token)
             for name in NAMED_TOKENS:
                 value = self.options.get(name)
                 if isinstance(value, Mapping):
@@ -174,10 +190,7 @@ class HuggingFaceDirectory:
                     found.setdefault(token.content, token)
                 elif spelling := self.named_token(name):
                     found.setdefault(spelling, AddedToken(spelling))
-            more = self.options.get("extra_special_tokens") or self.options.get(
-                "additional_special_tokens"
-            )
-            for value in more.values() if isinstance(more, Mapping) else more or ():
+            for value in self.extra_special_tokens:
                 plain = {"content": value} if isinstance(value, str) else value
                 token = AddedToken.from_json(plain)
                 found.setdefault(token.content, token)
@@ -191,23 +204,26 @@ class HuggingFaceDirectory:
     def vocabulary(
         self, ids: Mapping[str, int], added: list[AddedToken], where: Path
     ) -> tuple[list[str], list[AddedToken]]:
-        """Returns all tokens, and the added ones that have an id, in the order of the ids.
+        """Returns all tokens, and the added ones among them, in the order of the ids.
 
         Args:
             ids: The model's vocabulary.
-            added: The tokens beside it; one without an id, and not in `ids`, is left out.
+            added: The tokens beside it. One without an id, and not in `ids`, gets the next id; but
+                a named one, such as `mask_token`, is left out: no model has a row for it.
             where: The file, for the error's message.
 
         Raises:
             ConfigError: the ids are not 0, 1, 2 ..., or two tokens share one.
         """
         known = dict(ids)
-        kept = []
         for token in added:
-            if token.content not in known and token.id is not None:
-                known[token.content] = token.id
-            if token.content in known:
-                kept.append(token._replace(id=known[token.content]))
+            if token.id is not None:
+                known.setdefault(token.content, token.id)
+        named = {self.named_token(name) for name in NAMED_TOKENS}
+        for token in added:
+            if token.content not in known and token.content not in named:
+                known[token.content] = max(known.values(), default=-1) + 1
+        kept = [t._replace(id=known[t.content]) for t in added if t.content in known]
         by_id = {index: token for token, index in known.items()}
         if sorted(known.values()) != list(range(len(known))):
             raise ConfigError(
@@ -218,58 +234,9 @@ class HuggingFaceDirectory:
         return [by_id[index] for index in range(len(by_id))], kept
 
 
-class Frame(NamedTuple):
-    """What a post-processor puts around texts.
-
-    Attributes:
-        start: The token before a text, or `None`.
-        end: The token after it, or `None`.
-        pair_separators: The tokens between two texts.
-    """
-
-    start: str | None
-    end: str | None
-    pair_separators: tuple[str, ...]
-
-
-def read_frame(value: Mapping[str, Any] | None, where: Path) -> Frame:
-    """Returns what the `post_processor` of a `tokenizer.json` puts around texts.
-
-    Raises:
-        ConfigError: it is of a kind, or does something, that tfde does not do.
-    """
-    value = value or {"type": "ByteLevel"}
-    kind = value.get("type")
-    if kind == "Sequence":
-        parts = [p for p in value["processors"] if p.get("type") != "ByteLevel"]
-        if len(parts) < 2:
-            return read_frame(parts[0] if parts else None, where)
-    elif kind == "ByteLevel":
-        return Frame(None, None, ())
-    elif kind in ("BertProcessing", "RobertaProcessing"):
-        end = value["sep"][0]
-        separators = (end,) if kind == "BertProcessing" else (end, end)
-        return Frame(value["cls"][0], end, separators)
-    elif kind == "TemplateProcessing":
-        start, end = _around(value["single"], "A")
-        before, behind = _around(value["pair"], "A")
-        between, after = _around(behind, "B")
-        names = [[next(iter(p.values()))["id"] for p in x] for x in (start, end, between)]
-        if before == [*start] and len(start) <= 1 and len(end) <= 1 and len(after) <= len(end):
-            return Frame(next(iter(names[0]), None), next(iter(names[1]), None), tuple(names[2]))
-    raise ConfigError(
-        f"{where}: `post_processor` must be BertProcessing, RobertaProcessing, ByteLevel, or a"
-        " TemplateProcessing with at most one token before and one after a text."
-        f" Received: {shorten(kind)}"
-    )
-
-
-def _around(pieces: list[Any], sequence: str) -> tuple[list[Any], list[Any]]:
-    """Returns a template's pieces before and after a sequence; type ids do not count."""
-    for place, piece in enumerate(pieces):
-        if piece.get("Sequence", {}).get("id") == sequence:
-            return pieces[:place], pieces[place + 1 :]
-    return pieces, []
+def _extra_special_tokens(options: Mapping[str, Any]) -> list[Any]:
+    value = options.get("extra_special_tokens") or options.get("additional_special_tokens") or ()
+    return list(value.values() if isinstance(value, Mapping) else value)
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tfde.errors import ConfigError, shorten
-from tfde.text.hugging_face_directory import NAMED_TOKENS, AddedToken, Frame
+from tfde.text.hugging_face_directory import NAMED_TOKENS, AddedToken
 
 _NO_LIMIT = int(1e30)  # what transformers writes
 
@@ -65,33 +65,6 @@ def tokenizer_files(
         "tokenizer.json": _json({**content, **tokenizer}),
         "tokenizer_config.json": _json(config),
         "special_tokens_map.json": _json(special),
-    }
-
-
-def template(frame: Frame, ids: Mapping[str, int]) -> dict[str, Any]:
-    """Returns the post-processor that puts `frame` around texts.
-
-    Args:
-        frame: The tokens.
-        ids: Their ids.
-    """
-
-    def piece(token: str, type_id: int) -> dict[str, Any]:
-        return {"SpecialToken": {"id": token, "type_id": type_id}}
-
-    start = [piece(frame.start, 0)] if frame.start else []
-    first = [*start, {"Sequence": {"id": "A", "type_id": 0}}]
-    between = [piece(token, 0) for token in frame.pair_separators]
-    second = [{"Sequence": {"id": "B", "type_id": 1}}]
-    ends = [[piece(frame.end, type_id)] if frame.end else [] for type_id in (0, 1)]
-    tokens = {token for token in (frame.start, frame.end, *frame.pair_separators) if token}
-    return {
-        "type": "TemplateProcessing",
-        "single": [*first, *ends[0]],
-        "pair": [*first, *between, *second, *ends[1]],
-        "special_tokens": {
-            token: {"id": token, "ids": [ids[token]], "tokens": [token]} for token in sorted(tokens)
-        },
     }
 
 

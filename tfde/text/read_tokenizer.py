@@ -12,6 +12,7 @@ from tfde.text.tokenizer import Tokenizer, load_tokenizer, read_settings
 from tfde.text.word_piece_tokenizer import WordPieceTokenizer
 
 _FILES = "vocab.txt, vocab.json with merges.txt, spiece.model, sentencepiece.bpe.model"
+_SIGNS = {"merges": "BPE", "unk_id": "Unigram"}
 
 
 def read_tokenizer(path: str | Path) -> Tokenizer:
@@ -54,7 +55,9 @@ def read_hugging_face_tokenizer(directory: str | Path) -> Tokenizer:
     if tokenizer is not None:
         model = tokenizer.get("model") or {}
         # Files of old libraries name no type.
-        kind = model.get("type") or ("BPE" if "merges" in model else "WordPiece")
+        kind = model.get("type") or next(
+            (kind for sign, kind in _SIGNS.items() if sign in model), "WordPiece"
+        )
         if kind == "WordPiece":
             return WordPieceTokenizer.from_hugging_face(directory)
         if kind == "BPE":

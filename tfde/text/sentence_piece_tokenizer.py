@@ -11,10 +11,11 @@ import tensorflow as tf
 from tfde.errors import ConfigError
 from tfde.text.sentence_piece_model import UNKNOWN, parse_model
 from tfde.text.sentence_piece_op import sentence_piece_op
-from tfde.text.tokenizer import Tokenizer, read_settings
-from tfde.text.unigram_files import read_unigram, write_unigram
+from tfde.text.tokenizer import Tokenizer, Untracked, read_settings
+from tfde.text.unigram_files import read_unigram
 from tfde.text.unigram_pipeline import UnigramPipeline
 from tfde.text.unigram_rules import UnigramRules
+from tfde.text.unigram_writer import write_unigram
 
 MODEL_FILE = "vocabulary.spm"
 END_TOKEN = "</s>"
@@ -68,7 +69,7 @@ class SentencePieceTokenizer(Tokenizer):
             raise ConfigError(f"`model` must have the piece {END_TOKEN}. Received: a model without")
         self.pair_separator_ids = (self.end_id,)
         self._op: Any = sentence_piece_op(self._model)
-        self._tokens = _Fixed([pieces.IdToPiece(i) for i in range(self.vocabulary_size)])
+        self._tokens = Untracked([pieces.IdToPiece(i) for i in range(self.vocabulary_size)])
 
     def _use_as_hugging_face(self, rules: UnigramRules) -> None:
         proto = parse_model(self._model)
@@ -97,7 +98,7 @@ class SentencePieceTokenizer(Tokenizer):
             words=rules.words,
             special_tokens=rules.special_tokens,
         )
-        self._tokens = _Fixed(sorted(ids, key=ids.__getitem__))
+        self._tokens = Untracked(sorted(ids, key=ids.__getitem__))
 
     @classmethod
     def from_file(cls, path: str | Path) -> Self:
@@ -179,10 +180,3 @@ class SentencePieceTokenizer(Tokenizer):
 
     def hugging_face_files(self, *, max_length_tokens: int | None) -> dict[str, bytes]:  # noqa: D102
         return write_unigram(self._model, self._rules, max_length_tokens=max_length_tokens)
-
-
-class _Fixed:
-    """Holds a value that `tf.Module` is not to track: long lists cost it seconds."""
-
-    def __init__(self, value: list[str]) -> None:
-        self.value = value

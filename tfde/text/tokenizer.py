@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from abc import abstractmethod
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Generic, Self, TypeVar
 
 import tensorflow as tf
 
 from tfde.errors import ConfigError, shorten
 
 TOKENIZER_FILE = "tokenizer.json"
+_T = TypeVar("_T")
 
 
 class Tokenizer(tf.Module):
@@ -111,6 +112,13 @@ class Tokenizer(tf.Module):
                 f" Received: token_id={shorten(token_id)}"
             )
         return int(token_id)
+
+
+class Untracked(Generic[_T]):
+    """Holds a value that `tf.Module` is not to track: long lists cost it seconds."""
+
+    def __init__(self, value: _T) -> None:
+        self.value = value
 
 
 def read_settings(directory: str | Path, class_name: str | None = None) -> tuple[str, dict]:

@@ -1,4 +1,4 @@
-"""Unigram tokenizers in the files of Hugging Face's libraries, read and written."""
+"""Unigram tokenizers in the files of Hugging Face's libraries, read."""
 
 from __future__ import annotations
 
@@ -9,45 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from tfde.errors import ConfigError, shorten
-from tfde.text.charsmap import read_charsmap
-from tfde.text.hugging_face_directory import (
-    TOKENIZER_JSON,
-    AddedToken,
-    Frame,
-    HuggingFaceDirectory,
-    Kind,
-    read_frame,
-)
-from tfde.text.hugging_face_files import template, tokenizer_files
-from tfde.text.sentence_piece_model import (
-    CONTROL,
-    NORMAL,
-    UNIGRAM,
-    UNKNOWN,
-    USER_DEFINED,
-    new_model,
-    parse_model,
-)
-from tfde.text.unigram_rules import UnigramRules, Words
+from tfde.text.frame import Frame, read_frame
+from tfde.text.hugging_face_directory import TOKENIZER_JSON, AddedToken, HuggingFaceDirectory, Kind
+from tfde.text.sentence_piece_model import CONTROL, NORMAL, UNIGRAM, UNKNOWN, new_model, parse_model
+from tfde.text.unigram_rules import PRECOMPILED, SPLITS, UnigramRules, Words
 
 _T5_MODEL, _XLM_ROBERTA_MODEL = "spiece.model", "sentencepiece.bpe.model"
-_UNKNOWN_IDS: dict[Kind | None, int] = {
-    "t5": 2,
-    "xlm_roberta": 3,
-}  # transformers writes them into its classes
-_SPLIT_BLANKS = {
-    "type": "Split",
-    "pattern": {"String": " "},
-    "behavior": "Removed",
-    "invert": False,
-}
-_SPLITS: dict[Words, list[dict[str, Any]]] = {
-    "white_space": [{"type": "WhitespaceSplit"}],
-    "blanks": [_SPLIT_BLANKS],
-    "marks": [],
-}
-_PRECOMPILED = {"type": "Precompiled"}
-_METASPACE = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
+# transformers writes them into its classes
+_UNKNOWN_IDS: dict[Kind | None, int] = {"t5": 2, "xlm_roberta": 3}
 
 
 def read_unigram(directory: str | Path) -> tuple[bytes, UnigramRules]:
@@ -76,7 +45,7 @@ def read_unigram(directory: str | Path) -> tuple[bytes, UnigramRules]:
             pieces, unknown_id, charsmap = _from_model(where, kind, files)
         except ConfigError as error:
             raise ConfigError(f"{where}: {error}") from error
-        normalizer = (_PRECOMPILED,) if charsmap else ()
+        normalizer = (PRECOMPILED,) if charsmap else ()
         settings = {"normalizer": normalizer, "words": "white_space"}
     if kind in _UNKNOWN_IDS and unknown_id != _UNKNOWN_IDS[kind]:
         raise ConfigError(
@@ -92,7 +61,7 @@ def read_unigram(directory: str | Path) -> tuple[bytes, UnigramRules]:
     if frame is None or frame.end is None:
         raise ConfigError(f"{where}: `post_processor` must put a token after texts. Received: none")
     ids = {piece: index for index, (piece, _) in enumerate(pieces)}
-    tokens, added = files.vocabulary(ids, _added_tokens(files, kind, ids), where)
+    tokens, added = files.vocabulary(ids, _added_tokens(files, kind), where)
     pad = name["pad_token"] or "<pad>"
     for option, token in (("pad_token", pad), ("eos_token", frame.end), ("bos_token", frame.start)):
         if token is not None and token not in tokens:
@@ -109,71 +78,13 @@ def read_unigram(directory: str | Path) -> tuple[bytes, UnigramRules]:
     return _model(pieces, unknown_id, charsmap, controls), rules
 
 
-def write_unigram(
-    model: bytes, rules: UnigramRules | None, *, max_length_tokens: int | None
-) -> dict[str, bytes]:
-    """Returns the files from which `transformers.AutoTokenizer` makes an equal tokenizer.
-
-    Args:
-        model: A SentencePiece model.
-        rules: Those of its use; `None`: as the sentencepiece library uses it. Hugging Face's
-            tokenizers differ from that library on combining marks (see `CharsmapNormalizer`) and
-            on special tokens that texts spell out.
-        max_length_tokens: `model_max_length`; `None`: no limit.
-
-    Raises:
-        ConfigError: the model does what Hugging Face's tokenizers cannot do.
-    """
-    proto = parse_model(model)
-    charsmap = proto.normalizer_spec.precompiled_charsmap
-    rules = rules or _rules_of_library(proto, charsmap)
-    pieces = [[piece.piece, piece.score] for piece in proto.pieces]
-    ids = {piece: index for index, (piece, _) in enumerate(pieces)}
-    ids |= {t.content: t.id for t in rules.special_tokens if t.id is not None}
-    unknown_id = _unknown_id(proto)
-    steps = [dict(step) for step in rules.normalizer]
-    for step in steps:
-        if step == _PRECOMPILED:
-            step["precompiled_charsmap"] = base64.b64encode(charsmap).decode()
-    spelled = {token.content for token in rules.special_tokens}
-    start, end = rules.start_token, rules.end_token
-    named = {
-        "pad_token": rules.pad_token,
-        "unk_token": pieces[unknown_id][0],
-        "eos_token": end,
-        **({"bos_token": start, "cls_token": start, "sep_token": end} if start else {}),
-        "mask_token": "<mask>",
-    }
-    return tokenizer_files(
-        {
-            "normalizer": {"type": "Sequence", "normalizers": steps} if steps else None,
-            "pre_tokenizer": {
-                "type": "Sequence",
-                "pretokenizers": [*_SPLITS[rules.words], _METASPACE],
-            },
-            "post_processor": template(Frame(start, end, rules.pair_separators), ids),
-            "decoder": _METASPACE,
-            "model": {
-                "type": "Unigram",
-                "unk_id": unknown_id,
-                "vocab": pieces,
-                "byte_fallback": False,
-            },
-        },
-        added_tokens=sorted(rules.special_tokens, key=lambda token: token.id or 0),
-        named_tokens={k: v for k, v in named.items() if v in spelled},
-        max_length_tokens=max_length_tokens,
-        token_types=False,
-    )
-
-
 def _from_json(
     files: HuggingFaceDirectory, value: Mapping[str, Any], where: Path
 ) -> tuple[list[tuple[str, float]], int, bytes, dict[str, Any]]:
     """Returns pieces, unknown id, character map and the rules that are not of tokens."""
     model = value.get("model") or {}
     for name, received, wanted in (
-        ("type", model.get("type"), "Unigram"),
+        ("type", model.get("type", "Unigram"), "Unigram"),
         ("byte_fallback", model.get("byte_fallback", False), False),
     ):
         if received != wanted:
@@ -201,12 +112,13 @@ def _from_json(
             f" Received: {type(error).__name__} ({error})"
         ) from error
     if files.kind:  # transformers builds the rest anew
-        if not files.options.get("add_prefix_space", True):
-            raise ConfigError(f"{where}: `add_prefix_space` must be true. Received: false")
+        prefix = files.options.get("add_prefix_space", True)
+        if files.kind == "xlm_roberta" and not prefix:  # T5's class does not look at it
+            raise ConfigError(f"{where}: `add_prefix_space` must be true. Received: {prefix}")
         steps, words = maps, "white_space"
     else:
         words = _words(value.get("pre_tokenizer"), where)
-    kept = tuple(_PRECOMPILED if s.get("type") == "Precompiled" else s for s in steps)
+    kept = tuple(PRECOMPILED if s.get("type") == "Precompiled" else s for s in steps)
     return pieces, unknown_id, charsmap, {"normalizer": kept, "words": words}
 
 
@@ -216,7 +128,7 @@ def _words(value: Mapping[str, Any] | None, where: Path) -> Words:
     parts = value.get("pretokenizers") if value.get("type") == "Sequence" else [value]
     *before, last = parts or [{}]
     old = "always" if last.get("add_prefix_space", True) else "never"
-    for words, split in _SPLITS.items():
+    for words, split in SPLITS.items():
         if (
             before == split
             and last.get("type") == "Metaspace"
@@ -273,9 +185,7 @@ def _from_model(
     return [*pieces, *extra], _UNKNOWN_IDS[kind], charsmap
 
 
-def _added_tokens(
-    files: HuggingFaceDirectory, kind: Kind | None, ids: Mapping[str, int]
-) -> list[AddedToken]:
+def _added_tokens(files: HuggingFaceDirectory, kind: Kind | None) -> list[AddedToken]:
     """Returns what texts may spell out; T5's class has its sentinels whatever the files say."""
     added = files.added_tokens()
     known = {token.content for token in added}
@@ -285,14 +195,8 @@ def _added_tokens(
         ]
         more = [*defaults, "<unk>", *(["<mask>"] if kind == "xlm_roberta" else [])]
         added += [AddedToken(t) for t in dict.fromkeys(more) if t and t not in known]
-        known |= {token.content for token in added}
     if kind == "t5":
-        taken = max([*ids.values(), *(token.id or 0 for token in added)]) + 1
-        for token in _extra_ids(files):
-            if token not in known:
-                new = token not in ids
-                added.append(AddedToken(token, taken if new else None))
-                taken += new
+        added += [AddedToken(token) for token in _extra_ids(files) if token not in known]
     return added
 
 
@@ -313,47 +217,3 @@ def _model(
     spec.unk_piece = pieces[unknown_id][0] if 0 <= unknown_id < len(pieces) else ""
     model.normalizer_spec.precompiled_charsmap = charsmap
     return model.SerializeToString()
-
-
-def _unknown_id(proto: Any) -> int:
-    return next(i for i, piece in enumerate(proto.pieces) if piece.type == UNKNOWN)
-
-
-def _rules_of_library(proto: Any, charsmap: bytes) -> UnigramRules:
-    """Returns the rules that come nearest to the sentencepiece library's.
-
-    Raises:
-        ConfigError: none come near.
-    """
-    trainer, normalizer = proto.trainer_spec, proto.normalizer_spec
-    for rule, holds in (
-        ("be a unigram model", trainer.model_type == UNIGRAM),
-        ("have no byte fallback", not trainer.byte_fallback),
-        ("have no user-defined pieces", all(p.type != USER_DEFINED for p in proto.pieces)),
-        (
-            "add a prefix, and remove and escape blanks",
-            normalizer.add_dummy_prefix
-            and normalizer.remove_extra_whitespaces
-            and normalizer.escape_whitespaces,
-        ),
-        ("turn ▁ into a blank", read_charsmap(charsmap, max_bytes=3).get("▁") == " "),
-    ):
-        if not holds:
-            raise ConfigError(
-                f"`model` must {rule}, or Hugging Face's tokenizers cannot follow it."
-                " Received: a model that does not"
-            )
-    special = tuple(
-        AddedToken(piece.piece, index)
-        for index, piece in enumerate(proto.pieces)
-        if piece.type in (CONTROL, UNKNOWN)
-    )
-    return UnigramRules(
-        normalizer=(_PRECOMPILED,) if charsmap else (),
-        words="blanks",
-        special_tokens=special,
-        pad_token=proto.pieces[trainer.pad_id].piece,
-        start_token=None,
-        end_token="</s>",
-        pair_separators=("</s>",),
-    )

@@ -11,6 +11,15 @@ from tfde.errors import ConfigError, shorten
 from tfde.text.hugging_face_directory import AddedToken
 
 Words = Literal["white_space", "blanks", "marks"]
+# As a `tokenizer.json` has them: the step of the model's character map, and the pre-tokenizers
+# that go before Metaspace.
+PRECOMPILED = {"type": "Precompiled"}
+_BLANKS = {"pattern": {"String": " "}, "behavior": "Removed", "invert": False}
+SPLITS: dict[Words, list[dict[str, Any]]] = {
+    "white_space": [{"type": "WhitespaceSplit"}],
+    "blanks": [{"type": "Split", **_BLANKS}],
+    "marks": [],
+}
 
 
 @dataclasses.dataclass(frozen=True)

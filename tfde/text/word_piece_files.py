@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import string
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -87,7 +86,9 @@ def checked_model(
         ]
     for name, received, wanted in rules:
         if received != wanted:
-            raise ConfigError(f"{where}: `{name}` must be {wanted!r}. Received: {received!r}")
+            raise ConfigError(
+                f"{where}: `{name}` must be {wanted!r}. Received: {shorten(received)}"
+            )
     if not isinstance(model.get("vocab"), Mapping):
         raise ConfigError(
             f"{where}: `model.vocab` must be an object. Received: {shorten(model.get('vocab'))}"
@@ -114,19 +115,16 @@ def options_of_class(files: HuggingFaceDirectory) -> dict[str, Any]:
     return {ours: options[theirs] for ours, theirs in names if theirs in options}
 
 
-def check_added(added: Sequence[AddedToken], ids: Mapping[str, int], where: Path) -> None:
-    """Raises a ConfigError where an added token could not be told from a word."""
+def check_added(added: Sequence[AddedToken], where: Path) -> None:
+    """Raises a ConfigError where texts are searched for an added token in a way of its own."""
     for token in added:
         text = token.content
-        marks = [c for c in text if c in string.punctuation]
         if token.single_word:
             rule = "must not be `single_word`"
         elif token.normalized and not (
-            text.isascii() and " " not in text and text[:1] in marks and text[-1:] in marks
+            text.isascii() and text.isprintable() and text == text.strip()
         ):
-            rule = "that are `normalized` must be ASCII and begin and end with punctuation"
-        elif text in ids and not marks:
-            rule = "must hold punctuation or not be in `model.vocab`"
+            rule = "that are `normalized` must be printable ASCII without blanks at the ends"
         else:
             continue
         raise ConfigError(f"{where}: added tokens {rule}. Received: {shorten(text)}")

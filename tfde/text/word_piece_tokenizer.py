@@ -11,18 +11,12 @@ import tensorflow as tf
 import tensorflow_text as tft
 
 from tfde.errors import ConfigError, shorten
-from tfde.text.bert_normalizer import PLACEHOLDERS, BertNormalizer, rename
-from tfde.text.hugging_face_directory import (
-    TOKENIZER_JSON,
-    AddedToken,
-    Frame,
-    HuggingFaceDirectory,
-    Kind,
-    read_frame,
-)
-from tfde.text.hugging_face_files import template, tokenizer_files
+from tfde.text.bert_normalizer import BertNormalizer, vocabulary_of_op
+from tfde.text.frame import Frame, read_frame, template
+from tfde.text.hugging_face_directory import TOKENIZER_JSON, AddedToken, HuggingFaceDirectory, Kind
+from tfde.text.hugging_face_files import tokenizer_files
 from tfde.text.special_tokens import SpecialToken, SpecialTokens
-from tfde.text.tokenizer import TOKENIZER_FILE, Tokenizer, read_settings
+from tfde.text.tokenizer import TOKENIZER_FILE, Tokenizer, Untracked, read_settings
 from tfde.text.word_piece_files import (
     MAX_CHARACTERS_PER_WORD,
     check_added,
@@ -35,7 +29,6 @@ from tfde.text.word_piece_files import (
 
 VOCABULARY_FILE = "vocab.txt"
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-_NO_TEXT_HAS_THIS = "\U0010fffd"  # private use: the normalizer drops it
 
 
 class WordPieceTokenizer(Tokenizer):
@@ -80,8 +73,8 @@ class WordPieceTokenizer(Tokenizer):
         pair_separators: Sequence[str] | None = None,
     ) -> None:
         super().__init__(name="word_piece_tokenizer")
-        self._vocabulary = tuple(vocabulary)
-        ids = numbered(self._vocabulary)
+        self._tokens = Untracked(tuple(vocabulary))
+        ids = numbered(self._tokens.value)
         self._settings: dict[str, Any] = {
             "lowercase": bool(lowercase),
             "strip_accents": bool(lowercase if strip_accents is None else strip_accents),
@@ -101,7 +94,7 @@ class WordPieceTokenizer(Tokenizer):
                         f"`vocabulary` must hold the `{name}`. Received: {len(ids)} tokens"
                         f" without {shorten(token)}"
                     )
-        self.vocabulary_size = len(self._vocabulary)
+        self.vocabulary_size = len(self._tokens.value)
         self.pad_id = ids[pad_token]
         self.start_id = ids[start_token]
         self.end_id = self.separator_id = ids[end_token]
@@ -109,14 +102,27 @@ class WordPieceTokenizer(Tokenizer):
         self._special = SpecialTokens(
             {token: SpecialToken(ids[token]) for token in self._settings["special_tokens"]}
         )
+        # Of two that are spelled alike once normalized the first one counts.
+        self._special_in_normalized = SpecialTokens(
+            {
+                token.lower() if lowercase else token: SpecialToken(ids[token])
+                for token in reversed(self._settings["normalized_tokens"])
+            }
+        )
         self._normalizer = BertNormalizer(
             lowercase=self._settings["lowercase"],
             strip_accents=self._settings["strip_accents"],
-            normalized_tokens=self._settings["normalized_tokens"],
             max_characters_per_word=MAX_CHARACTERS_PER_WORD,
         )
         self._word_pieces = tft.FastWordpieceTokenizer(
-            self._vocabulary_of_op(),
+            vocabulary_of_op(
+                self._tokens.value,
+                unknown_token=unknown_token,
+                special_tokens={
+                    *self._settings["special_tokens"],
+                    *self._settings["normalized_tokens"],
+                },
+            ),
             max_bytes_per_word=4 * MAX_CHARACTERS_PER_WORD,
             unknown_token=unknown_token,
             token_out_type=tf.int32,
@@ -166,7 +172,7 @@ class WordPieceTokenizer(Tokenizer):
         if not general:
             settings |= options_of_class(files)
         vocabulary, added = files.vocabulary(ids, files.added_tokens(), where)
-        check_added(added, ids, where)
+        check_added(added, where)
         default: Kind | None = None if general else "bert"
 
         def named(name: str, of_file: str | None) -> str:
@@ -175,12 +181,12 @@ class WordPieceTokenizer(Tokenizer):
             token = of_file if general or (of_file and not said) else None
             token = token or files.named_token(name, kind=default)
             if token is None:
-                raise ConfigError(f"{where}: must name a `{name}`. Received: none")
+                raise ConfigError(f"the files must name a `{name}`. Received: none")
             return token
 
-        end = named("sep_token", frame.end)
-        separators = {"bert": (end,), "mpnet": (end, end)}.get(files.kind or "")
         try:
+            end = named("sep_token", frame.end)
+            separators = {"bert": (end,), "mpnet": (end, end)}.get(files.kind or "")
             return cls(
                 vocabulary,
                 special_tokens=[t.content for t in added if not t.normalized],
@@ -208,15 +214,13 @@ class WordPieceTokenizer(Tokenizer):
         return cls._from_file(Path(directory) / VOCABULARY_FILE, settings)
 
     def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:  # noqa: D102
-        return self._special.tokenize(
-            texts, lambda chunks: self._word_pieces.tokenize(self._normalizer(chunks))
-        )
+        return self._special.tokenize(texts, self._tokenize_chunks)
 
     def id_to_token(self, token_id: int) -> str:  # noqa: D102
-        return self._vocabulary[self._check_id(token_id)]
+        return self._tokens.value[self._check_id(token_id)]
 
     def assets(self) -> dict[str, bytes]:  # noqa: D102
-        return {VOCABULARY_FILE: "".join(f"{t}\n" for t in self._vocabulary).encode()}
+        return {VOCABULARY_FILE: "".join(f"{t}\n" for t in self._tokens.value).encode()}
 
     def settings(self) -> dict[str, Any]:  # noqa: D102
         values = {k: list(v) if isinstance(v, tuple) else v for k, v in self._settings.items()}
@@ -228,7 +232,7 @@ class WordPieceTokenizer(Tokenizer):
         return values
 
     def hugging_face_files(self, *, max_length_tokens: int | None) -> dict[str, bytes]:  # noqa: D102
-        ids = {token: index for index, token in enumerate(self._vocabulary)}
+        ids = {token: index for index, token in enumerate(self._tokens.value)}
         settings = self._settings
         frame = Frame(settings["start_token"], settings["end_token"], settings["pair_separators"])
         added = sorted(
@@ -242,7 +246,7 @@ class WordPieceTokenizer(Tokenizer):
         spelled = {token.content for token in added}
         # Added after the vocabulary, as no word may be one of them once normalized.
         size = len(ids)
-        while self._vocabulary[size - 1] in spelled - {settings["unknown_token"]}:
+        while self._tokens.value[size - 1] in spelled - {settings["unknown_token"]}:
             size -= 1
         named = {
             "unk_token": settings["unknown_token"],
@@ -268,13 +272,21 @@ class WordPieceTokenizer(Tokenizer):
                     "unk_token": settings["unknown_token"],
                     "continuing_subword_prefix": "##",
                     "max_input_chars_per_word": MAX_CHARACTERS_PER_WORD,
-                    "vocab": {token: ids[token] for token in self._vocabulary[:size]},
+                    "vocab": {token: ids[token] for token in self._tokens.value[:size]},
                 },
             },
             added_tokens=sorted(added, key=lambda token: token.id or 0),
             named_tokens=named,
             max_length_tokens=max_length_tokens,
             token_types=len(frame.pair_separators) == 1,
+        )
+
+    def _tokenize_chunks(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        if not self._settings["normalized_tokens"]:
+            return self._word_pieces.tokenize(self._normalizer(texts))
+        return self._special_in_normalized.tokenize(
+            self._normalizer.normalize(texts),
+            lambda parts: self._word_pieces.tokenize(self._normalizer.hide_long_words(parts)),
         )
 
     @classmethod
@@ -284,22 +296,3 @@ class WordPieceTokenizer(Tokenizer):
             return cls(lines, **settings)
         except ConfigError as error:
             raise ConfigError(f"{path}: {error}") from error
-
-    def _vocabulary_of_op(self) -> list[str]:
-        """Returns the vocabulary in the characters that the normalizer emits."""
-        places = dict(zip(self._settings["normalized_tokens"], PLACEHOLDERS, strict=False))
-        special = set(self._settings["special_tokens"])
-        unknown = self._settings["unknown_token"]
-        result = []
-        for index, token in enumerate(self._vocabulary):
-            if token in places:
-                result.append(chr(places[token]))
-            elif token == unknown:
-                result.append(token)
-            elif token in special or any(ord(c) >= 0xF0000 for c in token):
-                # Special tokens are found before. Private use is dropped from texts, and stands
-                # for something else afterwards.
-                result.append(f"{_NO_TEXT_HAS_THIS}{index}")
-            else:
-                result.append("".join(map(rename, token)))
-        return result

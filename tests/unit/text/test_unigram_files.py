@@ -8,12 +8,13 @@ import pytest
 
 from tfde.errors import ConfigError
 from tfde.text.charsmap import read_charsmap
+from tfde.text.read_tokenizer import read_hugging_face_tokenizer
 from tfde.text.sentence_piece_model import NORMAL, UNKNOWN, USER_DEFINED, parse_model
 from tfde.text.sentence_piece_tokenizer import SentencePieceTokenizer
 from tfde.text.train_sentencepiece import train_sentencepiece
-from tfde.text.unigram_files import write_unigram
 from tfde.text.unigram_rules import UnigramRules
 from tfde.text.unigram_words import UnigramWords
+from tfde.text.unigram_writer import write_unigram
 
 SOUND = {
     "added_tokens": [{"id": i, "content": t} for i, t in enumerate(("<pad>", "</s>", "<unk>"))],
@@ -122,14 +123,22 @@ def test_refused(tmp_path, path, new, message):
         ({**OPTIONS, "pad_token": "<none>"}, r"`vocab` must hold the `pad_token`.*no '<none>'"),
         ({"tokenizer_class": "XLMRobertaTokenizer"}, r"`model.unk_id` must be 3.*Received: 2"),
         (
-            {"tokenizer_class": "T5Tokenizer", "add_prefix_space": False},
-            r"`add_prefix_space` must be true. Received: false",
+            {"tokenizer_class": "XLMRobertaTokenizer", "add_prefix_space": False},
+            r"`add_prefix_space` must be true. Received: False",
         ),
     ],
 )
 def test_refused_options(tmp_path, options, message):
     with pytest.raises(ConfigError, match=message):
         read(tmp_path, SOUND, options)
+
+
+def test_files_of_old_libraries(tmp_path):
+    """They name no type of the model; and T5's class does not look at `add_prefix_space`."""
+    value = copy.deepcopy(SOUND)
+    del value["model"]["type"]
+    read(tmp_path, value, {"tokenizer_class": "T5Tokenizer", "add_prefix_space": None})
+    assert read_hugging_face_tokenizer(tmp_path).tokenize(["a"]).to_list() == [[3, 4]]
 
 
 def test_class_of_t5_brings_its_sentinels(tmp_path):
