@@ -11,9 +11,16 @@ import tensorflow as tf
 
 from tfde.text.preprocessor import TextPreprocessor
 
+# A graph must stay below 2 GB, and is copied while it is written.
+MAX_CONSTANT_BYTES = 1_000_000_000
+
 
 class Encoder(tf.Module):
     """A tower and its tokenization; the Keras model itself is not part of what is saved.
+
+    Weights up to `MAX_CONSTANT_BYTES` are constants of the graph: oneDNN then packs each matrix
+    once, not in every call, which makes a single query on a CPU a third faster. Larger ones are
+    variables.
 
     Args:
         tower: Functional model, `token_ids` and `padding_mask` -> (B, D).
@@ -23,10 +30,18 @@ class Encoder(tf.Module):
     def __init__(self, tower: keras.Model, preprocessor: TextPreprocessor) -> None:
         super().__init__()
         self.preprocessor = preprocessor
+        self._tower = NotTracked(tower)
         # The values alone: tracking Keras' own objects would save their metadata and demand
         # Keras of whoever loads the model in Python.
         self.weights = [variable.value for variable in tower.variables]
-        self._tower = NotTracked(tower)
+        constants = []
+        if (
+            sum(tf.size(weight) * weight.dtype.size for weight in self.weights)
+            <= MAX_CONSTANT_BYTES
+        ):
+            self.weights = []
+            constants = [(v, keras.ops.convert_to_numpy(v)) for v in tower.variables]
+        self._constants = NotTracked(constants)
 
     @tf.function(
         input_signature=[
@@ -37,7 +52,9 @@ class Encoder(tf.Module):
     def encode_tokens(self, token_ids: tf.Tensor, padding_mask: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns `embeddings` (B, D) float32 of token ids and mask, (B, L) int32."""
         tokens = {"token_ids": token_ids, "padding_mask": padding_mask}
-        embeddings = self._tower.value(tokens, training=False)
+        constants = [(variable, tf.constant(value)) for variable, value in self._constants.value]
+        with keras.StatelessScope(state_mapping=constants):
+            embeddings = self._tower.value(tokens, training=False)
         return {"embeddings": tf.cast(embeddings, tf.float32)}
 
 

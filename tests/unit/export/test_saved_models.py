@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 import tiny
 
+from tfde.export import saved_models
 from tfde.export.saved_models import DocumentEncoder, QueryEncoder, save_encoder
 
 TEXTS = ["red apple", "", "cat dog bird fish horse cow " * 5, "zzz é"]
@@ -65,7 +66,21 @@ def test_half_precision_models_give_float32(tmp_path):
     found = loaded.signatures["serving_default"](text=tf.constant(TEXTS))["embeddings"]
     assert found.dtype == tf.float32
     np.testing.assert_allclose(found, model.encode_queries(TEXTS), atol=1e-5)
-    assert {weight.dtype for weight in loaded.weights} <= {tf.float32, tf.int64, tf.uint32}
+
+
+def test_large_weights_stay_variables(tmp_path, monkeypatch):
+    model = tiny.dual_encoder(tiny.T5, embedding_dim=5)
+    expected = model.encode_queries(TEXTS)
+    sizes = []
+    for limit in (saved_models.MAX_CONSTANT_BYTES, 0):
+        monkeypatch.setattr(saved_models, "MAX_CONSTANT_BYTES", limit)
+        directory = tmp_path / str(limit)
+        save_encoder(QueryEncoder(model.query_tower, model.preprocessor), directory)
+        loaded = tf.saved_model.load(str(directory))
+        found = loaded.signatures["serving_default"](text=tf.constant(TEXTS))["embeddings"]
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+        sizes.append(len(loaded.weights))
+    assert sizes == [0, len(model.query_tower.variables)]
 
 
 def test_nothing_of_keras_is_saved(tmp_path):
