@@ -1,0 +1,131 @@
+"""Two programs that answer the same question in turns, and how much faster ours is.
+
+Each side is a process of its own, in its own environment, that loads everything and then waits;
+only one works at a time. A worker prints `ready`, and for each line it reads it does the work once
+and prints one JSON line. What is compared is the median of the pairs' ratios, with their spread,
+because a shared machine is never twice equally fast.
+"""
+
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PEERS_PYTHON = ROOT / ".venv-peers" / "bin" / "python"
+READY = "ready"
+
+
+def serve(work: Callable[[], dict]) -> None:
+    """The worker's side: answers each line on stdin by one measurement."""
+    print(READY, flush=True)
+    for _ in sys.stdin:
+        print(json.dumps(work()), flush=True)
+
+
+class Worker:
+    """One side.
+
+    Args:
+        python: The interpreter of its environment.
+        script: The benchmark, which is called with `arguments`.
+        arguments: What makes it this worker.
+    """
+
+    def __init__(self, python: Path | str, script: str, arguments: Sequence[str]) -> None:
+        environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "HF_HUB_OFFLINE": "1"}
+        self._process = subprocess.Popen(
+            [str(python), script, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        self._read(READY)
+
+    def measure(self) -> dict:
+        """Returns what the worker measured in one turn."""
+        self._process.stdin.write("go\n")
+        self._process.stdin.flush()
+        return json.loads(self._read("{"))
+
+    def close(self) -> None:
+        """Ends the process."""
+        self._process.stdin.close()
+        self._process.wait()
+
+    def _read(self, start: str) -> str:
+        for line in self._process.stdout:
+            if line.startswith(start):  # libraries print, too
+                return line
+        raise RuntimeError(f"a worker ended with {self._process.wait()}; its errors stand above")
+
+
+def peers_python() -> Path:
+    """Returns the interpreter of the peers' environment, which `make` builds if it is not there."""
+    if not PEERS_PYTHON.exists():
+        subprocess.run(["make", ".venv-peers/.installed"], cwd=ROOT, check=True, stdout=sys.stderr)
+    return PEERS_PYTHON
+
+
+def compare(ours: Worker, theirs: Worker, *, pairs: int, seconds: str = "seconds") -> dict:
+    """Lets both work in turns and returns how many times faster ours is.
+
+    Args:
+        ours: Our side.
+        theirs: The peer.
+        pairs: How often both are measured, after one turn each that does not count.
+        seconds: Key of the time in what the workers answer.
+    """
+    ours.measure(), theirs.measure()
+    times = []
+    for number in range(pairs):
+        # Who goes first changes, so that a machine that slows down favours nobody.
+        sides = (ours, theirs) if number % 2 == 0 else (theirs, ours)
+        found = {side: side.measure()[seconds] for side in sides}
+        times.append((found[ours], found[theirs]))
+    ratios = sorted(theirs / ours for ours, theirs in times)
+    return {
+        "ratio": round(statistics.median(ratios), 3),
+        "ratio_lowest": round(ratios[0], 3),
+        "ratio_highest": round(ratios[-1], 3),
+        "pairs": pairs,
+        "ours_s": round(statistics.median(ours for ours, _ in times), 6),
+        "theirs_s": round(statistics.median(theirs for _, theirs in times), 6),
+    }
+
+
+def machine(*packages: str) -> dict:
+    """Returns the machine and the versions of both sides' packages."""
+    code = (
+        "import json, sys; from importlib.metadata import version, PackageNotFoundError as E\n"
+        "def v(n):\n try: return version(n)\n except E: return None\n"
+        "print(json.dumps({n: v(n) for n in sys.argv[1:]}))"
+    )
+    command = [str(peers_python()), "-c", code, *packages]
+    peers = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return {
+        "cpu": _cpu(),
+        "cores": len(os.sched_getaffinity(0)),
+        "python": platform.python_version(),
+        "versions": {name: _version(name) or peers[name] for name in packages},
+    }
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _cpu() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor()
