@@ -11,7 +11,8 @@ import pytest
 import sentencepiece
 import tensorflow as tf
 
-from tfde.text.sentence_piece_model import parse_model
+from tfde.text.read_tokenizer import read_hugging_face_tokenizer
+from tfde.text.sentence_piece_model import CONTROL, UNKNOWN, parse_model
 from tfde.text.sentence_piece_tokenizer import SentencePieceTokenizer
 from tfde.text.tokenizer import load_tokenizer
 from tfde.text.train_sentencepiece import train_sentencepiece
@@ -101,6 +102,17 @@ def trained(texts, **options):
     return model.getvalue()
 
 
+def in_order_of_xlm_roberta(model):
+    proto = parse_model(model)
+    for piece, (name, kind) in zip(
+        proto.pieces, (("<unk>", UNKNOWN), ("<s>", CONTROL), ("</s>", CONTROL)), strict=False
+    ):
+        piece.piece, piece.type = name, kind
+    proto.trainer_spec.unk_id, proto.trainer_spec.bos_id, proto.trainer_spec.eos_id = range(3)
+    proto.trainer_spec.pad_id = -1
+    return proto.SerializeToString()
+
+
 @pytest.fixture(scope="module")
 def directories(peer, texts, tmp_path_factory):
     """Name -> a directory of each kind."""
@@ -109,7 +121,7 @@ def directories(peer, texts, tmp_path_factory):
 
     root = tmp_path_factory.mktemp("directories")
     t5 = trained(texts, pad_id=0, eos_id=1, unk_id=2, bos_id=-1)
-    xlm_roberta = trained(texts)
+    xlm_roberta = in_order_of_xlm_roberta(t5)
     charsmap = parse_model(t5).normalizer_spec.precompiled_charsmap
     sentinels = [f"<extra_id_{i}>" for i in range(99, -1, -1)]
     t5_pieces = [(p.piece, p.score) for p in parse_model(t5).pieces]
@@ -160,9 +172,7 @@ def directories(peer, texts, tmp_path_factory):
         "<s> $A </s>",
         "<s> $A </s> </s> $B </s>",
     )
-    quotes = [normalizers.Replace("``", '"'), normalizers.Strip()]
-    general("bare", t5_pieces, 2, quotes, [pre_tokenizers.WhitespaceSplit()], plain, *around)
-    general("none", t5_pieces, 2, [], [pre_tokenizers.WhitespaceSplit()], plain, *around)
+    write_as_transformers_4(root)
 
     # The classic files.
     for name, file, content in (
@@ -172,6 +182,62 @@ def directories(peer, texts, tmp_path_factory):
         (root / f"classic_{name}").mkdir()
         (root / f"classic_{name}" / file).write_bytes(content)
     return root
+
+
+def write_as_transformers_4(root):
+    """Directories as popular models on the hub hold them, from memory, of those that are there."""
+    metaspace = {"type": "Metaspace", "replacement": "▁", "add_prefix_space": True}
+    words = {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, metaspace]}
+    truncation = {"max_length": 128, "strategy": "LongestFirst", "stride": 0}
+    padding = {"strategy": "BatchLongest", "direction": "Right", "pad_type_id": 0}
+    padding |= {"pad_to_multiple_of": None, "pad_token": "<pad>"}
+    sentinels = [f"<extra_id_{i}>" for i in range(100)]
+    of_t5 = {"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
+    of_t5 |= {"extra_ids": 100, "additional_special_tokens": sentinels}
+    mask = {"content": "<mask>", "single_word": False, "lstrip": True, "rstrip": False}
+    mask |= {"normalized": True, "__type": "AddedToken"}
+    of_xlm = {"bos_token": "<s>", "cls_token": "<s>", "eos_token": "</s>", "sep_token": "</s>"}
+    of_xlm |= {"unk_token": "<unk>", "pad_token": "<pad>", "mask_token": "<mask>"}
+    bert = {"do_lower_case": True, "tokenize_chinese_chars": True, "strip_accents": None}
+    general = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 512, **bert}
+    for name, source, model_type, changes, options in (
+        ("t5_small", "t5", "t5", {"model": {"type": None}}, {"model_max_length": 512}),
+        (
+            "gtr_t5_base",
+            "gtr",
+            "t5",
+            {"truncation": truncation, "padding": {**padding, "pad_id": 0}},
+            {**of_t5, "tokenizer_class": "T5Tokenizer", "add_prefix_space": None},
+        ),
+        (
+            "multilingual_e5_small",
+            "e5",
+            "bert",
+            {"pre_tokenizer": metaspace},
+            {**of_xlm, "mask_token": mask, "tokenizer_class": "XLMRobertaTokenizer"},
+        ),
+        (
+            "paraphrase_multilingual_minilm",
+            "xlm_roberta",
+            "bert",
+            {"truncation": truncation, "padding": {**padding, "pad_id": 1}},
+            {**general, **{k: v for k, v in of_xlm.items() if k != "pad_token"}},
+        ),
+    ):
+        value = json.loads((root / source / "tokenizer.json").read_text(encoding="utf-8"))
+        if source in ("t5", "xlm_roberta"):
+            value["pre_tokenizer"] = words
+        for key, change in changes.items():
+            value[key] = {**(value[key] or {}), **change}
+        if value["model"]["type"] is None:
+            del value["model"]["type"], value["model"]["byte_fallback"]
+        (root / name).mkdir()
+        for file, content in (
+            ("tokenizer.json", value),
+            ("tokenizer_config.json", options),
+            ("config.json", {"model_type": model_type}),
+        ):
+            (root / name / file).write_text(json.dumps(content), encoding="utf-8")
 
 
 def ours(tokenizer):
@@ -196,14 +262,15 @@ def differences(texts, expected, received):
     return [x for x in zip(texts, expected, received, strict=True) if x[1] != x[2]]
 
 
-@pytest.mark.parametrize("name", ["t5", "xlm_roberta", "gtr", "e5", "bare", "none"])
-def test_same_ids_as_both_libraries(peer, directories, texts, hard_texts, name):
+@pytest.mark.parametrize("name", ["t5", "xlm_roberta", "gtr", "e5"])
+def test_same_ids_as_both_libraries(peer, directories, texts, hard_texts, tmp_path, name):
+    """And directory -> ours -> our files -> ours again -> Hugging Face's files -> AutoTokenizer."""
     import tokenizers
 
     tokenizer = SentencePieceTokenizer.from_hugging_face(directories / name)
     hub = peer.AutoTokenizer.from_pretrained(directories / name)
     low = tokenizers.Tokenizer.from_file(str(directories / name / "tokenizer.json"))
-    every = (texts if name in ("t5", "xlm_roberta") else texts[::10]) + hard_texts
+    every = (texts if name == "t5" else texts[::20]) + hard_texts
     received = framed(tokenizer, ours(tokenizer)(every))
     expected = [encoding.ids for encoding in low.encode_batch(every)]
     wrong = differences(every, expected, received)
@@ -218,11 +285,35 @@ def test_same_ids_as_both_libraries(peer, directories, texts, hard_texts, name):
     assert tokenizer.pad_id == hub.pad_token_id
     assert tokenizer.end_id == tokenizer.separator_id == hub.eos_token_id
     assert tokenizer.start_id == (0 if name in ("xlm_roberta", "e5") else None)
-    first, second = ([tokenizer.tokenize([t]).to_list()[0]] for t in ("one text", "another"))
-    pair = [*first[0], *tokenizer.pair_separator_ids, *second[0]]
+    first, second = tokenizer.tokenize(["one text", "another"]).to_list()
+    pair = [*first, *tokenizer.pair_separator_ids, *second]
     assert framed(tokenizer, [pair])[0] == hub("one text", "another")["input_ids"]
     tokens = hub.convert_ids_to_tokens(list(range(len(hub))))
     assert [tokenizer.id_to_token(i) for i in range(len(hub))] == tokens
+
+    tokenizer.save_assets(tmp_path / "ours")
+    write(load_tokenizer(tmp_path / "ours"), tmp_path / "theirs")
+    back = peer.AutoTokenizer.from_pretrained(tmp_path / "theirs")
+    assert not differences(again, hub(again)["input_ids"], back(again)["input_ids"])
+    assert back("one", "two")["input_ids"] == hub("one", "two")["input_ids"]
+    assert back.model_max_length == 12
+    assert (back.pad_token, back.eos_token) == ("<pad>", "</s>")
+    assert len(back(texts[0] * 9, truncation=True)["input_ids"]) == 12
+    same = SentencePieceTokenizer.from_hugging_face(tmp_path / "theirs")
+    assert same.fingerprint_bytes() == tokenizer.fingerprint_bytes()
+
+
+@pytest.mark.parametrize(
+    "name", ["t5_small", "gtr_t5_base", "multilingual_e5_small", "paraphrase_multilingual_minilm"]
+)
+def test_directories_of_transformers_4(peer, directories, texts, name):
+    tokenizer = read_hugging_face_tokenizer(directories / name)
+    hub = peer.AutoTokenizer.from_pretrained(directories / name)
+    every = TRAPS + texts[::100]
+    received = framed(tokenizer, tokenizer.tokenize(tf.constant(every)).to_list())
+    wrong = differences(every, hub(every)["input_ids"], received)
+    assert not wrong, (len(wrong), wrong[:3])
+    assert (tokenizer.vocabulary_size, tokenizer.pad_id) == (len(hub), hub.pad_token_id)
 
 
 @pytest.mark.parametrize("name", ["t5", "xlm_roberta"])
@@ -233,36 +324,17 @@ def test_classic_files(directories, name):
     assert tokenizer.fingerprint_bytes() == converted.fingerprint_bytes()
 
 
-@pytest.mark.parametrize("name", ["t5", "xlm_roberta", "gtr", "e5", "bare", "none"])
-def test_way_back(peer, directories, texts, hard_texts, tmp_path, name):
-    """Directory -> ours -> our files -> ours again -> Hugging Face's files -> AutoTokenizer."""
-    tokenizer = SentencePieceTokenizer.from_hugging_face(directories / name)
-    tokenizer.save_assets(tmp_path / "ours")
-    tokenizer = load_tokenizer(tmp_path / "ours")
-    write(tokenizer, tmp_path / "theirs")
-    before = peer.AutoTokenizer.from_pretrained(directories / name)
-    after = peer.AutoTokenizer.from_pretrained(tmp_path / "theirs")
-    every = texts[::20] + hard_texts
-    assert not differences(every, before(every)["input_ids"], after(every)["input_ids"])
-    assert after("one", "two")["input_ids"] == before("one", "two")["input_ids"]
-    assert after.model_max_length == 12
-    assert (after.pad_token, after.eos_token) == ("<pad>", "</s>")
-    assert len(after(texts[0] * 9, truncation=True)["input_ids"]) == 12
-    again = SentencePieceTokenizer.from_hugging_face(tmp_path / "theirs")
-    assert differences(every, ours(tokenizer)(every), ours(again)(every)) == []
-
-
 def test_way_back_of_our_own_model(peer, texts, tmp_path):
     path = train_sentencepiece(texts[4500:5700], tmp_path / "m.model", vocabulary_size=5000)
     tokenizer = SentencePieceTokenizer.from_file(path)
     write(tokenizer, tmp_path / "theirs")
     theirs = peer.AutoTokenizer.from_pretrained(tmp_path / "theirs")
-    every = texts[::2]
+    every = texts[::10]
     received = framed(tokenizer, ours(tokenizer)(every))
     wrong = differences(every, theirs(every)["input_ids"], received)
     # The library adds float32 numbers over the whole text, so near ties may fall otherwise; and
     # it composes letters and marks which Hugging Face leaves apart.
-    assert len(wrong) <= 5, (len(wrong), wrong[:3])
+    assert len(wrong) <= 1, (len(wrong), wrong[:3])
     assert len(theirs) == tokenizer.vocabulary_size
 
 

@@ -119,7 +119,9 @@ def test_real_texts_and_traps(real_texts, tmp_path, prefix):
     theirs.save(str(tmp_path / "tokenizer.json"))
     ours = BytePairTokenizer.from_hugging_face(tmp_path)
     assert len(real_texts) == 10_000
-    assert first_difference(ours, theirs, [*TRAPS, *real_texts]) is None
+    # The blank before a text changes nothing but its first word: fewer will do.
+    texts = real_texts[::20] if prefix else real_texts
+    assert first_difference(ours, theirs, [*TRAPS, *texts]) is None
     for text in TRAP_BYTES:
         expected = theirs.encode(text.decode("utf-8", "replace"), add_special_tokens=False).ids
         assert ours.tokenize(tf.constant([text])).to_list() == [expected]
@@ -148,7 +150,7 @@ def words_of_peer(texts: list[str]) -> list[list[str]]:
 
 def test_words_at_every_code_point():
     points = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]
-    points = [c for c in points if c < 0x33480 or 0xDFFFF < c < 0xE1000 or c % 509 == 0]
+    points = [c for c in points if c < 0x33480 or 0xDFFFF < c < 0xE0200 or c % 509 == 0]
     texts = [
         "".join(f"x{chr(c)}1{chr(c)}! {chr(c)}\n{chr(c)}'s" for c in points[i : i + 64])
         for i in range(0, len(points), 64)

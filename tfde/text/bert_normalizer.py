@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import string
 from collections.abc import Collection, Sequence
 
 import numpy as np
@@ -25,7 +24,6 @@ from tfde.text.code_point_table import CodePointTable
 _RENAMED = {code: 0xF0000 + i for i, code in enumerate(sorted(SPLIT_BY_OP_ONLY))}
 UNKNOWN = 0xF2000  # stands for a word that is too long
 _NO_TEXT_HAS_THIS = "\U0010fffd"  # private use, too
-_MARKS = frozenset(string.punctuation)
 _LETTER, _ALONE, _ORDERED_MARK = range(3)
 
 
@@ -43,10 +41,8 @@ def vocabulary_of_op(
     for index, token in enumerate(vocabulary):
         if token == unknown_token:
             result.append(token)
-        elif max(token) >= "\U000f0000" or (
-            token in special_tokens and not _MARKS.isdisjoint(token)
-        ):
-            # Texts have none of these left; a special token without marks may be a word, too.
+        elif token in special_tokens or max(token) >= "\U000f0000":
+            # Private use is dropped from texts, and stands for something else afterwards.
             result.append(f"{_NO_TEXT_HAS_THIS}{index}")
         else:
             result.append("".join(map(_renamed, token)))

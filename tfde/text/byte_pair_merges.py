@@ -70,7 +70,7 @@ class BytePairMerges(tf.Module):
         self._merged = tf.constant([*(ids[a + b] for a, b in merges), 0], tf.int32)
         self._all_at_once = _never_lower(merges)
         # One graph: its loop would run as Python where the caller is not traced.
-        self._merge_words = tf.function(self._merge, input_signature=[_STRINGS])
+        self._merge_words = tf.function(self._merge, input_signature=[_STRINGS], autograph=False)
 
     def __call__(self, words: tf.Tensor) -> tf.RaggedTensor:
         """Returns the tokens of words.

@@ -37,7 +37,9 @@ class PairPreprocessor(BatchPreprocessor):
     def __init__(self, tokenizer: Tokenizer, text_config: PairTextConfig) -> None:
         super().__init__(tokenizer, text_config, name="pair_preprocessor")
         # Traced once; not a decorator, see TextPreprocessor.
-        self._pairs = tf.function(self._encode_pairs, input_signature=[_STRINGS] * 2)
+        self._pairs = tf.function(
+            self._encode_pairs, input_signature=[_STRINGS] * 2, autograph=False
+        )
 
     def pairs(self, first: tf.Tensor, second: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Returns what a cross-encoder's scorer takes.

@@ -39,8 +39,12 @@ class TextPreprocessor(BatchPreprocessor):
         super().__init__(tokenizer, text_config, name="text_preprocessor")
         # Traced once. Not decorators: a decorated method holds its object weakly, so that
         # `TextPreprocessor.load(directory).queries(texts)` would fail.
-        self._queries = tf.function(self._encode_queries, input_signature=[_STRINGS])
-        self._documents = tf.function(self._encode_documents, input_signature=[_STRINGS] * 2)
+        self._queries = tf.function(
+            self._encode_queries, input_signature=[_STRINGS], autograph=False
+        )
+        self._documents = tf.function(
+            self._encode_documents, input_signature=[_STRINGS] * 2, autograph=False
+        )
 
     def queries(self, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns what a query tower takes.

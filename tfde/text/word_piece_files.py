@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import string
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -115,8 +116,9 @@ def options_of_class(files: HuggingFaceDirectory) -> dict[str, Any]:
     return {ours: options[theirs] for ours, theirs in names if theirs in options}
 
 
-def check_added(added: Sequence[AddedToken], where: Path) -> None:
-    """Raises a ConfigError where texts are searched for an added token in a way of its own."""
+def check_added(added: Sequence[AddedToken], ids: Mapping[str, int], where: Path) -> None:
+    """Raises a ConfigError where an added token is not looked for as tfde does it."""
+    marks = set(string.punctuation)
     for token in added:
         text = token.content
         if token.single_word:
@@ -125,6 +127,9 @@ def check_added(added: Sequence[AddedToken], where: Path) -> None:
             text.isascii() and text.isprintable() and text == text.strip()
         ):
             rule = "that are `normalized` must be printable ASCII without blanks at the ends"
+        elif not token.normalized and text in ids and not marks.intersection(text):
+            # "FAMILY" becomes the word "family" that it was not as a token.
+            rule = "that are not `normalized` must hold punctuation or not be in `model.vocab`"
         else:
             continue
         raise ConfigError(f"{where}: added tokens {rule}. Received: {shorten(text)}")

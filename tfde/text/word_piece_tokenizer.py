@@ -172,7 +172,7 @@ class WordPieceTokenizer(Tokenizer):
         if not general:
             settings |= options_of_class(files)
         vocabulary, added = files.vocabulary(ids, files.added_tokens(), where)
-        check_added(added, where)
+        check_added(added, ids, where)
         default: Kind | None = None if general else "bert"
 
         def named(name: str, of_file: str | None) -> str:
@@ -213,6 +213,7 @@ class WordPieceTokenizer(Tokenizer):
                 )
         return cls._from_file(Path(directory) / VOCABULARY_FILE, settings)
 
+    @tf.autograph.experimental.do_not_convert  # has nothing to convert, and takes seconds
     def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:  # noqa: D102
         return self._special.tokenize(texts, self._tokenize_chunks)
 
