@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from tfde.checkpoints.sentence_transformers_files import read_sentence_transform
 from tfde.errors import ConfigError, DataError
 from tfde.text.tokenizer import Tokenizer
 
+_LOG = logging.getLogger(__name__)
 # A pair of DPR's encoders in one directory.
 _PAIR = ("question_encoder", "ctx_encoder")
 
@@ -118,6 +120,12 @@ def _find_encoders(
             )
         return encoders
     pair = [_read_files(PresetFiles(p)) for p in (path, document_path)]
+    for side, other in zip(pair, ("DPRContextEncoder", "DPRQuestionEncoder"), strict=True):
+        if _architecture(side[0][0]) == other:
+            raise ConfigError(
+                "DPR's encoder of questions must come first, that of passages second."
+                f" Received: {path},{document_path}"
+            )
     # Of two complete pairs, each gives the side it is asked for.
     return [pair[0][0], pair[1][-1]]
 
@@ -125,7 +133,19 @@ def _find_encoders(
 def _read_files(files: PresetFiles) -> list[tuple[PresetFiles, EncoderSteps]]:
     if files.find("modules.json") is not None:
         return read_sentence_transformers(files)
+    if _architecture(files).endswith("ForSequenceClassification"):
+        _LOG.warning(
+            "%s: a sequence classifier; its transformer is taken with pooling, its head is not"
+            " (tfde.CrossEncoder.from_backbone takes both)",
+            files,
+        )
     return [(files, EncoderSteps())]
+
+
+def _architecture(files: PresetFiles) -> str:
+    """The class that wrote the weights, where `config.json` says."""
+    kinds = files.json_or_empty("config.json").get("architectures")
+    return str(kinds[0]) if isinstance(kinds, list) and kinds else ""
 
 
 def _open(files: PresetFiles, steps: EncoderSteps) -> _OpenedBackbone:

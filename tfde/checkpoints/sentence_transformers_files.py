@@ -101,9 +101,11 @@ def _read_side(
     dense = [module for kind, module in modules if kind == "Dense"]
     expected = ["Transformer", "Pooling"] + ["Dense"] * len(dense)
     if kinds not in (expected, [*expected, "Normalize"]):
+        cross_encoder = "; a cross-encoder is for tfde.CrossEncoder.from_backbone"
+        hint = cross_encoder if kinds == ["Transformer"] else ""
         raise ConfigError(
             f"{files}/modules.json: the modules must be {_ORDER}, in this order, for each route if"
-            f" there is a Router. Received: {', '.join(kinds) or 'none'}"
+            f" there is a Router{hint}. Received: {', '.join(kinds) or 'none'}"
         )
     transformer, pooling = modules[0][1], modules[1][1]
     _check_transformer(transformer)
@@ -198,7 +200,7 @@ def _prompts(files: PresetFiles, settings: Mapping[str, Any]) -> tuple[str, str]
         )
     found = []
     for names in (("query",), ("document", "passage", "corpus")):
-        # As encode_query and encode_document choose; newer releases write empty prompts.
+        # Not as encode_document does: for it the empty `document` that it adds hides `passage`.
         name = next((name for name in names if prompts.get(name)), default)
         found.append(str(prompts.get(name) or ""))
     return found[0], found[1]

@@ -121,3 +121,35 @@ def test_more_tokens_than_the_model_knows(tmp_path):
     (tmp_path / "vocab.txt").write_text("\n".join([*VOCABULARY, "more"]))
     rule = f"the tokenizer must have at most vocab_size={CONFIG['vocab_size']} tokens. Received: 32"
     refused(tmp_path, TfdeError, rule)
+
+
+def test_dpr_encoders_the_wrong_way_round(tmp_path):
+    for name, prefix, kind in (
+        ("q", "question_encoder.bert_model.", "DPRQuestionEncoder"),
+        ("p", "ctx_encoder.bert_model.", "DPRContextEncoder"),
+    ):
+        config = {"model_type": "dpr", "architectures": [kind]}
+        write(tmp_path / name, config=config, prefix=prefix)
+    questions, passages = tmp_path / "q", tmp_path / "p"
+    assert len(load_backbones(f"{questions},{passages}")) == 2
+    message = "encoder of questions must come first, that of passages second. Received: .*p,.*q"
+    refused(f"{passages},{questions}", ConfigError, message)
+    refused(passages, ConfigError, message, document_path=questions)
+    refused(questions, ConfigError, "encoder of questions must come", document_path=questions)
+
+
+def test_a_cross_encoder_is_no_dual_encoder(tmp_path, caplog):
+    """Of sentence-transformers refused; of transformers a fine start, but not a retriever."""
+    config = {"architectures": ["BertForSequenceClassification"]}
+    write(tmp_path / "plain", config=config, prefix="bert.")
+    load_backbone(tmp_path / "plain")
+    assert "a sequence classifier; its transformer is taken with pooling" in caplog.text
+    caplog.clear()
+    write(tmp_path / "encoder", config={"architectures": ["BertModel"]})
+    load_backbone(tmp_path / "encoder")
+    assert not caplog.text
+
+    write_sentence_transformers(tmp_path / "modules")
+    path = tmp_path / "modules" / "modules.json"
+    path.write_text(json.dumps(json.loads(path.read_text())[:1]))
+    refused(tmp_path / "modules", ConfigError, "Router; a cross-encoder is for tfde.CrossE")
