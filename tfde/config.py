@@ -327,7 +327,8 @@ class ModelConfig:
         normalize: Unit length, that is cosine similarity; `null` takes what the checkpoint says,
             else yes.
         dropout: Replaces the checkpoint's rate; `null` keeps it.
-        text: Lengths, template, prompts; `null` takes the defaults and the checkpoint's prompts.
+        text: Lengths, template, prompts; `null` takes what the checkpoint says, else the
+            defaults.
     """
 
     backbone: str | dict[str, Any]

@@ -21,9 +21,7 @@ def build_parser() -> CommandParser:
         " Without --index or --embeddings, the two encoders alone."
         f" With --format {_SENTENCE_TRANSFORMERS}, a directory for users of PyTorch instead.",
     )
-    parser.add_argument(
-        "--model", required=True, help="model directory, preset or Hugging Face directory"
-    )
+    parser.add_argument("--model", required=True, help="model directory, preset or checkpoint")
     parser.add_argument(
         "--format",
         choices=["bundle", _SENTENCE_TRANSFORMERS],
