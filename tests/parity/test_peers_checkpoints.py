@@ -140,7 +140,8 @@ def test_several_poolings_and_dense_layers(library, transformer, texts, tmp_path
 @pytest.mark.parametrize("include_prompt", [True, False])
 @pytest.mark.parametrize("mode", ["mean", "cls", "max"])
 def test_prompts(library, transformer, texts, tmp_path, record_property, mode, include_prompt):
-    prompts = {"query": "find an answer: ", "document": "a passage; "}
+    name = "document" if include_prompt else "passage"  # the library passes over the latter
+    prompts = {"query": "find an answer: ", name: "a passage; "}
     steps = [pool(mode, include_prompt=include_prompt), normalize()]
     theirs = save(library, tmp_path / "m", transformer("bert"), *steps, prompts=prompts)
     ours = DualEncoder.load(tmp_path / "m")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +13,8 @@ from tfde.checkpoints.preset_files import PresetFiles
 from tfde.checkpoints.safetensors_arrays import SafetensorsArrays
 from tfde.config import DenseActivation, DenseConfig, Pooling
 from tfde.errors import ConfigError, DataError, shorten
+
+logger = logging.getLogger(__name__)
 
 # Name in versions up to 5 (`pooling_mode_...`, in the order in which they are put side by side),
 # name in version 6, ours.
@@ -31,6 +34,7 @@ _ACTIVATIONS: dict[str, DenseActivation] = {
     "Sigmoid": "sigmoid",
     "SiLU": "silu",
 }
+_PROMPTS = ("query", "document")
 _ORDER = "Transformer, Pooling, any number of Dense and, optionally, Normalize"
 
 Modules = list[tuple[str, PresetFiles]]
@@ -185,25 +189,25 @@ def _read_dense(files: PresetFiles) -> tuple[DenseConfig, list[np.ndarray]]:
 
 
 def _prompts(files: PresetFiles, settings: Mapping[str, Any]) -> tuple[str, str]:
-    """The prompts of queries and of documents, which older checkpoints name passages."""
+    """The prompts of queries and of documents, as `encode_query` and `encode_document` use them."""
     prompts = settings.get("prompts") or {}
     where = f"{files}/config_sentence_transformers.json"
     if not isinstance(prompts, Mapping):
         raise ConfigError(f"{where}: `prompts` must be an object. Received: {shorten(prompts)}")
-    default = settings.get("default_prompt_name")
     wrong = [prompt for prompt in prompts.values() if not isinstance(prompt, str | None)]
     if wrong:
         raise ConfigError(f"{where}: `prompts` must hold strings. Received: {shorten(wrong[0])}")
-    if default is not None and (not isinstance(default, str) or default not in prompts):
-        raise ConfigError(
-            f"{where}: `default_prompt_name` must be one of the prompts. Received: {default!r}"
+    unused = [name for name, prompt in prompts.items() if prompt and name not in _PROMPTS]
+    if unused:
+        # The library adds an empty `document`, which goes before passage, corpus and the default.
+        logger.warning(
+            "%s: no use is made of the prompt %s, as in encode_query and encode_document of"
+            " sentence-transformers; TextConfig sets prompts",
+            where,
+            ", ".join(map(repr, unused)),
         )
-    found = []
-    for names in (("query",), ("document", "passage", "corpus")):
-        # Not as encode_document does: for it the empty `document` that it adds hides `passage`.
-        name = next((name for name in names if prompts.get(name)), default)
-        found.append(str(prompts.get(name) or ""))
-    return found[0], found[1]
+    query, document = (prompts.get(name) or "" for name in _PROMPTS)
+    return query, document
 
 
 def _compares_by_cosine(files: PresetFiles, settings: Mapping[str, Any]) -> bool:

@@ -49,8 +49,6 @@ def test_code_beside_a_model_is_not_run(tmp_path):
         ({"prompts": ["query"]}, r"`prompts` must be an object. Received: \['query'\]"),
         ({"prompts": {"query": 3}}, "`prompts` must hold strings. Received: 3"),
         ({"prompts": {"query": ["a"]}}, "`prompts` must hold strings. Received: "),
-        ({"default_prompt_name": "x"}, "`default_prompt_name` must be one of the prompts"),
-        ({"default_prompt_name": ["x"]}, "`default_prompt_name` must be one of the prompts"),
         ({"similarity_fn_name": "euclidean"}, "`similarity_fn_name` must be cosine or dot"),
         ({"similarity_fn_name": ["dot"]}, "`similarity_fn_name` must be cosine or dot"),
     ],

@@ -61,11 +61,11 @@ def test_dense_modules_follow_the_pooling(tmp_path):
     np.testing.assert_allclose(model.encode_queries(["a b", "c"]), expected, atol=1e-5)
 
 
-def test_the_checkpoints_prompts_reach_the_towers(tmp_path):
+def test_the_checkpoints_prompts_reach_the_towers(tmp_path, caplog):
     """Unless the caller says otherwise."""
     write_sentence_transformers(tmp_path)
     prompts = tmp_path / "config_sentence_transformers.json"
-    prompts.write_text('{"prompts": {"query": "a b: ", "passage": "c: ", "other": "x"}}')
+    prompts.write_text('{"prompts": {"query": "a b: ", "document": "c: ", "other": ""}}')
     loaded = load_backbone(tmp_path)
     assert (loaded.steps.query_prompt, loaded.steps.document_prompt) == ("a b: ", "c: ")
     model = DualEncoder.from_backbone(tmp_path)
@@ -77,6 +77,11 @@ def test_the_checkpoints_prompts_reach_the_towers(tmp_path):
     got = model.encode_documents(["d e"])
     np.testing.assert_allclose(got, plain.encode_documents(["c: d e"]), atol=1e-6)
 
+    # As in the library, whose encode_document knows `document` alone; it says so.
+    prompts.write_text('{"prompts": {"passage": "p", "query": "q"}, "default_prompt_name": "x"}')
+    loaded = load_backbone(tmp_path)
+    assert (loaded.steps.query_prompt, loaded.steps.document_prompt) == ("q", "")
+    assert "no use is made of the prompt 'passage'" in caplog.text
     prompts.write_text('{"prompts": {"document": "d", "query": ""}}')
     loaded = load_backbone(tmp_path)
     assert (loaded.steps.query_prompt, loaded.steps.document_prompt) == ("", "d")
