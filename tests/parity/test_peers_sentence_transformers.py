@@ -1,6 +1,5 @@
 """Our loss against sentence-transformers' MultipleNegativesRankingLoss, gradients included."""
 
-
 import numpy as np
 import pytest
 import tensorflow as tf

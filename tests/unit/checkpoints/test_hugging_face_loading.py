@@ -1,6 +1,5 @@
 """Hugging Face directories: the values, whatever the names, shards and dtype."""
 
-
 import ml_dtypes
 import numpy as np
 import pytest
