@@ -236,6 +236,15 @@ class TowersConfig:
     projection: tuple[DenseConfig, ...] = ()
     normalize: bool = True
 
+    def __post_init__(self) -> None:
+        known = get_args(Pooling)
+        _require(
+            bool(self.pooling) and all(mode in known for mode in self.pooling),
+            "pooling",
+            f"one or several of {', '.join(known)}",
+            self.pooling,
+        )
+
 
 @dataclass(frozen=True)
 class CrossEncoderConfig:

@@ -30,7 +30,7 @@ from tfde.text.pair_preprocessor import PairPreprocessor
 from tfde.text.tokenizer import Tokenizer
 from tfde.towers.batches import batches_by_length
 from tfde.towers.preset import WEIGHTS_FILE, preset_class, read_config, write_config
-from tfde.towers.weights import fingerprint, read_weights, write_weights
+from tfde.towers.weights import fingerprint, read_weights, stored_dtype, write_weights
 from tfde.types import Document, Query
 
 _CLASS = "CrossEncoder"
@@ -149,15 +149,17 @@ class CrossEncoder(keras.Model):
 
         Args:
             directory: The model directory.
-            dtype: Keras dtype policy of the backbone, as in `from_backbone`.
+            dtype: Keras dtype policy of the backbone, as in `from_backbone`; `None` takes
+                bfloat16 or float16 where the weights were saved in it, else Keras' current one.
 
         Raises:
             CorruptError: a file of the directory is missing or not what was written.
         """
         directory = Path(directory)
-        value = read_config(directory, _CLASS)
+        value = read_config(directory, _CLASS, CrossEncoderConfig)
         value["backbone"] = backbone_from_mapping(value["backbone"])
         config = from_mapping(CrossEncoderConfig, value, "config")
+        dtype = dtype or stored_dtype(directory / WEIGHTS_FILE)
         with zero_weights():
             backbone = build_backbone(config.backbone, dtype=dtype)
         model = cls(backbone, config, preprocessor=PairPreprocessor.load(directory))

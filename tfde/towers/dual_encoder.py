@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,8 @@ from tfde.towers.sharing import Towers, build_towers, sharing_table
 from tfde.towers.throughput import Throughput
 from tfde.towers.weights import fingerprint, read_weights, stored_dtype, write_weights
 from tfde.types import Document
+
+_LOG = logging.getLogger(__name__)
 
 
 class DualEncoder(keras.Model):
@@ -129,11 +132,13 @@ class DualEncoder(keras.Model):
                 the checkpoint says, else yes.
             dropout: Replaces the checkpoint's dropout rate.
             dtype: Keras dtype policy of the backbone: `"bfloat16"` holds its weights in half the
-                memory, `"mixed_bfloat16"` only computes so; `None` takes Keras' current one.
+                memory, for encoding (training would round small updates away);
+                `"mixed_bfloat16"` only computes so; `None` takes Keras' current one.
             seed: Seed of random weights.
 
         Raises:
-            ConfigError: a tokenizer is missing, does not fit, or an option is unknown.
+            ConfigError: a tokenizer is missing or does not fit; an option is unknown; `pooling`
+                does not fit the checkpoint's projection; the two checkpoints do not fit together.
             DataError: a file of the checkpoint is not what its name says.
         """
         if seed is not None:
@@ -145,6 +150,11 @@ class DualEncoder(keras.Model):
             parts, steps = loaded[0].backbone, loaded[0].steps
             tokenizer = tokenizer or loaded[0].tokenizer
             text = _text_config(text, loaded)
+        elif document_backbone is not None:
+            raise ConfigError(
+                "`document_backbone` needs a checkpoint as `backbone`, not a description."
+                f" Received: {document_backbone}"
+            )
         else:
             if dropout is not None:
                 backbone = dataclasses.replace(backbone, dropout=dropout)
@@ -154,27 +164,29 @@ class DualEncoder(keras.Model):
                     " bring no vocabulary; train one with tfde.train_sentencepiece."
                 )
             parts = build_backbone(backbone, seed=seed, dtype=dtype)
-            text = _cut_lengths(
-                text or TextConfig(), getattr(backbone, "max_sequence_length", None)
-            )
+            longest = getattr(backbone, "max_sequence_length", None)
+            text = _cut_lengths(text or TextConfig(), longest, longest)
         if tokenizer.vocabulary_size > parts.config.vocabulary_size:
             raise ConfigError(
                 f"`tokenizer` has {tokenizer.vocabulary_size} tokens, more than the backbone's"
                 f" vocabulary_size={parts.config.vocabulary_size}."
             )
+        if isinstance(pooling, str):
+            pooling = (pooling,)
+        pooling = tuple(pooling or steps.pooling or ("mean",))
         projection = steps.projection
         if embedding_dim is not None:
             projection = (DenseConfig(embedding_dim, projection_bias),)
+        elif projection:
+            _check_pooling(pooling, parts.config.hidden_dim, steps)
         if normalize is None:
             normalize = steps.normalize is not False
         if sharing is None:
             sharing = "ade" if len(loaded) == 2 else "sde"
-        if isinstance(pooling, str):
-            pooling = (pooling,)
         config = TowersConfig(
             backbone=parts.config,
             sharing=Sharing.of(sharing),
-            pooling=tuple(pooling or steps.pooling or ("mean",)),
+            pooling=pooling,
             pool_prompts=steps.pool_prompts,
             projection=projection,
             normalize=normalize,
@@ -205,7 +217,7 @@ class DualEncoder(keras.Model):
             CorruptError: a file of the directory is missing or not what was written.
         """
         directory = Path(directory)
-        config = towers_from_mapping(read_config(directory, DUAL_ENCODER))
+        config = towers_from_mapping(read_config(directory, DUAL_ENCODER, TowersConfig))
         dtype = dtype or stored_dtype(directory / WEIGHTS_FILE)
         with zero_weights():
             backbone = build_backbone(config.backbone, dtype=dtype)
@@ -334,6 +346,13 @@ class DualEncoder(keras.Model):
                 epochs, steps = 1, total - initial_step
         else:
             batches = x
+        halves = {weight.dtype for weight in self.trainable_weights} & {"bfloat16", "float16"}
+        for dtype in sorted(halves):
+            _LOG.warning(
+                'weights in %s round small updates away; dtype="mixed_%s" holds them in float32',
+                dtype,
+                dtype,
+            )
         batches = batches.map(self.prepare_batch, num_parallel_calls=tf.data.AUTOTUNE)
         return super().fit(
             batches.prefetch(tf.data.AUTOTUNE),
@@ -497,30 +516,39 @@ def _title_and_text(document: Document | Mapping[str, str] | str) -> tuple[str, 
 def _text_config(text: TextConfig | None, loaded: Sequence[LoadedBackbone]) -> TextConfig:
     """Returns the text handling of a checkpoint, or the one given, cut to what it can hold."""
     query, document = loaded[0], loaded[-1]
-    longest = min(
-        (side.max_length_tokens for side in loaded if side.max_length_tokens), default=None
-    )
+    limits = (query.max_length_tokens, document.max_length_tokens)
     if text is not None:
-        return _cut_lengths(text, longest)
+        return _cut_lengths(text, *limits)
     text = TextConfig(
         query_prompt=query.steps.query_prompt, document_prompt=document.steps.document_prompt
     )
     if document.steps.document_template is not None:
         text = dataclasses.replace(text, document_template=document.steps.document_template)
     if query.steps.pooling is None:
-        return _cut_lengths(text, longest)
+        return _cut_lengths(text, *limits)
     # A retriever that somebody trained: texts are cut where its own library cuts them.
-    limit = longest or max(text.buckets)
+    query_limit, document_limit = (limit or max(text.buckets) for limit in limits)
     return dataclasses.replace(
-        text, query_max_length_tokens=limit, document_max_length_tokens=limit
+        text, query_max_length_tokens=query_limit, document_max_length_tokens=document_limit
     )
 
 
-def _cut_lengths(text: TextConfig, longest: int | None) -> TextConfig:
-    if longest is None:
-        return text
+def _cut_lengths(
+    text: TextConfig, query_limit: int | None, document_limit: int | None
+) -> TextConfig:
+    query, document = text.query_max_length_tokens, text.document_max_length_tokens
     return dataclasses.replace(
         text,
-        query_max_length_tokens=min(text.query_max_length_tokens, longest),
-        document_max_length_tokens=min(text.document_max_length_tokens, longest),
+        query_max_length_tokens=min(query, query_limit or query),
+        document_max_length_tokens=min(document, document_limit or document),
     )
+
+
+def _check_pooling(pooling: tuple[Pooling, ...], hidden_dim: int, steps: EncoderSteps) -> None:
+    rows = steps.projection_weights[0].shape[0]
+    if hidden_dim * len(pooling) != rows:
+        raise ConfigError(
+            f"`pooling` must give vectors of {rows} numbers, which the checkpoint's projection"
+            " takes; `embedding_dim` puts a new one in its place."
+            f" Received: {', '.join(pooling)} of {hidden_dim} numbers each"
+        )

@@ -45,11 +45,17 @@ def is_preset(path: str | Path) -> bool:
     return preset_class(path) == DUAL_ENCODER
 
 
-def read_config(directory: str | Path, class_name: str) -> dict[str, Any]:
+def read_config(directory: str | Path, class_name: str, description: type) -> dict[str, Any]:
     """Returns the configuration of the model in a model directory.
 
+    Args:
+        directory: The model directory.
+        class_name: Class that the model must have.
+        description: Dataclass that describes such a model; its fields must be there.
+
     Raises:
-        CorruptError: it is no such directory, or that of a model of another class.
+        CorruptError: it is no such directory, or that of a model of another class, or another
+            version of tfde wrote it.
     """
     found = preset_class(directory)
     if found != class_name:
@@ -57,9 +63,16 @@ def read_config(directory: str | Path, class_name: str) -> dict[str, Any]:
             f"{directory}: not a tfde model directory (a {CONFIG_FILE} of class {class_name} is"
             f" expected). Received: {found or 'none'}"
         )
-    config = json.loads((Path(directory) / CONFIG_FILE).read_text("utf-8")).get("config")
+    path = Path(directory) / CONFIG_FILE
+    config = json.loads(path.read_text("utf-8")).get("config")
     if not isinstance(config, dict):
-        raise CorruptError(f"{directory}/{CONFIG_FILE}: must hold the object `config`.")
+        raise CorruptError(f"{path}: must hold the object `config`.")
+    fields = [field.name for field in dataclasses.fields(description)]
+    if set(config) != set(fields):
+        raise CorruptError(
+            f"{path}: `config` must have the fields {', '.join(fields)}; another version of tfde"
+            f" wrote it. Received: {', '.join(config) or 'none'}"
+        )
     return config
 
 

@@ -131,7 +131,8 @@ def _train_stage(
 def _build_model(run: TrainRun, output: Path) -> DualEncoder:
     config = run.model
     if isinstance(config.backbone, str) and is_preset(config.backbone):
-        return DualEncoder.from_preset(config.backbone)
+        # Not in the dtype it was saved in: bfloat16 weights would round small updates away.
+        return DualEncoder.from_preset(config.backbone, dtype=run.precision)
     backbone: Any = config.backbone
     tokenizer = None
     if isinstance(backbone, dict):

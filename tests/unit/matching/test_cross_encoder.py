@@ -150,6 +150,15 @@ def test_save_and_reload(tmp_path):
         tiny.dual_encoder().save_to_preset(tmp_path / "model")
 
 
+def test_half_precision_there_and_back(tmp_path):
+    model = cross_encoder(dtype="bfloat16")
+    model.save_to_preset(tmp_path)
+    again = CrossEncoder.load(tmp_path)
+    assert again.fingerprint() == model.fingerprint()
+    np.testing.assert_array_equal(again.score(PAIRS), model.score(PAIRS))
+    assert {weight.dtype for weight in again.scorer.weights} == {"bfloat16", "float32"}
+
+
 def test_fingerprint_changes_with_weights_and_text():
     before = cross_encoder().fingerprint()
     assert cross_encoder().fingerprint() == before

@@ -1,10 +1,12 @@
 """Models whose weights take half the memory: computing, saving, loading, telling apart."""
 
 import h5py
+import keras
 import numpy as np
 import pytest
 import tiny
 
+from tfde.data.pairs import pairs
 from tfde.errors import CorruptError
 from tfde.towers.dual_encoder import DualEncoder
 from tfde.towers.weights import stored_dtype
@@ -46,6 +48,17 @@ def test_mixed_precision_is_the_same_model(tmp_path):
     model.save_to_preset(tmp_path / "model")
     mixed = DualEncoder.from_preset(tmp_path / "model", dtype="mixed_bfloat16")
     assert mixed.fingerprint() == model.fingerprint()
+
+
+def test_training_in_half_precision_warns(tmp_path, caplog):
+    """A step of 0.001 at a weight of 1 is below what bfloat16 can tell apart."""
+    data = pairs(tiny.write_dataset(tmp_path / "data", documents=20), batch_size=8)
+    for dtype, told in (("bfloat16", True), ("mixed_bfloat16", False)):
+        caplog.clear()
+        model = tiny.dual_encoder(dtype=dtype)
+        model.compile(keras.optimizers.Adam(0.001))
+        model.fit(data, steps=1, verbose=0)
+        assert ('dtype="mixed_bfloat16" holds them in float32' in caplog.text) is told
 
 
 def test_a_damaged_file_is_told(tmp_path):
