@@ -246,6 +246,18 @@ def test_a_bfloat16_preset_gives_the_same_values(tmp_path):
     assert arrays.read("layers/reversible_embedding/vars/0").dtype == "bfloat16"
 
 
+def test_quantised_weights_are_refused(tmp_path, relu_t5):
+    path, _ = relu_t5
+    shutil.copytree(path, tmp_path, dirs_exist_ok=True)
+    with h5py.File(tmp_path / "model.weights.h5", "a") as file:
+        name = "layers/reversible_embedding/vars/0"
+        value = file[name][()].astype("int8")
+        del file[name]
+        file[name] = value
+    with pytest.raises(DataError, match=r"reversible_embedding/vars/0 must have a dtype of .*int8"):
+        load_backbone(tmp_path)
+
+
 def test_only_the_encoder_is_read(tmp_path, relu_t5):
     path, theirs = relu_t5
     shutil.copytree(path, tmp_path, dirs_exist_ok=True)

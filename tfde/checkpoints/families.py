@@ -172,6 +172,8 @@ def _mpnet(fields: FieldsOfConfig) -> BertConfig:
         layer_norm_epsilon=fields.number("layer_norm_eps", 1e-12),
         relative_buckets=fields.size("relative_attention_num_buckets", 32),
     )
+    # MPNetModel counts in 32 buckets, whatever its configuration says.
+    fields.require("relative_attention_num_buckets", 32)
     fields.require("pad_token_id", _FIRST_POSITION - 1)
     return _without_first_positions(fields, config)
 
@@ -200,6 +202,12 @@ def _t5(fields: FieldsOfConfig) -> T5Config:
         "gated-relu": ("relu", True),
     }
     activation, gated = kinds[fields.choice("feed_forward_proj", "relu", kinds)]
+    buckets = fields.size("relative_attention_num_buckets", 32)
+    max_distance = fields.size("relative_attention_max_distance", 128)
+    if buckets < 4:
+        fields.refuse("relative_attention_num_buckets", "at least 4", buckets)
+    if max_distance <= buckets // 4:  # the logarithm begins there
+        fields.refuse("relative_attention_max_distance", f"above {buckets // 4}", max_distance)
     return T5Config(
         vocabulary_size=fields.size("vocab_size"),
         num_layers=fields.size("num_layers"),
@@ -210,8 +218,8 @@ def _t5(fields: FieldsOfConfig) -> T5Config:
         dropout=fields.number("dropout_rate", 0.1),
         activation=activation,
         gated=gated,
-        relative_buckets=fields.size("relative_attention_num_buckets", 32),
-        relative_max_distance=fields.size("relative_attention_max_distance", 128),
+        relative_buckets=buckets,
+        relative_max_distance=max_distance,
         layer_norm_epsilon=fields.number("layer_norm_epsilon", 1e-6),
     )
 

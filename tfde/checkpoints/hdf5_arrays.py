@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import h5py
 import ml_dtypes
@@ -15,6 +16,12 @@ from tfde.errors import ConfigError, DataError, shorten
 
 _WEIGHTS = "model.weights.h5"
 _SHARDS = "model.weights.json"
+_DTYPES = ("float16", "bfloat16", "float32", "float64")
+
+
+class _Header(NamedTuple):
+    shape: tuple[int, ...]
+    dtype: str
 
 
 class Hdf5Arrays:
@@ -34,7 +41,7 @@ class Hdf5Arrays:
 
     def __init__(self, files: PresetFiles) -> None:
         self._files = files
-        self._shapes: dict[str, dict[str, tuple[int, ...]]] = {}  # by file
+        self._headers: dict[str, dict[str, _Header]] = {}  # by file
         self._shards: dict[str, list[str]] = {}  # files by group
         if files.find(_WEIGHTS) is None and files.find(_SHARDS) is not None:
             for group, names in files.json_object(_SHARDS, "weight_map").items():
@@ -46,20 +53,31 @@ class Hdf5Arrays:
                     )
                 self._shards[group.strip("/")] = shards
         else:
-            for name in self._shapes_in(_WEIGHTS):
+            for name in self._headers_in(_WEIGHTS):
                 self._shards[name.rpartition("/")[0]] = [_WEIGHTS]
 
     def groups(self) -> list[str]:
         """Returns the groups of all arrays."""
         return list(self._shards)
 
-    def shape(self, name: str) -> tuple[int, ...]:
-        """Returns the shape of an array.
+    def check(self, name: str, shape: tuple[int, ...], *, rule: str) -> None:
+        """Checks an array by its header, before it is read.
+
+        Args:
+            name: The array.
+            shape: What it must have.
+            rule: Where the shape comes from, for the message.
 
         Raises:
-            DataError: there is no such array, or its file is damaged.
+            DataError: there is no such array, it has another shape, or it does not hold floats.
         """
-        return self._shapes_in(self._file_of(name))[name]
+        header = self._headers_in(self._file_of(name))[name]
+        if header.shape != shape:
+            where = f"the array {name} must have shape {shape}, {rule}."
+            raise DataError(str(self._files), None, where, header.shape)
+        if header.dtype not in _DTYPES:  # quantised: nothing without its scale
+            where = f"the array {name} must have a dtype of {', '.join(_DTYPES)}."
+            raise DataError(str(self._files), None, where, header.dtype)
 
     def read(self, name: str) -> np.ndarray:
         """Returns an array in the dtype in which it is stored.
@@ -70,30 +88,27 @@ class Hdf5Arrays:
         with self._open(self._file_of(name)) as file:
             dataset = file[name]
             value = np.asarray(dataset[()])
-            # Keras writes bfloat16, which HDF5 does not know, as two bytes of no type.
-            if dataset.attrs.get("dtype") == "bfloat16" and value.dtype.itemsize == 2:
-                return value.view(ml_dtypes.bfloat16)
-            return value
+            return value.view(ml_dtypes.bfloat16) if _dtype(dataset) == "bfloat16" else value
 
     def _file_of(self, name: str) -> str:
         # Keras begins a new shard within a layer's arrays where the old one is full.
         for shard in self._shards.get(name.rpartition("/")[0], []):
-            if name in self._shapes_in(shard):
+            if name in self._headers_in(shard):
                 return shard
         raise DataError(str(self._files), None, f"the weights must hold the array {name}.")
 
-    def _shapes_in(self, shard: str) -> dict[str, tuple[int, ...]]:
-        if shard not in self._shapes:
-            shapes: dict[str, tuple[int, ...]] = {}
+    def _headers_in(self, shard: str) -> dict[str, _Header]:
+        if shard not in self._headers:
+            headers: dict[str, _Header] = {}
 
             def add(name: str, item: object) -> None:
                 if isinstance(item, h5py.Dataset):
-                    shapes[name] = tuple(item.shape)
+                    headers[name] = _Header(tuple(item.shape), _dtype(item))
 
             with self._open(shard) as file:
                 file.visititems(add)
-            self._shapes[shard] = shapes
-        return self._shapes[shard]
+            self._headers[shard] = headers
+        return self._headers[shard]
 
     @contextmanager
     def _open(self, shard: str) -> Iterator[h5py.File]:
@@ -103,6 +118,13 @@ class Hdf5Arrays:
                 yield file
         except (OSError, RuntimeError, KeyError) as error:  # h5py's, by where the damage is
             raise DataError(path, None, "must be a whole HDF5 file.", str(error)) from error
+
+
+def _dtype(dataset: h5py.Dataset) -> str:
+    # Keras writes bfloat16, which HDF5 does not know, as two bytes of no type.
+    if dataset.attrs.get("dtype") == "bfloat16" and dataset.dtype.itemsize == 2:
+        return "bfloat16"
+    return str(dataset.dtype)
 
 
 def _is_beside(name: object) -> bool:

@@ -46,7 +46,7 @@ class HuggingFaceModel:
 
     Attributes:
         config: Our description of the backbone.
-        arrays: The checkpoint's arrays; heads are read from here too.
+        arrays: The checkpoint's arrays.
 
     Raises:
         ConfigError: another kind of model, a wrong field, or no safetensors.
@@ -77,6 +77,12 @@ class HuggingFaceModel:
         """
         # Fetched one by one where the directory is a hub's.
         paths = [self._files.find(name) for name in _TOKENIZER_FILES]
+        side = self._files.json_or_empty("tokenizer_config.json").get("truncation_side", "right")
+        if side != "right":  # a long text's end would count, not its beginning
+            raise ConfigError(
+                f"{self._files}/tokenizer_config.json: `truncation_side` must be right."
+                f" Received: {shorten(side)}"
+            )
         directory = next((path.parent for path in paths if path), None)
         return read_hugging_face_tokenizer(directory or self._files.path("config.json").parent)
 
@@ -116,16 +122,19 @@ class HuggingFaceModel:
         )
         if not self._fields.get("projection_dim", 0):
             return steps
+        dim = self._fields.size("projection_dim")
         found = [name for name in self.arrays.names() if name.endswith(_DPR_PROJECTION)]
         if not found:
             rule = f"`projection_dim` is set, so the weights must hold {_DPR_PROJECTION}."
             raise DataError(str(self._files), None, rule)
-        kernel = self.arrays.read(found[0])
-        bias = self.arrays.read(found[0].removesuffix("weight") + "bias")
+        kernel, bias = found[0], found[0].removesuffix("weight") + "bias"
+        self.arrays.check(kernel, (dim, self.config.hidden_dim))
+        self.arrays.check(bias, (dim,))
+        values = [self.arrays.read(name).astype(np.float32) for name in (kernel, bias)]
         return dataclasses.replace(
             steps,
-            projection=(DenseConfig(kernel.shape[0], use_bias=True),),
-            projection_weights=(kernel.T.astype(np.float32), bias.astype(np.float32)),
+            projection=(DenseConfig(dim, use_bias=True),),
+            projection_weights=(values[0].T, values[1]),
         )
 
     def read_weights(self, backbone: Backbone) -> Iterator[Assignment]:

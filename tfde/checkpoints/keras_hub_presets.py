@@ -137,13 +137,9 @@ class KerasHubModel:
         sizes = self._family.sizes(self.config)
         for stored in self._family.stored(self.config):
             wanted = tuple(sizes[name] for name in stored.shape)
+            rule = f"config.json's ({', '.join(stored.shape)})"
             for name in stored.names:
-                if self._arrays.shape(name) != wanted:
-                    rule = (
-                        f"the array {name} must have shape {wanted}, config.json's"
-                        f" ({', '.join(stored.shape)})."
-                    )
-                    raise DataError(str(self._files), None, rule, self._arrays.shape(name))
+                self._arrays.check(name, wanted, rule=rule)
 
     def _disagreement(self, field: str, weights: str, said: object) -> DataError:
         rule = f"`{field}` must agree with the weights, which {weights}."

@@ -150,6 +150,11 @@ def _architecture(files: PresetFiles) -> str:
 
 def _open(files: PresetFiles, steps: EncoderSteps) -> _OpenedBackbone:
     value = files.json_object("config.json")
+    if str(value.get("module")).startswith("tfde."):
+        raise ConfigError(
+            f"{files}: must be a checkpoint of another library; a model directory of tfde is loaded"
+            f" by tfde.{value.get('class_name')}.from_preset."
+        )
     model: Any
     if "registered_name" in value:
         model = KerasHubModel(files, value)

@@ -14,11 +14,10 @@ from tfde.checkpoints.safetensors_arrays import SafetensorsArrays
 from tfde.config import DenseActivation, DenseConfig, Pooling
 from tfde.errors import ConfigError, DataError, shorten
 
-logger = logging.getLogger(__name__)
-
+_LOG = logging.getLogger(__name__)
 # Name in versions up to 5 (`pooling_mode_...`, in the order in which they are put side by side),
 # name in version 6, ours.
-_POOLING: tuple[tuple[str, str, Pooling], ...] = (
+POOLINGS: tuple[tuple[str, str, Pooling], ...] = (
     ("cls_token", "cls", "first"),
     ("max_tokens", "max", "max"),
     ("mean_tokens", "mean", "mean"),
@@ -142,8 +141,8 @@ def _read_pooling(files: PresetFiles, options: Mapping[str, Any]) -> tuple[Pooli
         value = options["pooling_mode"]
         names = [value] if isinstance(value, str) else value
     else:
-        names = [new for old, new, _ in _POOLING if options.get(f"pooling_mode_{old}")]
-    known = {new: ours for _, new, ours in _POOLING}
+        names = [new for old, new, _ in POOLINGS if options.get(f"pooling_mode_{old}")]
+    known = {new: ours for _, new, ours in POOLINGS}
     if not isinstance(names, list) or not names or any(str(name) not in known for name in names):
         raise ConfigError(
             f"{files}/config.json: pooling must be by one or several of {', '.join(known)}."
@@ -200,7 +199,7 @@ def _prompts(files: PresetFiles, settings: Mapping[str, Any]) -> tuple[str, str]
     unused = [name for name, prompt in prompts.items() if prompt and name not in _PROMPTS]
     if unused:
         # The library adds an empty `document`, which goes before passage, corpus and the default.
-        logger.warning(
+        _LOG.warning(
             "%s: no use is made of the prompt %s, as in encode_query and encode_document of"
             " sentence-transformers; TextConfig sets prompts",
             where,

@@ -16,6 +16,7 @@ from tfde.checkpoints.hugging_face_writer import (
     write_arrays,
     write_hugging_face,
 )
+from tfde.checkpoints.sentence_transformers_files import POOLINGS
 from tfde.config import BertConfig, DenseActivation, Pooling
 from tfde.data.atomic import atomic_directory, refuse_existing
 from tfde.export.model_card import model_card
@@ -26,15 +27,6 @@ from tfde.towers.tower import TowerParts
 
 # Old class paths: versions 2 to 5 know no others, and 6 translates them.
 _MODULES = "sentence_transformers.models."
-# Name in versions up to 5, in the order in which they put poolings side by side; ours; version 6's.
-_POOLING: tuple[tuple[str, Pooling, str], ...] = (
-    ("cls_token", "first", "cls"),
-    ("max_tokens", "max", "max"),
-    ("mean_tokens", "mean", "mean"),
-    ("mean_sqrt_len_tokens", "mean_sqrt_length", "mean_sqrt_len_tokens"),
-    ("weightedmean_tokens", "weighted_mean", "weightedmean"),
-    ("lasttoken", "last", "lasttoken"),
-)
 _ACTIVATIONS: dict[DenseActivation, str] = {
     "identity": "torch.nn.modules.linear.Identity",
     "tanh": "torch.nn.modules.activation.Tanh",
@@ -213,9 +205,9 @@ class _Writer:
         config = self._model.config
         value: dict[str, Any] = {"word_embedding_dimension": config.backbone.hidden_dim}
         if _in_order(config.pooling):
-            value |= {f"pooling_mode_{old}": ours in config.pooling for old, ours, _ in _POOLING}
+            value |= {f"pooling_mode_{old}": ours in config.pooling for old, _, ours in POOLINGS}
         else:
-            names = {ours: new for _, ours, new in _POOLING}
+            names = {ours: new for _, new, ours in POOLINGS}
             value["pooling_mode"] = [names[mode] for mode in config.pooling]
         self._json(f"{folder}/config.json", {**value, "include_prompt": config.pool_prompts})
 
@@ -261,4 +253,4 @@ def _skips_prompts(model: DualEncoder) -> bool:
 
 
 def _in_order(pooling: Sequence[Pooling]) -> bool:
-    return list(pooling) == [ours for _, ours, _ in _POOLING if ours in pooling]
+    return list(pooling) == [ours for _, _, ours in POOLINGS if ours in pooling]

@@ -28,7 +28,7 @@ class Pooling(keras.layers.Layer):
 
     Returns:
         pooled_output, (B, H * number of modes) float32. A row without tokens that count gives
-        zeros.
+        zeros; `first` gives its first vector.
 
     Raises:
         ValueError: an unknown mode, or none.

@@ -3,6 +3,7 @@
 import json
 import shutil
 
+import numpy as np
 import pytest
 from bert_directory import CONFIG, VOCABULARY, arrays, write, write_sentence_transformers
 
@@ -151,3 +152,32 @@ def test_a_cross_encoder_is_no_dual_encoder(tmp_path, caplog):
     path = tmp_path / "modules" / "modules.json"
     path.write_text(json.dumps(json.loads(path.read_text())[:1]))
     refused(tmp_path / "modules", ConfigError, "Router; a cross-encoder is for tfde.CrossE")
+
+
+def test_texts_that_lose_their_beginning(tmp_path):
+    write(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text('{"truncation_side": "left"}')
+    rule = "tokenizer_config.json: `truncation_side` must be right. Received: 'left'"
+    refused(tmp_path, ConfigError, rule)
+
+
+def test_a_model_directory_of_tfde_is_no_checkpoint(tmp_path):
+    record = {"module": "tfde.towers.dual_encoder", "class_name": "DualEncoder", "config": {}}
+    (tmp_path / "config.json").write_text(json.dumps(record))
+    refused(tmp_path, ConfigError, "of tfde is loaded by tfde.DualEncoder.from_preset")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "rows", "message"),
+    [
+        ("float32", 4, r"encode_proj.weight must have shape \(3, 8\). Received: \(4, 8\)"),
+        ("int8", 3, r"encode_proj.weight must have a dtype of F16, .* Received: 'I8'"),
+    ],
+)
+def test_a_dpr_projection_that_lies(tmp_path, dtype, rows, message):
+    prefix = "question_encoder.bert_model."
+    weights = {prefix + name: value for name, value in arrays().items()}
+    weights["question_encoder.encode_proj.weight"] = np.ones((rows, 8), dtype)
+    weights["question_encoder.encode_proj.bias"] = np.ones(rows, dtype)
+    write(tmp_path / "q", weights=weights, config={"model_type": "dpr", "projection_dim": 3})
+    refused(f"{tmp_path / 'q'},{tmp_path / 'q'}", DataError, message)

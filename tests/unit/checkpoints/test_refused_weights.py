@@ -149,6 +149,8 @@ T5_SHAPES = {
         ({"num_layers": 2}, "`num_layers` must agree with the weights, which hold 1 layers"),
         ({"feed_forward_proj": "gated-gelu"}, "weights must hold the array .*DenseReluDense.wi_0"),
         ({"feed_forward_proj": "mish"}, "`feed_forward_proj` must be one of relu, .*'mish'"),
+        ({"relative_attention_num_buckets": 2}, "`relative_attention_num_buckets` must be at leas"),
+        ({"relative_attention_max_distance": 2}, "`relative_attention_max_distance` must be above"),
     ],
 )
 def test_a_t5_that_lies(tmp_path, change, message):
