@@ -328,7 +328,7 @@ class ModelConfig:
             with either; `null` trains a SentencePiece vocabulary on the first stage's texts.
         sharing: A preset's name or a mapping of parts; `null` takes `sde`, or `ade` where queries
             and documents start from checkpoints of their own. Ignored for a tfde model directory,
-            like the four options that follow.
+            like all options that follow.
         pooling: `mean` over real tokens, the `first` token, ...; `null` takes what the checkpoint
             says, else the mean.
         embedding_dim: Size of a new projection; `null` keeps the checkpoint's, if it has one.
