@@ -56,7 +56,7 @@ def test_training_in_half_precision_warns(tmp_path, caplog):
     for dtype, told in (("bfloat16", True), ("mixed_bfloat16", False)):
         caplog.clear()
         model = tiny.dual_encoder(dtype=dtype)
-        model.compile(keras.optimizers.Adam(0.001))
+        model.compile(keras.optimizers.Adam(0.001), run_eagerly=True)
         model.fit(data, steps=1, verbose=0)
         assert ('dtype="mixed_bfloat16" holds them in float32' in caplog.text) is told
 
