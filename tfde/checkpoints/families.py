@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -139,6 +140,10 @@ _FIRST_POSITION = 2
 def _bert(fields: FieldsOfConfig) -> BertConfig:
     fields.require("position_embedding_type", "absolute")
     fields.require("is_decoder", False)
+    return _bert_like(fields, num_segments=fields.size("type_vocab_size"))
+
+
+def _bert_like(fields: FieldsOfConfig, *, num_segments: int) -> BertConfig:
     return BertConfig(
         vocabulary_size=fields.size("vocab_size"),
         num_layers=fields.size("num_hidden_layers"),
@@ -146,7 +151,7 @@ def _bert(fields: FieldsOfConfig) -> BertConfig:
         hidden_dim=fields.size("hidden_size"),
         intermediate_dim=fields.size("intermediate_size"),
         max_sequence_length=fields.size("max_position_embeddings"),
-        num_segments=fields.size("type_vocab_size"),
+        num_segments=num_segments,
         dropout=fields.number("hidden_dropout_prob", 0.1),
         activation=fields.activation("hidden_act", "gelu"),
         layer_norm_epsilon=fields.number("layer_norm_eps", 1e-12),
@@ -159,22 +164,10 @@ def _roberta(fields: FieldsOfConfig) -> BertConfig:
 
 
 def _mpnet(fields: FieldsOfConfig) -> BertConfig:
-    config = BertConfig(
-        vocabulary_size=fields.size("vocab_size"),
-        num_layers=fields.size("num_hidden_layers"),
-        num_heads=_heads(fields, "num_attention_heads", "hidden_size"),
-        hidden_dim=fields.size("hidden_size"),
-        intermediate_dim=fields.size("intermediate_size"),
-        max_sequence_length=fields.size("max_position_embeddings"),
-        num_segments=0,
-        dropout=fields.number("hidden_dropout_prob", 0.1),
-        activation=fields.activation("hidden_act", "gelu"),
-        layer_norm_epsilon=fields.number("layer_norm_eps", 1e-12),
-        relative_buckets=fields.size("relative_attention_num_buckets", 32),
-    )
     # MPNetModel counts in 32 buckets, whatever its configuration says.
     fields.require("relative_attention_num_buckets", 32)
     fields.require("pad_token_id", _FIRST_POSITION - 1)
+    config = dataclasses.replace(_bert_like(fields, num_segments=0), relative_buckets=32)
     return _without_first_positions(fields, config)
 
 
@@ -234,7 +227,7 @@ def _without_first_positions(fields: FieldsOfConfig, config: BertConfig) -> Bert
     rows = config.max_sequence_length
     if rows <= _FIRST_POSITION:
         fields.refuse("max_position_embeddings", f"above {_FIRST_POSITION}", rows)
-    return BertConfig(**{**vars(config), "max_sequence_length": rows - _FIRST_POSITION})
+    return dataclasses.replace(config, max_sequence_length=rows - _FIRST_POSITION)
 
 
 _BERT_SIZES = {

@@ -19,8 +19,7 @@ class Encoder(tf.Module):
     """A tower and its tokenization; the Keras model itself is not part of what is saved.
 
     Weights up to `MAX_CONSTANT_BYTES` are constants of the graph: oneDNN then packs each matrix
-    once, not in every call, which makes a single query on a CPU a third faster. Larger ones are
-    variables.
+    once, not in every call. Larger ones are variables.
 
     Args:
         tower: Functional model, `token_ids` and `padding_mask` -> (B, D).
