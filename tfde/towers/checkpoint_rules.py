@@ -1,0 +1,58 @@
+"""What a checkpoint says about text and pooling, and what it allows."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from tfde.checkpoints.encoder_steps import EncoderSteps
+from tfde.checkpoints.loading import LoadedBackbone
+from tfde.config import Pooling, TextConfig
+from tfde.errors import ConfigError
+
+
+def text_config(text: TextConfig | None, loaded: Sequence[LoadedBackbone]) -> TextConfig:
+    """Returns the text handling of a checkpoint, or the one given, cut to what it can hold."""
+    query, document = loaded[0], loaded[-1]
+    limits = (query.max_length_tokens, document.max_length_tokens)
+    if text is not None:
+        return cut_lengths(text, *limits)
+    text = TextConfig(
+        query_prompt=query.steps.query_prompt, document_prompt=document.steps.document_prompt
+    )
+    if document.steps.document_template is not None:
+        text = dataclasses.replace(text, document_template=document.steps.document_template)
+    if query.steps.pooling is None:
+        return cut_lengths(text, *limits)
+    # A retriever that somebody trained: texts are cut where its own library cuts them.
+    query_limit, document_limit = (limit or max(text.buckets) for limit in limits)
+    return dataclasses.replace(
+        text, query_max_length_tokens=query_limit, document_max_length_tokens=document_limit
+    )
+
+
+def cut_lengths(
+    text: TextConfig, query_limit: int | None, document_limit: int | None
+) -> TextConfig:
+    """Returns `text` with lengths that the checkpoints can hold; `None` is no limit."""
+    query, document = text.query_max_length_tokens, text.document_max_length_tokens
+    return dataclasses.replace(
+        text,
+        query_max_length_tokens=min(query, query_limit or query),
+        document_max_length_tokens=min(document, document_limit or document),
+    )
+
+
+def check_pooling(pooling: tuple[Pooling, ...], hidden_dim: int, steps: EncoderSteps) -> None:
+    """Checks that pooled vectors fit the checkpoint's projection.
+
+    Raises:
+        ConfigError: they do not.
+    """
+    rows = steps.projection_weights[0].shape[0]
+    if hidden_dim * len(pooling) != rows:
+        raise ConfigError(
+            f"`pooling` must give vectors of {rows} numbers, which the checkpoint's projection"
+            " takes; `embedding_dim` puts a new one in its place."
+            f" Received: {', '.join(pooling)} of {hidden_dim} numbers each"
+        )

@@ -1,0 +1,78 @@
+"""Texts of any number through one tower, batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfde.errors import ConfigError, shorten
+from tfde.text.preprocessor import TextPreprocessor
+from tfde.towers.batches import batches_by_length
+from tfde.types import Document
+
+
+class TowerEncoder:
+    """Encodes titles and texts by one tower, those of like length in one batch.
+
+    Args:
+        tower: Functional model, `token_ids` and `padding_mask` -> (B, D).
+        preprocessor: Texts to token ids.
+        side: `query` or `document`: what the texts are.
+    """
+
+    def __init__(self, tower: keras.Model, preprocessor: TextPreprocessor, *, side: str) -> None:
+        strings = tf.TensorSpec([None], tf.string)
+        self._embedding_dim = int(tower.output_shape[-1])
+
+        @tf.function(input_signature=[strings, strings])
+        def encode(titles: tf.Tensor, texts: tf.Tensor) -> tf.Tensor:
+            if side == "query":
+                token_ids, padding_mask = preprocessor.queries(texts)
+            else:
+                token_ids, padding_mask = preprocessor.documents(titles, texts)
+            tokens = {"token_ids": token_ids, "padding_mask": padding_mask}
+            return tf.cast(tower(tokens, training=False), tf.float32)
+
+        self._encode_batch: Any = encode
+
+    def __call__(
+        self, texts: Sequence[tuple[str, str]], *, batch_size: int, show_progress: bool
+    ) -> np.ndarray:
+        """Returns the embeddings, (N, D) float32, in the order given.
+
+        Args:
+            texts: Titles and texts; the title of a query is not looked at.
+            batch_size: Texts per batch.
+            show_progress: Whether a progress bar goes to stderr.
+        """
+        embeddings = np.zeros((len(texts), self._embedding_dim), np.float32)
+        lengths = [len(title) + len(text) for title, text in texts]
+        for rows in batches_by_length(
+            lengths, batch_size, unit="text", show_progress=show_progress
+        ):
+            titles = tf.constant([texts[row][0] for row in rows], tf.string)
+            bodies = tf.constant([texts[row][1] for row in rows], tf.string)
+            embeddings[rows] = self._encode_batch(titles, bodies).numpy()
+        return embeddings
+
+
+def title_and_text(document: Document | Mapping[str, str] | str) -> tuple[str, str]:
+    """Returns the title (empty if there is none) and the text of what `encode_documents` takes.
+
+    Raises:
+        ConfigError: it is none of these.
+    """
+    if isinstance(document, str):
+        return "", document
+    if isinstance(document, Document):
+        return document.title, document.text
+    if isinstance(document, Mapping) and isinstance(document.get("text"), str):
+        return document.get("title") or "", document["text"]
+    raise ConfigError(
+        "`documents` must hold tfde.Document, mappings with a `text`, or strings."
+        f" Received: {shorten(document)}"
+    )
