@@ -149,16 +149,37 @@ class PairTrainer(keras.Model):
         training: bool = True,
     ) -> tf.Tensor:
         """Returns the task's loss of a batch (called by Keras' train step)."""
+        return self.loss_of_embeddings(y_pred["query_embeddings"], y_pred["document_embeddings"], x)
+
+    def loss_of_embeddings(
+        self,
+        query_embeddings: tf.Tensor,
+        document_embeddings: tf.Tensor,
+        batch: Mapping[str, tf.Tensor],
+    ) -> tf.Tensor:
+        """Returns the task's loss of embeddings that are there, and counts in-batch accuracy.
+
+        Args:
+            query_embeddings: (B, D).
+            document_embeddings: (C, D), C >= B.
+            batch: What `prepare_batch` returned: the keys, and sampling probabilities.
+
+        Returns:
+            Scalar float32.
+
+        Raises:
+            ConfigError: the model is not compiled.
+        """
         if self.task is None:
             raise ConfigError("the model has no task: call `compile` before `fit`.")
-        queries = tf.cast(y_pred["query_embeddings"], tf.float32)
-        documents = tf.cast(y_pred["document_embeddings"], tf.float32)
-        keys = {"candidate_keys": x["candidate_keys"], "positive_keys": x["positive_keys"]}
+        queries = tf.cast(query_embeddings, tf.float32)
+        documents = tf.cast(document_embeddings, tf.float32)
+        keys = {name: batch[name] for name in ("candidate_keys", "positive_keys")}
         self._accuracy.update_state(in_batch_accuracy(queries, documents, **keys))
         return self.task(
             queries,
             documents,
-            candidate_sampling_probability=x.get("candidate_sampling_probability"),
+            candidate_sampling_probability=batch.get("candidate_sampling_probability"),
             **keys,
         )
 
