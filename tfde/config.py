@@ -416,6 +416,8 @@ class StageConfig:
         steps: Batches to train; give this or `epochs`.
         epochs: Passes over the pairs.
         batch_size: Queries a batch.
+        chunk_size: How many texts a tower works on at once, so that memory does not grow with
+            the batch; `null` for the whole batch at once.
         negatives_per_query: Given hard negatives of each query in the denominator.
         limit: Only the first so many pairs.
         temperature: Divides the similarity.
@@ -433,6 +435,7 @@ class StageConfig:
     steps: int | None = None
     epochs: int | None = None
     batch_size: int = 64
+    chunk_size: int | None = None
     negatives_per_query: int = 0
     limit: int | None = None
     temperature: float = 0.05
@@ -449,7 +452,7 @@ class StageConfig:
                 "a stage needs either `steps` or `epochs`."
                 f" Received: steps={self.steps}, epochs={self.epochs}"
             )
-        for name in ("steps", "epochs", "batch_size", "limit"):
+        for name in ("steps", "epochs", "batch_size", "chunk_size", "limit"):
             value = getattr(self, name)
             _require(value is None or value >= 1, name, "at least 1", value)
         for name in ("checkpoint_every_steps", "log_every_steps"):
