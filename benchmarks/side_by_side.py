@@ -1,9 +1,9 @@
 """Two programs that answer the same question in turns, and how much faster ours is.
 
 Each side is a process of its own, in its own environment, that loads everything and then waits;
-only one works at a time. A worker prints `ready`, and for each line it reads it does the work once
-and prints one JSON line. What is compared is the median of the pairs' ratios, with their spread,
-because a shared machine is never twice equally fast.
+only one works at a time. A worker prints `ready` and what there is to say about it, and for each
+line it reads it does the work once and prints one JSON line. What is compared is the median of the
+pairs' ratios, with their spread, because a shared machine is never twice equally fast.
 """
 
 import json
@@ -21,11 +21,26 @@ PEERS_PYTHON = ROOT / ".venv-peers" / "bin" / "python"
 READY = "ready"
 
 
-def serve(work: Callable[[], dict]) -> None:
+def serve(work: Callable[[], dict], about: dict | None = None) -> None:
     """The worker's side: answers each line on stdin by one measurement."""
-    print(READY, flush=True)
-    for _ in sys.stdin:
-        print(json.dumps(work()), flush=True)
+    ready(about)
+    while asked():
+        answer(work())
+
+
+def ready(about: dict | None = None) -> None:
+    """Says that this worker has loaded everything, and what there is to say about it."""
+    print(READY, json.dumps(about or {}), flush=True)
+
+
+def asked() -> bool:
+    """Waits for the next turn; returns whether there is one."""
+    return bool(sys.stdin.readline())
+
+
+def answer(measured: dict) -> None:
+    """Gives back what was measured in this turn."""
+    print(json.dumps(measured), flush=True)
 
 
 class Worker:
@@ -35,6 +50,9 @@ class Worker:
         python: The interpreter of its environment.
         script: The benchmark, which is called with `arguments`.
         arguments: What makes it this worker.
+
+    Attributes:
+        about: What the worker said about itself.
     """
 
     def __init__(self, python: Path | str, script: str, arguments: Sequence[str]) -> None:
@@ -46,7 +64,7 @@ class Worker:
             text=True,
             env=environment,
         )
-        self._read(READY)
+        self.about: dict = json.loads(self._read(READY).removeprefix(READY))
 
     def measure(self) -> dict:
         """Returns what the worker measured in one turn."""
