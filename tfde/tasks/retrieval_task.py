@@ -86,6 +86,7 @@ class RetrievalTask:
         candidate_keys: tf.Tensor,
         positive_keys: tf.Tensor,
         candidate_sampling_probability: tf.Tensor | None = None,
+        other_queries: tuple[tf.Tensor, tf.Tensor] | None = None,
     ) -> tf.Tensor:
         """Returns the loss of a batch.
 
@@ -97,6 +98,8 @@ class RetrievalTask:
             positive_keys: (B, P) int64, the keys of all known positives of each query; 0 = none.
             candidate_sampling_probability: (C,) float, the probability of each candidate to stand
                 in a batch; its logarithm is subtracted from the logits (of query to document).
+            other_queries: Embeddings (Q, D) and known positives (Q, P) of more queries, among
+                which documents choose too; they have no loss of their own here.
 
         Returns:
             Scalar loss, mean over queries, of the embeddings' dtype.
@@ -116,9 +119,15 @@ class RetrievalTask:
         )
         if not self.bidirectional:
             return loss
-        positives = candidate_embeddings[:num_queries]
+        mask = mask[:, :num_queries]
+        if other_queries is not None:
+            embeddings, known = other_queries
+            query_embeddings = tf.concat([query_embeddings, embeddings], 0)
+            mask = candidate_mask(
+                candidate_keys[:num_queries], tf.concat([positive_keys, known], 0)
+            )
         backward = self._sum_of_losses(
-            positives, query_embeddings, tf.transpose(mask[:, :num_queries]), None
+            candidate_embeddings[:num_queries], query_embeddings, tf.transpose(mask), None
         )
         return (loss + backward / count) / 2
 

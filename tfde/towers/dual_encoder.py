@@ -29,7 +29,7 @@ from tfde.errors import ConfigError, shorten
 from tfde.text.preprocessor import TextPreprocessor
 from tfde.text.tokenizer import Tokenizer
 from tfde.towers.checkpoint_rules import check_pooling, cut_lengths, text_config
-from tfde.towers.pair_trainer import PairTrainer
+from tfde.towers.pair_trainer import PairTrainer, tokens_of
 from tfde.towers.preset import (
     DUAL_ENCODER,
     WEIGHTS_FILE,
@@ -275,8 +275,7 @@ class DualEncoder(PairTrainer):
         """
         embeddings = {}
         for side, tower in (("query", self.query_tower), ("document", self.document_tower)):
-            tokens = {k: inputs[f"{side}_{k}"] for k in ("token_ids", "padding_mask")}
-            embeddings[f"{side}_embeddings"] = tower(tokens, training=training)
+            embeddings[f"{side}_embeddings"] = tower(tokens_of(side, inputs), training=training)
         return embeddings
 
     # ---- encoding ----------------------------------------------------------------------------

@@ -1,9 +1,10 @@
-"""Training of two towers on pairs, by Keras' `fit`."""
+"""Training of two towers on pairs, on one device or on the replicas of a strategy."""
 
 from __future__ import annotations
 
+import functools
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -11,8 +12,16 @@ import tensorflow as tf
 
 from tfde.data.pairs import PairDataset
 from tfde.errors import ConfigError
+from tfde.tasks.gradient_cache import cached_gradients
+from tfde.tasks.replicas import (
+    gather_rows,
+    share_of_mean,
+    sum_gradients,
+    take_summed_gradients,
+)
 from tfde.tasks.retrieval_task import RetrievalTask, in_batch_accuracy
 from tfde.text.preprocessor import TextPreprocessor
+from tfde.towers.fit_loop import distribute_batches, fit_epochs, step_function
 from tfde.towers.throughput import Throughput
 
 _LOG = logging.getLogger(__name__)
@@ -26,10 +35,14 @@ class PairTrainer(keras.Model):
         name: The model's name.
     """
 
+    query_tower: keras.Model
+    document_tower: keras.Model
+
     def __init__(self, preprocessor: TextPreprocessor, *, name: str) -> None:
         super().__init__(name=name)
         self.preprocessor = preprocessor
         self.task: RetrievalTask | None = None
+        self.chunk_size: int | None = None
         self._accuracy = keras.metrics.Mean(name="in_batch_accuracy")
 
     def compile(
@@ -37,6 +50,7 @@ class PairTrainer(keras.Model):
         optimizer: Any = "adam",
         *,
         task: RetrievalTask | None = None,
+        chunk_size: int | None = None,
         jit_compile: bool = False,
         run_eagerly: bool = False,
     ) -> None:
@@ -45,12 +59,30 @@ class PairTrainer(keras.Model):
         Args:
             optimizer: A Keras optimizer, such as `tfde.adafactor(1e-3, decay_steps=20_000)`.
             task: The loss; `None` takes `RetrievalTask()`.
+            chunk_size: How many texts a tower works on at once, so that memory does not grow with
+                the batch: the gradient cache of `tfde.tasks.gradient_cache`, for a fourth more
+                time at most half; `None` for the whole batch at once.
             jit_compile: XLA. Off by default: lengths differ from batch to batch, and every new
                 shape would be compiled anew.
             run_eagerly: For debugging.
+
+        Raises:
+            ConfigError: `chunk_size` is below 1, or asked for together with XLA, which needs
+                shapes that do not depend on the texts.
         """
+        if chunk_size is not None and not chunk_size >= 1:
+            raise ConfigError(f"`chunk_size` must be at least 1. Received: {chunk_size!r}")
+        if chunk_size is not None and jit_compile:
+            raise ConfigError(
+                "`chunk_size` cuts each chunk to its longest text, which XLA cannot: give"
+                f" jit_compile=False. Received: chunk_size={chunk_size}, jit_compile={jit_compile}"
+            )
         self.task = task or RetrievalTask()
-        super().compile(optimizer=optimizer, jit_compile=jit_compile, run_eagerly=run_eagerly)
+        self.chunk_size = chunk_size
+        with self.distribute_strategy.scope():
+            super().compile(optimizer=optimizer, jit_compile=jit_compile, run_eagerly=run_eagerly)
+        if self.distribute_strategy.num_replicas_in_sync > 1:
+            take_summed_gradients(self.optimizer)
 
     def fit(
         self,
@@ -72,24 +104,31 @@ class PairTrainer(keras.Model):
             callbacks: Keras callbacks.
             verbose: As in Keras.
 
+        Under a strategy (the model and its optimizer made in its scope) the rows of each batch are
+        shared out evenly among its replicas, and a step is the one of a single device.
+
         Raises:
-            ConfigError: there is nothing left to train.
+            ConfigError: there is nothing left to train, or batches cannot be shared out evenly.
         """
+        batches, given = x, callbacks or ()
         if isinstance(x, PairDataset):
+            self._check_rows(x)
             total = steps if steps is not None else epochs * x.steps_per_epoch
             if total <= initial_step:
                 raise ConfigError(
                     f"`initial_step` must be below the {total} steps to train."
                     f" Received: initial_step={initial_step}"
                 )
-            batches = x.dataset(start_step=initial_step, steps=total - initial_step)
-            callbacks = [Throughput(x.batch_size), *(callbacks or ())]
+            # Endless, as far as processes know: else they would ask each other before each step
+            # whether anyone has a batch left.
+            batches = x.dataset(start_step=initial_step).apply(
+                tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
+            )
+            given = [Throughput(x.batch_size), *given]
             if steps is None and initial_step == 0:
                 steps = x.steps_per_epoch
             else:
                 epochs, steps = 1, total - initial_step
-        else:
-            batches = x
         halves = {weight.dtype for weight in self.trainable_weights} & {"bfloat16", "float16"}
         for dtype in sorted(halves):
             _LOG.warning(
@@ -97,15 +136,27 @@ class PairTrainer(keras.Model):
                 dtype,
                 dtype,
             )
-        batches = batches.map(self.prepare_batch, num_parallel_calls=tf.data.AUTOTUNE)
-        return super().fit(
-            batches.prefetch(tf.data.AUTOTUNE),
-            shuffle=False,  # the pairs come in their order; Keras could not shuffle batches anyway
+        return fit_epochs(
+            self,
+            distribute_batches(batches, self.prepare_batch, self.distribute_strategy),
             epochs=epochs,
-            steps_per_epoch=steps,
-            callbacks=callbacks,
+            steps=steps,
+            callbacks=given,
             verbose=verbose,
         )
+
+    def make_train_function(self, force: bool = False) -> None:
+        """Makes `train_function`, an iterator of batches -> logs of one step."""
+        with self.distribute_strategy.scope():  # not in the step, where each replica would
+            if not self.optimizer.built:
+                self.optimizer.build(self.trainable_weights)
+        if force or getattr(self, "train_function", None) is None:
+            self.train_function = step_function(
+                self.train_step,
+                self.distribute_strategy,
+                run_eagerly=self.run_eagerly,
+                jit_compile=self.jit_compile,
+            )
 
     def prepare_batch(self, batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Tokenizes a batch of `tfde.pairs` (graph ops); given negatives follow the positives.
@@ -136,9 +187,58 @@ class PairTrainer(keras.Model):
         if self.task is not None and self.task.sampling_correction:
             given = tf.ones([tf.size(batch["negative_key"])], tf.float32)
             share = batch["document_probability"]
-            expected = tf.minimum(share * tf.cast(tf.size(share), tf.float32), 1.0)
+            rows = tf.size(share) * self.distribute_strategy.num_replicas_in_sync
+            expected = tf.minimum(share * tf.cast(rows, tf.float32), 1.0)
             prepared["candidate_sampling_probability"] = tf.concat([expected, given], 0)
         return prepared
+
+    def train_step(self, data: Mapping[str, tf.Tensor]) -> dict[str, Any]:
+        """Takes one step on a batch, in chunks where `compile` was given a size.
+
+        Args:
+            data: What `prepare_batch` returned; under a strategy, this replica's rows.
+
+        Returns:
+            Loss and in-batch accuracy so far, means over these rows.
+        """
+        weights = self.trainable_weights
+        replicas = self.distribute_strategy.num_replicas_in_sync
+
+        def scaled_loss(queries: tf.Tensor, documents: tf.Tensor) -> tf.Tensor:
+            loss = self.loss_of_embeddings(queries, documents, data)
+            self._loss_tracker.update_state(loss * replicas, sample_weight=tf.shape(queries)[0])
+            return self.optimizer.scale_loss(loss)
+
+        if self.chunk_size is None:
+            with tf.GradientTape() as tape:
+                embeddings = self(data, training=True)
+                loss = scaled_loss(
+                    embeddings["query_embeddings"], embeddings["document_embeddings"]
+                )
+            gradients = tape.gradient(loss, weights)
+        else:
+            gradients = self._gradients_by_chunks(data, scaled_loss, chunk_size=self.chunk_size)
+        self.optimizer.apply(sum_gradients(gradients), weights)
+        return self.get_metrics_result()
+
+    def _gradients_by_chunks(
+        self,
+        data: Mapping[str, tf.Tensor],
+        scaled_loss: Callable[..., tf.Tensor],
+        *,
+        chunk_size: int,
+    ) -> list[tf.Tensor]:
+        towers = {"query": self.query_tower, "document": self.document_tower}
+        return cached_gradients(
+            [
+                (functools.partial(tower, training=True), tokens_of(side, data))
+                for side, tower in towers.items()
+            ],
+            scaled_loss,
+            chunk_size=chunk_size,
+            weights=self.trainable_weights,
+            random_states=_random_states(towers.values()),
+        )
 
     def compute_loss(
         self,
@@ -165,7 +265,8 @@ class PairTrainer(keras.Model):
             batch: What `prepare_batch` returned: the keys, and sampling probabilities.
 
         Returns:
-            Scalar float32.
+            Scalar float32; under a strategy this replica's share of the loss of the whole batch,
+            whose queries choose among the documents of all replicas.
 
         Raises:
             ConfigError: the model is not compiled.
@@ -173,18 +274,59 @@ class PairTrainer(keras.Model):
         if self.task is None:
             raise ConfigError("the model has no task: call `compile` before `fit`.")
         queries = tf.cast(query_embeddings, tf.float32)
-        documents = tf.cast(document_embeddings, tf.float32)
-        keys = {name: batch[name] for name in ("candidate_keys", "positive_keys")}
-        self._accuracy.update_state(in_batch_accuracy(queries, documents, **keys))
-        return self.task(
-            queries,
-            documents,
-            candidate_sampling_probability=batch.get("candidate_sampling_probability"),
-            **keys,
+        rows = tf.shape(queries)[0]
+        documents = {
+            "candidate_embeddings": tf.cast(document_embeddings, tf.float32),
+            "candidate_keys": batch["candidate_keys"],
+        }
+        if "candidate_sampling_probability" in batch:
+            name = "candidate_sampling_probability"
+            documents[name] = batch[name]
+        documents = gather_rows(documents)
+        keys = {
+            "candidate_keys": documents["candidate_keys"],
+            "positive_keys": batch["positive_keys"],
+        }
+        self._accuracy.update_state(
+            in_batch_accuracy(queries, documents["candidate_embeddings"], **keys)
         )
+        others = None
+        if self.task.bidirectional:
+            everyone = gather_rows({"queries": queries, "positive_keys": batch["positive_keys"]})
+            others = (everyone["queries"][rows:], everyone["positive_keys"][rows:])
+        loss = self.task(
+            queries, positive_keys=batch["positive_keys"], other_queries=others, **documents
+        )
+        return share_of_mean(loss)
 
     def compute_metrics(
         self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None
     ) -> dict[str, Any]:
         """Returns loss and in-batch accuracy so far."""
         return self.get_metrics_result()
+
+    def _check_rows(self, batches: PairDataset) -> None:
+        """Refuses batches whose rows cannot be shared out evenly."""
+        replicas = self.distribute_strategy.num_replicas_in_sync
+        last = 0 if batches.shuffle else len(batches) % batches.batch_size
+        for name, rows in (("`batch_size`", batches.batch_size), ("the last batch", last)):
+            if rows % replicas:
+                raise ConfigError(
+                    f"{name} must be a multiple of the {replicas} replicas, which share its rows"
+                    f" out evenly. Received: {rows}"
+                )
+
+
+def tokens_of(side: str, batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    """Returns the `query` or `document` side of a prepared batch as a tower takes it."""
+    return {name: batch[f"{side}_{name}"] for name in ("token_ids", "padding_mask")}
+
+
+def _random_states(towers: Iterable[keras.Model]) -> list[keras.Variable]:
+    """Returns the state of each seed generator of the towers' layers, once."""
+    # A functional model has no other variables beside its weights.
+    variables = {id(variable): variable for tower in towers for variable in tower.variables}
+    for tower in towers:
+        for weight in tower.weights:
+            variables.pop(id(weight), None)
+    return list(variables.values())

@@ -1,0 +1,87 @@
+"""What the replicas of a `tf.distribute` strategy exchange in a step.
+
+Where there is one replica, all of it is the identity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+
+def gather_rows(parts: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    """Returns the rows of all replicas, this replica's own first, so that row i stays row i.
+
+    The gradient of a row is the sum of what all replicas' losses say about it.
+
+    Args:
+        parts: Tensors (n, ...) with as many rows in every replica.
+
+    Returns:
+        The same names; (R n, ...) with R the number of replicas.
+    """
+    context = _replica_context()
+    if context is None:
+        return dict(parts)
+    own = context.replica_id_in_sync_group
+    gathered = {}
+    for name, part in parts.items():
+        rows = context.all_gather(part, axis=0)
+        gathered[name] = tf.roll(rows, -own * tf.shape(part)[0], axis=0)
+    return gathered
+
+
+def share_of_mean(value: tf.Tensor) -> tf.Tensor:
+    """Returns what this replica's mean adds to the mean over the rows of all replicas.
+
+    Args:
+        value: Mean over this replica's rows; every replica has as many.
+    """
+    context = _replica_context()
+    return value if context is None else value / context.num_replicas_in_sync
+
+
+def sum_gradients(gradients: Sequence[Any]) -> list[Any]:
+    """Returns the gradients summed over the replicas: the one large exchange of a step.
+
+    Rows of a table that were looked up several times are summed too, also where there is one
+    replica: Keras would take each look-up as a row of its own into the norm by which it clips.
+
+    Args:
+        gradients: Tensors, `tf.IndexedSlices` or `None`, the same in all replicas.
+    """
+    context = _replica_context()
+    if context is None:
+        summed = list(gradients)
+    else:
+        known = [gradient for gradient in gradients if gradient is not None]
+        reduced = iter(context.all_reduce(tf.distribute.ReduceOp.SUM, known))
+        summed = [None if gradient is None else next(reduced) for gradient in gradients]
+    return [_sum_rows(each) if isinstance(each, tf.IndexedSlices) else each for each in summed]
+
+
+def take_summed_gradients(optimizer: Any) -> None:
+    """Makes a Keras optimizer take gradients as they are, for `sum_gradients` has summed them.
+
+    Keras sums them after clipping, so that each replica would clip its own part of the gradient
+    and the step would be another than that of one device.
+
+    Args:
+        optimizer: A Keras optimizer, or one that scales the loss for another.
+    """
+    while optimizer is not None:
+        optimizer._all_reduce_sum_gradients = list
+        optimizer = getattr(optimizer, "inner_optimizer", None)
+
+
+def _replica_context() -> tf.distribute.ReplicaContext | None:
+    context = tf.distribute.get_replica_context()
+    return None if context is None or context.num_replicas_in_sync == 1 else context
+
+
+def _sum_rows(slices: tf.IndexedSlices) -> tf.IndexedSlices:
+    rows, places = tf.unique(slices.indices)
+    values = tf.math.unsorted_segment_sum(slices.values, places, tf.size(rows))
+    return tf.IndexedSlices(values, rows, slices.dense_shape)

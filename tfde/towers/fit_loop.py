@@ -1,0 +1,147 @@
+"""The loop of `fit`: one device or many replicas, one process or many.
+
+Keras' own knows a strategy of one process only: under `MultiWorkerMirroredStrategy` its symbolic
+build and its reduction of the logs fail, and it reads metrics outside of the replicas. One loop for
+all means that callbacks see the same wherever a model is trained.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+
+def fit_epochs(
+    model: keras.Model,
+    batches: Any,
+    *,
+    epochs: int,
+    steps: int | None,
+    callbacks: Sequence[keras.callbacks.Callback],
+    verbose: str | int,
+) -> keras.callbacks.History:
+    """Trains a compiled model and calls its callbacks as Keras does.
+
+    Args:
+        model: With `train_function(iterator) -> logs`.
+        batches: A dataset of batches, or what `distribute_batches` made of one.
+        epochs: How often `on_epoch_end` is called.
+        steps: Batches an epoch, one iterator through all; `None` takes all batches in each.
+        callbacks: Keras callbacks.
+        verbose: As in Keras.
+    """
+    listeners = keras.callbacks.CallbackList(
+        list(callbacks),
+        add_history=True,
+        add_progbar=verbose != 0,
+        verbose=verbose,
+        epochs=epochs,
+        steps=steps,
+        model=model,
+    )
+    model.stop_training = False
+    model.make_train_function()
+    listeners.on_train_begin()
+    logs: dict[str, Any] = {}
+    iterator = iter(batches)
+    for epoch in range(epochs):
+        model.reset_metrics()
+        listeners.on_epoch_begin(epoch)
+        if steps is None and epoch:
+            iterator = iter(batches)
+        for step in itertools.count() if steps is None else range(steps):
+            listeners.on_train_batch_begin(step)
+            try:
+                logs = model.train_function(iterator)
+            except (StopIteration, tf.errors.OutOfRangeError):
+                if steps is not None:
+                    raise
+                break
+            listeners.on_train_batch_end(step, logs)
+            if model.stop_training:
+                break
+        listeners.on_epoch_end(epoch, {name: float(value) for name, value in logs.items()})
+        if model.stop_training:
+            break
+    model.optimizer.finalize_variable_values(model.trainable_weights)
+    listeners.on_train_end(logs)
+    return model.history
+
+
+def step_function(
+    step: Callable[[Any], dict[str, tf.Tensor]],
+    strategy: tf.distribute.Strategy,
+    *,
+    run_eagerly: bool,
+    jit_compile: bool,
+) -> Callable[[Any], dict[str, tf.Tensor]]:
+    """Returns the function of one step: an iterator of batches -> logs of the whole batch.
+
+    Args:
+        step: What each replica does with its rows; its logs are means over them.
+        strategy: Whose replicas take the step.
+        run_eagerly: For debugging.
+        jit_compile: Whether XLA compiles what a replica does.
+    """
+    if jit_compile and not run_eagerly:
+        step = tf.function(step, jit_compile=True, reduce_retracing=True)
+
+    @tf.autograph.experimental.do_not_convert
+    def take(iterator: Any) -> dict[str, tf.Tensor]:
+        logs = strategy.run(step, args=(next(iterator),))
+        if strategy.num_replicas_in_sync == 1:
+            return logs
+        # As many rows in every replica, so the mean of means is the mean; one exchange for all.
+        names = sorted(logs)
+        stacked = strategy.run(lambda each: tf.stack([each[name] for name in names]), args=(logs,))
+        means = strategy.reduce(tf.distribute.ReduceOp.MEAN, stacked, axis=None)
+        return dict(zip(names, tf.unstack(means), strict=True))
+
+    return take if run_eagerly else tf.function(take, reduce_retracing=True)
+
+
+def distribute_batches(
+    batches: tf.data.Dataset,
+    prepare: Callable[[dict[str, tf.Tensor]], dict[str, tf.Tensor]],
+    strategy: tf.distribute.Strategy,
+) -> Any:
+    """Returns the batches with each one's rows shared out evenly among the replicas.
+
+    All processes read the same batches in the same order and tokenize their own rows only.
+
+    Args:
+        batches: Dicts of tensors of equally many rows, a multiple of the number of replicas.
+        prepare: Rows to what a step takes.
+        strategy: Whose replicas they are for.
+    """
+
+    def of_worker(context: tf.distribute.InputContext) -> tf.data.Dataset:
+        replicas = context.num_replicas_in_sync
+        parts = batches
+        if replicas > 1:
+            here = replicas // context.num_input_pipelines
+            first = context.input_pipeline_id * here
+            parts = batches.flat_map(
+                lambda batch: tf.data.Dataset.from_tensor_slices(
+                    {
+                        name: _split_rows(part, replicas)[first : first + here]
+                        for name, part in batch.items()
+                    }
+                )
+            )
+        parts = parts.map(prepare, num_parallel_calls=tf.data.AUTOTUNE)
+        return parts.prefetch(tf.data.AUTOTUNE)
+
+    if strategy.num_replicas_in_sync == 1:
+        return of_worker(tf.distribute.InputContext())
+    return strategy.distribute_datasets_from_function(of_worker)
+
+
+def _split_rows(part: tf.Tensor, count: int) -> tf.Tensor:
+    """(B, ...) -> (count, B / count, ...)."""
+    shape = tf.shape(part)
+    return tf.reshape(part, tf.concat([[count, shape[0] // count], shape[1:]], 0))
