@@ -1,38 +1,52 @@
 """How fast are texts encoded, against sentence-transformers and ONNX Runtime?
 
-    python benchmarks/encoding.py --model DIR [--texts 2048] [--pairs 5]
+    python benchmarks/encoding.py [--questions documents_float32 ...] [--peers onnxruntime]
+        [--model DIR | random-t5-small] [--texts 2048] [--pairs 5]
 
-The same weights (a sentence-transformers directory, such as all-MiniLM-L6-v2), the same paragraphs
-of SQuAD (`TFDE_DATA`), batches of 32 by length, all cores. Ours is the exported SavedModel: strings
-in, embeddings out, tokenization included on both sides. Prints one JSON object: float32 and
-bfloat16 (autocast in PyTorch), one query at a time, and the smallest cosine to the library's
-float32 embeddings.
+The same weights (a sentence-transformers directory; all-MiniLM-L6-v2 by default), the same
+paragraphs of SQuAD (`TFDE_DATA`), batches of 32 by length, all cores. Ours is the exported
+SavedModel: strings in, embeddings out, tokenization included on both sides. Prints one JSON
+object: documents in float32, bfloat16 (autocast in PyTorch) and int8 (dynamic quantisation in
+ONNX Runtime), one query at a time, and the smallest cosine to the library's float32 embeddings.
+For int8 also nDCG@10 on SciFact, in points, of both sides and of our float32.
 """
 
 import argparse
-import gzip
+import inspect
 import json
-import os
+import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
+import inputs
 import numpy as np
 import side_by_side
 
 BATCH = 32
 QUERY = "who wrote the play about a prince of denmark?"
-WORKERS = ("tfde", "sentence_transformers", "onnxruntime")
-POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
+SENTENCE_TRANSFORMERS, ONNXRUNTIME = "sentence_transformers", "onnxruntime"
+QUESTIONS = [
+    ("documents_float32", SENTENCE_TRANSFORMERS),
+    ("documents_float32", ONNXRUNTIME),
+    ("documents_bfloat16", SENTENCE_TRANSFORMERS),
+    ("documents_int8", ONNXRUNTIME),
+    ("one_query_float32", SENTENCE_TRANSFORMERS),
+    ("one_query_float32", ONNXRUNTIME),
+    ("one_query_bfloat16", SENTENCE_TRANSFORMERS),
+]
+POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16", "int8": "float32"}
+SCIFACT = "scifact"
 
 
-def read_texts(count: int) -> list[str]:
-    """Returns paragraphs of SQuAD, spread over the corpus."""
-    path = Path(os.environ["TFDE_DATA"]) / "squad" / "corpus.jsonl.gz"
-    with gzip.open(path, "rt", encoding="utf-8") as file:
-        texts = [json.loads(line)["text"] for line in file]
-    return texts[:: max(1, len(texts) // count)][:count]
+def in_batches(texts: list[str], encode: Callable[[list[str]], np.ndarray]) -> np.ndarray:
+    """Returns the embeddings in the texts' order; texts of like length share a batch."""
+    order = sorted(range(len(texts)), key=lambda i: -len(texts[i]))
+    parts = [order[start : start + BATCH] for start in range(0, len(order), BATCH)]
+    vectors = np.concatenate([encode([texts[i] for i in rows]) for rows in parts])
+    return vectors[np.argsort(order)]
 
 
 def tfde_encoder(args: argparse.Namespace):
@@ -43,23 +57,17 @@ def tfde_encoder(args: argparse.Namespace):
     from tfde.towers.dual_encoder import DualEncoder
 
     model = DualEncoder.load(args.model, dtype=POLICIES[args.dtype])
+    options = {"precision": "int8"} if args.dtype == "int8" else {}
+    encoder = QueryEncoder(model.query_tower, model.preprocessor, **options)
     with tempfile.TemporaryDirectory() as directory:
-        save_encoder(QueryEncoder(model.query_tower, model.preprocessor), Path(directory) / "m")
+        save_encoder(encoder, Path(directory) / "m")
         loaded = tf.saved_model.load(str(Path(directory) / "m"))
-    encode_batch = loaded.signatures["serving_default"]
+    signature = loaded.signatures["serving_default"]
 
-    def encode(texts: list[str]) -> np.ndarray:
-        order = sorted(range(len(texts)), key=lambda i: -len(texts[i]))
-        result = None
-        for start in range(0, len(order), BATCH):
-            rows = order[start : start + BATCH]
-            batch = encode_batch(text=tf.constant([texts[i] for i in rows]))["embeddings"].numpy()
-            if result is None:
-                result = np.empty((len(texts), batch.shape[1]), np.float32)
-            result[rows] = batch
-        return result
+    def encode_batch(texts: list[str]) -> np.ndarray:
+        return signature(text=tf.constant(texts))["embeddings"].numpy()
 
-    return encode
+    return lambda texts: in_batches(texts, encode_batch)
 
 
 def sentence_transformers_encoder(args: argparse.Namespace):
@@ -82,6 +90,7 @@ def onnxruntime_encoder(args: argparse.Namespace):
     """Exports the transformer to ONNX; tokenization by `tokenizers`, pooling in NumPy."""
     import onnxruntime
     import torch
+    from onnxruntime.quantization import quantize_dynamic
     from sentence_transformers import SentenceTransformer
 
     model = SentenceTransformer(args.model, device="cpu")
@@ -107,45 +116,45 @@ def onnxruntime_encoder(args: argparse.Namespace):
             dynamo=True,
             verbose=False,
         )
+        if args.dtype == "int8":
+            quantize_dynamic(path, f"{directory}/int8.onnx")
+            path = f"{directory}/int8.onnx"
         session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
 
-    def encode(texts: list[str]) -> np.ndarray:
-        order = sorted(range(len(texts)), key=lambda i: -len(texts[i]))
-        result = None
-        for start in range(0, len(order), BATCH):
-            rows = order[start : start + BATCH]
-            tokens = tokenizer(
-                [texts[i] for i in rows],
-                padding=True,
-                truncation=True,
-                max_length=model.max_seq_length,
-                return_tensors="np",
-            )
-            output = session.run(None, {name: tokens[name] for name in names})[0]
-            mask = tokens["attention_mask"][:, :, None].astype(np.float32)
-            pooled = (output * mask).sum(1) / mask.sum(1)
-            pooled /= np.linalg.norm(pooled, axis=1, keepdims=True)
-            if result is None:
-                result = np.empty((len(texts), pooled.shape[1]), np.float32)
-            result[rows] = pooled
-        return result
+    def encode_batch(texts: list[str]) -> np.ndarray:
+        tokens = tokenizer(
+            texts,
+            padding=True,
+            truncation=True,
+            max_length=model.max_seq_length,
+            return_tensors="np",
+        )
+        output = session.run(None, {name: tokens[name] for name in names})[0]
+        mask = tokens["attention_mask"][:, :, None].astype(np.float32)
+        pooled = (output * mask).sum(1) / mask.sum(1)
+        return pooled / np.linalg.norm(pooled, axis=1, keepdims=True)
 
-    return encode
+    return lambda texts: in_batches(texts, encode_batch)
 
 
 def work(args: argparse.Namespace) -> None:
-    """One side: loads, then measures a pass over the texts, or single queries, when asked."""
+    """One side: loads, then measures a pass over the texts, or single queries, when asked.
+
+    With `--scifact` it only writes that data set's embeddings.
+    """
     encode = globals()[f"{args.worker}_encoder"](args)
-    texts = [QUERY] if args.queries else read_texts(args.texts)
+    if args.scifact:
+        documents, queries, _ = inputs.read_dataset(SCIFACT, args.scifact)
+        texts = [*documents.values(), *queries.values()]
+    else:
+        texts = [QUERY] if args.single else inputs.read_texts(args.texts)
     np.save(args.embeddings, encode(texts))
+    if args.once:
+        return
 
     def measure() -> dict:
-        if not args.queries:
-            start = time.perf_counter()
-            encode(texts)
-            return {"seconds": time.perf_counter() - start}
         seconds = []
-        for _ in range(args.queries):
+        for _ in range(args.single or 1):
             start = time.perf_counter()
             encode(texts)
             seconds.append(time.perf_counter() - start)
@@ -154,58 +163,109 @@ def work(args: argparse.Namespace) -> None:
     side_by_side.serve(measure)
 
 
-def run(args: argparse.Namespace) -> dict:
-    """Compares both sides for each question."""
-    questions = [
-        ("documents_float32", "sentence_transformers", "float32", 0),
-        ("documents_float32", "onnxruntime", "float32", 0),
-        ("documents_bfloat16", "sentence_transformers", "bfloat16", 0),
-        ("one_query_float32", "sentence_transformers", "float32", args.single),
-        ("one_query_float32", "onnxruntime", "float32", args.single),
-    ]
-    result: dict = {"model": Path(args.model).name, "texts": args.texts, "batch": BATCH}
+def command(args: argparse.Namespace, worker: str, dtype: str, path: Path) -> tuple:
+    """Returns interpreter, script and arguments of a worker that writes embeddings to `path`."""
+    python = sys.executable if worker == "tfde" else side_by_side.peers_python()
+    options = ["--worker", worker, "--dtype", dtype, "--embeddings", str(path)]
+    return python, __file__, [*options, "--model", args.model, "--texts", str(args.texts)]
+
+
+def embed_once(args: argparse.Namespace, worker: str, dtype: str, *more: str) -> np.ndarray:
+    """Returns what one side makes of the texts."""
     with tempfile.TemporaryDirectory() as directory:
-        for name, peer, dtype, queries in questions:
-            workers, embeddings = [], []
-            for worker in ("tfde", peer):
-                python = sys.executable if worker == "tfde" else side_by_side.peers_python()
-                path = f"{directory}/{worker}.npy"
-                options = ["--worker", worker, "--dtype", dtype, "--embeddings", path]
-                options += ["--model", args.model, "--texts", str(args.texts)]
-                options += ["--queries", str(queries)]
-                workers.append(side_by_side.Worker(python, __file__, options))
-                embeddings.append(np.load(path).astype(np.float32))
-            found = side_by_side.compare(*workers, pairs=args.pairs)
-            for worker in workers:
-                worker.close()
-            if name == "documents_float32" and peer == "sentence_transformers":
-                reference = embeddings[1]
-            if not queries:
-                count = len(embeddings[0])
-                found["ours_per_s"] = round(count / found["ours_s"], 1)
-                found["theirs_per_s"] = round(count / found["theirs_s"], 1)
-                for side, vectors in zip(("ours", "theirs"), embeddings, strict=True):
-                    cosines = (vectors * reference).sum(1) / np.linalg.norm(vectors, axis=1)
-                    found[f"{side}_smallest_cosine"] = round(float(cosines.min()), 6)
-            result[f"{name} against {peer}"] = found
-    packages = ("tensorflow", "keras", "torch", "sentence-transformers", "onnxruntime")
-    return {**result, **side_by_side.machine(*packages)}
+        path = Path(directory) / "embeddings.npy"
+        python, script, options = command(args, worker, dtype, path)
+        line = [str(python), script, *options, "--once", *more]
+        subprocess.run(line, check=True, stdout=subprocess.DEVNULL)
+        return np.load(path).astype(np.float32)
+
+
+def scifact_ndcg(args: argparse.Namespace, worker: str, dtype: str) -> float:
+    """Returns nDCG@10 on SciFact, in points."""
+    from tfde.evaluation.measures import evaluate
+
+    documents, queries, qrels = inputs.read_dataset(SCIFACT, args.scifact_documents)
+    vectors = embed_once(args, worker, dtype, "--scifact", str(args.scifact_documents))
+    scores = vectors[len(documents) :] @ vectors[: len(documents)].T
+    run = {
+        query_id: dict(zip(documents, row.tolist(), strict=True))
+        for query_id, row in zip(queries, scores, strict=True)
+    }
+    return round(100 * evaluate(run, qrels, ["nDCG@10"])["nDCG@10"], 2)
+
+
+def compare(args: argparse.Namespace, name: str, peer: str, reference: np.ndarray | None) -> dict:
+    """Compares ours with the peer on one question; `reference` has the documents' embeddings."""
+    dtype = name.rpartition("_")[2]
+    single = ["--single", str(args.single)] if reference is None else []
+    workers, embeddings = [], []
+    with tempfile.TemporaryDirectory() as directory:
+        for worker in ("tfde", peer):
+            path = Path(directory) / f"{worker}.npy"
+            python, script, options = command(args, worker, dtype, path)
+            workers.append(side_by_side.Worker(python, script, [*options, *single]))
+            embeddings.append(np.load(path).astype(np.float32))
+        found = side_by_side.compare(*workers, pairs=args.pairs)
+        for worker in workers:
+            worker.close()
+    if reference is None:
+        return found
+    for side, vectors in zip(("ours", "theirs"), embeddings, strict=True):
+        found[f"{side}_per_s"] = round(len(vectors) / found[f"{side}_s"], 1)
+        cosines = (vectors * reference).sum(1) / np.linalg.norm(vectors, axis=1)
+        found[f"{side}_smallest_cosine"] = round(float(cosines.min()), 6)
+        found[f"{side}_mean_cosine"] = round(float(cosines.mean()), 6)
+    if dtype == "int8":
+        found["ours_scifact_ndcg10"] = scifact_ndcg(args, "tfde", "int8")
+        found["theirs_scifact_ndcg10"] = scifact_ndcg(args, peer, "int8")
+        found["float32_scifact_ndcg10"] = scifact_ndcg(args, "tfde", "float32")
+    return found
+
+
+def exports_int8() -> bool:
+    """Returns whether the exporter can write int8."""
+    from tfde.export.saved_models import QueryEncoder
+
+    return "precision" in inspect.signature(QueryEncoder).parameters
 
 
 def main() -> None:
-    """Runs a worker, or the whole comparison."""
+    """Runs a worker, or the comparisons asked for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", required=True, help="sentence-transformers directory")
+    names = list(dict.fromkeys(name for name, _ in QUESTIONS))
+    peers = [SENTENCE_TRANSFORMERS, ONNXRUNTIME]
+    parser.add_argument("--model", default=inputs.MINILM, help="sentence-transformers directory")
+    parser.add_argument("--questions", nargs="+", choices=names, default=names)
+    parser.add_argument("--peers", nargs="+", choices=peers, default=peers)
     parser.add_argument("--texts", type=int, default=2048, help="paragraphs a pass")
     parser.add_argument("--pairs", type=int, default=5, help="measurements of each side")
-    parser.add_argument("--single", type=int, default=50, help="single queries a measurement")
-    for name, kind in (("worker", str), ("dtype", str), ("embeddings", str), ("queries", int)):
-        parser.add_argument(f"--{name}", type=kind, help=argparse.SUPPRESS)
+    parser.add_argument("--single", type=int, help="single queries a measurement (default 50)")
+    parser.add_argument("--scifact-documents", type=int, default=10_000, help="at most so many")
+    parser.add_argument("--scifact", type=int, default=0, help=argparse.SUPPRESS)
+    parser.add_argument("--once", action="store_true", help=argparse.SUPPRESS)
+    for name in ("worker", "dtype", "embeddings"):
+        parser.add_argument(f"--{name}", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.worker:
         work(args)
-    else:
-        print(json.dumps(run(args), indent=2))
+        return
+    args.single = args.single or 50
+    args.model = inputs.model_directory(name := args.model)
+    result: dict = {"model": Path(name).name, "texts": args.texts, "batch": BATCH}
+    asked = [q for q in QUESTIONS if q[0] in args.questions and q[1] in args.peers]
+    reference = None
+    if any(name.startswith("documents") for name, _ in asked):
+        reference = embed_once(args, SENTENCE_TRANSFORMERS, "float32")
+    for question, peer in asked:
+        key = f"{question} against {peer}"
+        if question.endswith("int8") and not exports_int8():
+            result[key] = {"left_out": "the exporter writes no int8"}
+            continue
+        documents = question.startswith("documents")
+        result[key] = compare(args, question, peer, reference if documents else None)
+    packages = ("tensorflow", "keras", "torch", "transformers", "sentence-transformers")
+    packages += ("onnx", "onnxruntime")
+    print(json.dumps({**result, **side_by_side.machine(*packages)}, indent=2))
 
 
 if __name__ == "__main__":

@@ -30,9 +30,8 @@ def read_pairs(count: int) -> list[tuple[str, str]]:
     texts = {row["_id"]: row["text"] for row in _json_lines("squad", "corpus.jsonl")}
     questions = {row["_id"]: row["text"] for row in _json_lines("squad", "queries.jsonl")}
     found = {}
-    with (_dataset("squad") / "qrels" / "train.tsv").open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file, delimiter="\t"):
-            found.setdefault(row["corpus-id"], questions[row["query-id"]])
+    for row in _table("squad", "train"):
+        found.setdefault(row["corpus-id"], questions[row["query-id"]])
     doc_ids = random.Random(SEED).sample(sorted(found), count)
     return [(found[doc_id], texts[doc_id]) for doc_id in doc_ids]
 
@@ -41,6 +40,23 @@ def long_pairs(count: int, query_words: int, document_words: int) -> list[tuple[
     """Returns pairs of real text, neighbours joined until each side has at least so many words."""
     rest = iter(read_pairs(min(8 * count, 18_000)))
     return [_joined(rest, query_words, document_words) for _ in range(count)]
+
+
+def read_dataset(name: str, limit: int) -> tuple[dict[str, str], dict[str, str], dict]:
+    """Returns documents, test queries and test qrels of a dataset of `TFDE_DATA`.
+
+    Args:
+        name: The dataset.
+        limit: At most so many documents, those that are judged first.
+    """
+    qrels: dict[str, dict[str, int]] = {}
+    for row in _table(name, "test"):
+        qrels.setdefault(row["query-id"], {})[row["corpus-id"]] = int(row["score"])
+    judged = {doc_id for row in qrels.values() for doc_id in row}
+    rows = sorted(_json_lines(name, "corpus.jsonl"), key=lambda row: row["_id"] not in judged)
+    documents = {row["_id"]: f"{row['title']} {row['text']}" for row in rows[:limit]}
+    queries = {row["_id"]: row["text"] for row in _json_lines(name, "queries.jsonl")}
+    return documents, {query_id: queries[query_id] for query_id in qrels}, qrels
 
 
 def model_directory(name: str) -> str:
@@ -81,6 +97,12 @@ def _json_lines(dataset: str, name: str) -> list[dict]:
         return [json.loads(line) for line in path.open(encoding="utf-8")]
     with gzip.open(f"{path}.gz", "rt", encoding="utf-8") as file:
         return [json.loads(line) for line in file]
+
+
+def _table(dataset: str, split: str) -> list[dict[str, str]]:
+    path = _dataset(dataset) / "qrels" / f"{split}.tsv"
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file, delimiter="\t"))
 
 
 def _dataset(name: str) -> Path:
