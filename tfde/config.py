@@ -19,6 +19,8 @@ Pooling = Literal["first", "max", "mean", "mean_sqrt_length", "weighted_mean", "
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
 DenseActivation = Literal["identity", "tanh", "relu", "gelu", "sigmoid", "silu"]
 HiddenActivation = Literal["tanh", "relu"]
+Precision = Literal["auto", "float32", "mixed_bfloat16", "mixed_float16"]
+Distribution = Literal["auto", "one_device", "mirrored", "multi_worker", "tpu"]
 
 DEFAULT_BUCKETS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
@@ -476,18 +478,29 @@ class TrainRun:
         model: What is trained.
         stages: Name -> stage, in order.
         seed: Seed of weights, dropout and the order of pairs.
-        precision: Keras' dtype policy.
+        precision: Keras' dtype policy. `auto` takes mixed_bfloat16 on TPUs and newer GPUs,
+            mixed_float16 on other GPUs, float32 on CPUs.
+        jit_compile: Whether XLA compiles the step; `auto` does so on one GPU.
+        distribution: `one_device`; `mirrored`, all GPUs of this process; `multi_worker`, the
+            processes that `TF_CONFIG` names; `tpu`. `auto` takes what it finds.
+        collective_timeout_s: With several processes, after so many seconds without an answer of
+            another one the run ends with an error.
         deterministic: Make TensorFlow's kernels deterministic (slower on some devices).
     """
 
     model: ModelConfig
     stages: dict[str, StageConfig]
     seed: int = 0
-    precision: Literal["float32", "mixed_bfloat16"] = "float32"
+    precision: Precision = "auto"
+    jit_compile: bool | Literal["auto"] = "auto"
+    distribution: Distribution = "auto"
+    collective_timeout_s: int = 600
     deterministic: bool = False
 
     def __post_init__(self) -> None:
         _require(len(self.stages) > 0, "stages", "not empty", self.stages)
+        timeout_s = self.collective_timeout_s
+        _require(timeout_s >= 1, "collective_timeout_s", "at least 1", timeout_s)
 
 
 def _require(holds: bool, name: str, rule: str, value: object) -> None:

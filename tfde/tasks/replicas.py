@@ -28,7 +28,7 @@ def gather_rows(parts: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     own = context.replica_id_in_sync_group
     gathered = {}
     for name, part in parts.items():
-        rows = context.all_gather(part, axis=0)
+        rows = context.all_gather(_placed(part), axis=0)
         gathered[name] = tf.roll(rows, -own * tf.shape(part)[0], axis=0)
     return gathered
 
@@ -41,6 +41,15 @@ def share_of_mean(value: tf.Tensor) -> tf.Tensor:
     """
     context = _replica_context()
     return value if context is None else value / context.num_replicas_in_sync
+
+
+def mean_over_replicas(logs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    """Returns the means over all replicas of scalars that each has of as many rows."""
+    context = _replica_context()
+    if context is None:
+        return dict(logs)
+    means = context.all_reduce(tf.distribute.ReduceOp.MEAN, _placed(tf.stack(list(logs.values()))))
+    return dict(zip(logs, tf.unstack(means, num=len(logs)), strict=True))
 
 
 def sum_gradients(gradients: Sequence[Any]) -> list[Any]:
@@ -56,7 +65,7 @@ def sum_gradients(gradients: Sequence[Any]) -> list[Any]:
     if context is None:
         summed = list(gradients)
     else:
-        known = [gradient for gradient in gradients if gradient is not None]
+        known = [_placed(gradient) for gradient in gradients if gradient is not None]
         reduced = iter(context.all_reduce(tf.distribute.ReduceOp.SUM, known))
         summed = [None if gradient is None else next(reduced) for gradient in gradients]
     return [_sum_rows(each) if isinstance(each, tf.IndexedSlices) else each for each in summed]
@@ -79,6 +88,14 @@ def take_summed_gradients(optimizer: Any) -> None:
 def _replica_context() -> tf.distribute.ReplicaContext | None:
     context = tf.distribute.get_replica_context()
     return None if context is None or context.num_replicas_in_sync == 1 else context
+
+
+def _placed(value: Any) -> Any:
+    """The value on this replica's device: an exchange refuses what the graph put on none."""
+    if isinstance(value, tf.IndexedSlices):
+        rows, values = tf.identity(value.indices), tf.identity(value.values)
+        return tf.IndexedSlices(values, rows, value.dense_shape)
+    return tf.identity(value)
 
 
 def _sum_rows(slices: tf.IndexedSlices) -> tf.IndexedSlices:

@@ -14,6 +14,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfde.tasks.replicas import mean_over_replicas
+
 
 def fit_epochs(
     model: keras.Model,
@@ -90,16 +92,13 @@ def step_function(
     if jit_compile and not run_eagerly:
         step = tf.function(step, jit_compile=True, reduce_retracing=True)
 
+    def replica_step(batch: Any) -> dict[str, tf.Tensor]:
+        return mean_over_replicas(step(batch))
+
     @tf.autograph.experimental.do_not_convert
     def take(iterator: Any) -> dict[str, tf.Tensor]:
-        logs = strategy.run(step, args=(next(iterator),))
-        if strategy.num_replicas_in_sync == 1:
-            return logs
-        # As many rows in every replica, so the mean of means is the mean; one exchange for all.
-        names = sorted(logs)
-        stacked = strategy.run(lambda each: tf.stack([each[name] for name in names]), args=(logs,))
-        means = strategy.reduce(tf.distribute.ReduceOp.MEAN, stacked, axis=None)
-        return dict(zip(names, tf.unstack(means), strict=True))
+        logs = strategy.run(replica_step, args=(next(iterator),))
+        return {name: strategy.experimental_local_results(log)[0] for name, log in logs.items()}
 
     return take if run_eagerly else tf.function(take, reduce_retracing=True)
 

@@ -85,6 +85,7 @@ class StageCallback(keras.callbacks.Callback):
         last_step: The step at which the stage ends.
         validation: What measures the model, if anything does.
         show: Whether history lines are logged too, where no progress bar shows them.
+        writes: Whether this process writes files; of several, one does, and all validate.
     """
 
     def __init__(
@@ -96,6 +97,7 @@ class StageCallback(keras.callbacks.Callback):
         last_step: int,
         validation: RetrievalValidation | None,
         show: bool,
+        writes: bool = True,
     ) -> None:
         super().__init__()
         self.output = output
@@ -104,8 +106,12 @@ class StageCallback(keras.callbacks.Callback):
         self.last_step = last_step
         self.validation = validation
         self.show = show
-        self._board = tf.summary.create_file_writer(str(output / "tensorboard" / progress.stage))
-        forget_history(output / HISTORY_FILE, stage=progress.stage, after=progress.step)
+        self.writes = writes
+        self._board = None
+        if writes:
+            board = str(output / "tensorboard" / progress.stage)
+            self._board = tf.summary.create_file_writer(board)
+            forget_history(output / HISTORY_FILE, stage=progress.stage, after=progress.step)
 
     def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
         """Does what is due at this step.
@@ -131,12 +137,13 @@ class StageCallback(keras.callbacks.Callback):
             self.model.reset_metrics()  # each line speaks of its own steps only
         if self.validation is not None and self._due(self.validation.config.every_steps):
             self._validate(self.validation)
-        if self._due(self.config.checkpoint_every_steps):
+        if self.writes and self._due(self.config.checkpoint_every_steps):
             save_checkpoint(self.output / CHECKPOINT_FILE, self.model, self.progress)
 
     def on_train_end(self, logs: dict[str, float] | None = None) -> None:
         """Closes the TensorBoard file."""
-        self._board.close()
+        if self._board is not None:
+            self._board.close()
 
     def _due(self, every: int) -> bool:
         return self.progress.step % every == 0 or self.progress.step == self.last_step
@@ -148,6 +155,7 @@ class StageCallback(keras.callbacks.Callback):
         better = self.progress.best is None or value > self.progress.best
         if better:
             self.progress.best = value
+        if better and self.writes:
             self.model.save_to_preset(self.output / BEST_MODEL)
         logger.info(
             "\nstep %d: %s (%d queries, %d documents, %.0f s)%s",
@@ -161,6 +169,8 @@ class StageCallback(keras.callbacks.Callback):
         self._write(measures)
 
     def _write(self, values: dict[str, float]) -> None:
+        if self._board is None:
+            return
         record = {"stage": self.progress.stage, "step": self.progress.step, **values}
         with (self.output / HISTORY_FILE).open("a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")

@@ -77,6 +77,20 @@ def check_run(run: TrainRun) -> None:
         build_optimizer(stage.optimizer, steps=stage_steps(stage, stage_pairs(stage, run.seed)))
 
 
+def check_replicas(run: TrainRun, replicas: int) -> None:
+    """Finds batches that replicas cannot share out evenly.
+
+    Raises:
+        ConfigError: a stage has such batches.
+    """
+    for name, stage in run.stages.items():
+        if stage.batch_size % replicas:
+            raise ConfigError(
+                f"stages.{name}.batch_size must be a multiple of the {replicas} replicas, which"
+                f" share its rows out evenly. Received: {stage.batch_size}"
+            )
+
+
 def stage_pairs(stage: StageConfig, seed: int) -> PairDataset:
     """Returns the batches of a stage.
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,20 @@ from tfde.towers.dual_encoder import DualEncoder
 from tfde.towers.preset import is_preset
 from tfde.training.callbacks import RetrievalValidation, StageCallback
 from tfde.training.checkpoint import Progress, read_progress, restore_checkpoint
-from tfde.training.checks import check_run, expand_run, stage_pairs, stage_steps
+from tfde.training.checks import (
+    check_replicas,
+    check_run,
+    expand_run,
+    stage_pairs,
+    stage_steps,
+)
+from tfde.training.devices import (
+    choose_distribution,
+    choose_jit_compile,
+    choose_precision,
+    list_devices,
+)
+from tfde.training.distribution import is_chief, lost_processes, open_strategy, wait_for_all
 from tfde.training.optimizers import build_optimizer
 from tfde.training.run_record import CHECKPOINT_FILE, VOCABULARY_FILE, open_output
 
@@ -49,14 +64,25 @@ def train(run: TrainRun, output: str | Path, *, verbose: int | None = None) -> D
     Raises:
         ConfigError: something the run names is missing or impossible (found before any work), or
             `output` holds another run.
+        TrainingError: the loss is not finite, or another process of the run is gone.
     """
     run = expand_run(run)
-    check_run(run)
     output = Path(output)
     if verbose is None:
         verbose = int(sys.stdout.isatty())
-    with open_output(output, run):
-        return _train(run, output, verbose)
+    distribution = choose_distribution(run.distribution, list_devices(), environment=os.environ)
+    with lost_processes(timeout_s=run.collective_timeout_s):
+        # First of all: processes cannot join any more once TensorFlow has done anything.
+        strategy = open_strategy(distribution, timeout_s=run.collective_timeout_s)
+        check_run(run)
+        check_replicas(run, strategy.num_replicas_in_sync)
+        chief = is_chief(strategy)
+        with open_output(output, run) if chief else nullcontext():
+            wait_for_all(strategy)
+            with strategy.scope():
+                model = _train(run, output, verbose if chief else 0)
+            wait_for_all(strategy)  # a process that leaves early is a lost one to the others
+    return model
 
 
 def _train(run: TrainRun, output: Path, verbose: int) -> DualEncoder:
@@ -64,7 +90,7 @@ def _train(run: TrainRun, output: Path, verbose: int) -> DualEncoder:
         tf.config.experimental.enable_op_determinism()
     keras.utils.set_random_seed(run.seed)
     previous = keras.config.dtype_policy()
-    keras.config.set_dtype_policy(run.precision)
+    keras.config.set_dtype_policy(choose_precision(run.precision, list_devices()))
     try:
         return _train_stages(run, output, verbose)
     finally:
@@ -80,8 +106,9 @@ def _train_stages(run: TrainRun, output: Path, verbose: int) -> DualEncoder:
         if name != progress.stage:
             progress = Progress(name)
         _train_stage(model, run, output, progress, verbose)
-    model.save_to_preset(output / "model")
-    logger.info("model written to %s", output / "model")
+    if is_chief(tf.distribute.get_strategy()):
+        model.save_to_preset(output / "model")
+        logger.info("model written to %s", output / "model")
     return model
 
 
@@ -92,12 +119,21 @@ def _train_stage(
     stage = run.stages[progress.stage]
     batches = stage_pairs(stage, run.seed)
     total = stage_steps(stage, batches)
+    strategy = tf.distribute.get_strategy()
+    chief = is_chief(strategy)
     model.compile(
         build_optimizer(stage.optimizer, steps=total),
         task=RetrievalTask(
             stage.temperature,
             bidirectional=stage.bidirectional,
             sampling_correction=stage.sampling_correction,
+        ),
+        chunk_size=stage.chunk_size,
+        jit_compile=choose_jit_compile(
+            run.jit_compile,
+            list_devices(),
+            replicas=strategy.num_replicas_in_sync,
+            chunk_size=stage.chunk_size,
         ),
     )
     if progress.step:
@@ -117,7 +153,8 @@ def _train_stage(
         progress,
         last_step=total,
         validation=validation,
-        show=not verbose,
+        show=chief and not verbose,
+        writes=chief,
     )
     model.fit(
         batches,
@@ -132,7 +169,8 @@ def _build_model(run: TrainRun, output: Path) -> DualEncoder:
     config = run.model
     if isinstance(config.backbone, str) and is_preset(config.backbone):
         # Not in the dtype it was saved in: bfloat16 weights would round small updates away.
-        return DualEncoder.from_preset(config.backbone, dtype=run.precision)
+        dtype = choose_precision(run.precision, list_devices())
+        return DualEncoder.from_preset(config.backbone, dtype=dtype)
     backbone: Any = config.backbone
     tokenizer = None
     if isinstance(backbone, dict):
@@ -159,7 +197,8 @@ def _tokenizer(run: TrainRun, output: Path) -> Tokenizer:
     if run.model.tokenizer is not None:
         return read_tokenizer(run.model.tokenizer)
     path = output / VOCABULARY_FILE
-    if not path.exists():
+    strategy = tf.distribute.get_strategy()
+    if is_chief(strategy) and not path.exists():
         table = stage_pairs(next(iter(run.stages.values())), run.seed).table
         size = int(run.model.backbone.get("vocabulary_size", _TRAINED_VOCABULARY))  # type: ignore[union-attr]
         logger.info("training a vocabulary of %d tokens", size)
@@ -168,4 +207,5 @@ def _tokenizer(run: TrainRun, output: Path) -> Tokenizer:
             (f"{document.title} {document.text}" for document in table.documents),
         )
         train_sentencepiece(texts, path, vocabulary_size=size)
+    wait_for_all(strategy)
     return SentencePieceTokenizer.from_file(path)

@@ -1,0 +1,122 @@
+"""What a run does with the devices it finds: pure choices, made from a list of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tfde.config import Distribution, Precision
+from tfde.errors import ConfigError, shorten
+
+# From here on a GPU multiplies bfloat16, whose range is float32's: no loss scale is needed.
+_BFLOAT16_CAPABILITY = (8, 0)
+
+
+class Device(NamedTuple):
+    """A device as TensorFlow lists it.
+
+    Args:
+        kind: `CPU`, `GPU` or `TPU`.
+        compute_capability: Of a GPU, (major, minor); `None` where it is not known.
+    """
+
+    kind: str
+    compute_capability: tuple[int, int] | None = None
+
+
+def list_devices() -> list[Device]:
+    """Returns the devices of this process, without starting TensorFlow on them."""
+    devices = []
+    for device in tf.config.list_physical_devices():
+        details = tf.config.experimental.get_device_details(device)
+        devices.append(Device(device.device_type, details.get("compute_capability")))
+    return devices
+
+
+def choose_precision(wanted: Precision, devices: Sequence[Device]) -> str:
+    """Returns the dtype policy of a run.
+
+    Args:
+        wanted: `auto`: mixed_bfloat16 on TPUs and on GPUs that multiply it (compute capability 8.0
+            and more), mixed_float16 on other GPUs, float32 on CPUs.
+        devices: What there is.
+    """
+    if wanted != "auto":
+        return wanted
+    kinds = {device.kind for device in devices}
+    if "TPU" in kinds:
+        return "mixed_bfloat16"
+    gpus = [device.compute_capability for device in devices if device.kind == "GPU"]
+    if not gpus:
+        return "float32"
+    able = all(known is not None and known >= _BFLOAT16_CAPABILITY for known in gpus)
+    return "mixed_bfloat16" if able else "mixed_float16"
+
+
+def choose_distribution(
+    wanted: Distribution, devices: Sequence[Device], *, environment: Mapping[str, str]
+) -> Distribution:
+    """Returns how a run is distributed.
+
+    Args:
+        wanted: `auto`: multi_worker where `TF_CONFIG` names more than one process, tpu where there
+            is one, mirrored where there are several GPUs, else one_device.
+        devices: What there is.
+        environment: Environment variables.
+
+    Raises:
+        ConfigError: `TF_CONFIG` is not what TensorFlow describes, or missing for multi_worker.
+    """
+    processes = _processes(environment.get("TF_CONFIG", ""))
+    if wanted == "multi_worker" and not processes:
+        raise ConfigError(
+            "`distribution: multi_worker` needs TF_CONFIG in the environment of each process:"
+            ' {"cluster": {"worker": ["HOST:PORT", ...]}, "task": {"type": "worker", "index": 0}}.'
+        )
+    if wanted != "auto":
+        return wanted
+    if processes > 1:
+        return "multi_worker"
+    kinds = [device.kind for device in devices]
+    if "TPU" in kinds:
+        return "tpu"
+    return "mirrored" if kinds.count("GPU") > 1 else "one_device"
+
+
+def choose_jit_compile(
+    wanted: bool | str, devices: Sequence[Device], *, replicas: int, chunk_size: int | None
+) -> bool:
+    """Returns whether XLA compiles the step.
+
+    Args:
+        wanted: `auto`: on one GPU, unless texts are taken in chunks (a TPU's strategy compiles by
+            itself).
+        devices: What there is.
+        replicas: Over how many replicas a batch is spread.
+        chunk_size: That of the stage.
+    """
+    if wanted == "auto":
+        gpu = any(device.kind == "GPU" for device in devices)
+        return gpu and replicas == 1 and chunk_size is None
+    return bool(wanted)
+
+
+def _processes(text: str) -> int:
+    """How many processes `TF_CONFIG` names that train."""
+    if not text:
+        return 0
+    try:
+        description = json.loads(text)
+        cluster = description.get("cluster", {})
+        if cluster:
+            int(description["task"]["index"])
+            str(description["task"]["type"])
+        return sum(len(cluster.get(job, ())) for job in ("chief", "worker"))
+    except (ValueError, TypeError, KeyError, AttributeError):
+        raise ConfigError(
+            "TF_CONFIG must be JSON with `cluster` and `task` (`type` and `index`)."
+            f" Received: {shorten(text)}"
+        ) from None

@@ -1,0 +1,95 @@
+"""The `tf.distribute` strategy of a run, who writes files, and what a lost process becomes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+from tfde.config import Distribution
+from tfde.errors import ConfigError, TrainingError
+
+# What the survivors see, whichever notices first: the connection, the heartbeat or the timeout.
+_LOST = (
+    tf.errors.UnavailableError,
+    tf.errors.DeadlineExceededError,
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+)
+
+
+def open_strategy(distribution: Distribution, *, timeout_s: int) -> tf.distribute.Strategy:
+    """Returns the strategy of a run; with several processes, waits until all are there.
+
+    Args:
+        distribution: Any but `auto`.
+        timeout_s: After so many seconds an exchange between processes fails.
+
+    Raises:
+        ConfigError: TensorFlow has worked already, and can join no other process any more.
+    """
+    if distribution == "mirrored":
+        return tf.distribute.MirroredStrategy()
+    if distribution == "tpu":
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver.connect()
+        return tf.distribute.TPUStrategy(resolver)
+    if distribution == "multi_worker":
+        options = tf.distribute.experimental.CommunicationOptions(timeout_seconds=timeout_s)
+        try:
+            return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
+        except RuntimeError as error:
+            raise ConfigError(
+                "`distribution: multi_worker` must come before anything else that TensorFlow does"
+                f" in a process. Received: {str(error).splitlines()[0]}"
+            ) from error
+    return tf.distribute.get_strategy()
+
+
+def is_chief(strategy: tf.distribute.Strategy) -> bool:
+    """Returns whether this process is the one that writes files."""
+    resolver = _resolver(strategy)
+    if resolver is None:
+        return True
+    if resolver.task_type == "worker" and not resolver.cluster_spec().as_dict().get("chief"):
+        return resolver.task_id == 0
+    return resolver.task_type == "chief"
+
+
+def wait_for_all(strategy: tf.distribute.Strategy) -> None:
+    """Returns when all processes of a strategy have come here."""
+    if _resolver(strategy) is None:
+        return
+
+    def meet() -> tf.Tensor:
+        context = tf.distribute.get_replica_context()
+        return context.all_reduce(tf.distribute.ReduceOp.SUM, tf.constant(1.0))
+
+    strategy.experimental_local_results(tf.function(strategy.run)(meet))[0].numpy()
+
+
+@contextlib.contextmanager
+def lost_processes(*, timeout_s: int) -> Iterator[None]:
+    """Turns what TensorFlow says when a process of a strategy is gone into one line.
+
+    Raises:
+        TrainingError: a process is gone, or answered nothing for `timeout_s` seconds.
+    """
+    try:
+        yield
+    except _LOST as error:
+        first = error.message.strip().splitlines()[0]
+        raise TrainingError(
+            "another process of this run is gone, or was silent for the"
+            f" {timeout_s} s of `collective_timeout_s`; the same command in every process goes on"
+            f" from the last checkpoint. TensorFlow says: {first[:200]}"
+        ) from error
+
+
+def _resolver(
+    strategy: tf.distribute.Strategy,
+) -> tf.distribute.cluster_resolver.ClusterResolver | None:
+    """Where the processes are; `None` where there is one."""
+    if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        return strategy.cluster_resolver
+    return None
