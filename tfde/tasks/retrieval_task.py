@@ -141,11 +141,20 @@ def candidate_mask(candidate_keys: tf.Tensor, positive_keys: tf.Tensor) -> tf.Te
 
     Source: derived here.
     """
-    known = tf.reduce_any(
-        candidate_keys[tf.newaxis, :, tf.newaxis] == positive_keys[:, tf.newaxis], -1
+    # One column of positives at a time: all at once would be (B, C, P).
+    columns = tf.transpose(positive_keys)
+    shape = [tf.shape(positive_keys)[0], tf.shape(candidate_keys)[0]]
+    _, mask = tf.while_loop(
+        lambda column, _: column < tf.shape(columns)[0],
+        lambda column, mask: (
+            column + 1,
+            mask & (candidate_keys != columns[column][:, tf.newaxis]),
+        ),
+        (tf.constant(0), tf.broadcast_to(candidate_keys != PADDING_KEY, shape)),
+        shape_invariants=(tf.TensorShape([]), tf.TensorShape([None, None])),
+        parallel_iterations=1,
     )
-    own = tf.eye(tf.shape(positive_keys)[0], tf.shape(candidate_keys)[0], dtype=tf.bool)
-    return own | ((candidate_keys != PADDING_KEY)[tf.newaxis] & ~known)
+    return tf.linalg.set_diag(mask, tf.ones([tf.reduce_min(shape)], tf.bool))
 
 
 def in_batch_accuracy(
