@@ -126,7 +126,7 @@ def test_the_graph_does_not_grow_with_the_number_of_chunks():
         inside = [len(function.node_def) for function in definition.library.function]
         return len(definition.node) + sum(inside)
 
-    assert operations(8) == operations(400)
+    assert operations(40) == operations(400)
 
 
 def test_a_chunk_size_below_1_is_refused():

@@ -29,6 +29,7 @@ def run_of(data, **stage):
         (lambda: StageConfig("x", steps=0), r"`steps` must be at least 1\. Received: 0"),
         (lambda: StageConfig("x", steps=1, temperature=0), r"`temperature` must be above 0"),
         (lambda: StageConfig("x", steps=1, batch_size=0), r"`batch_size` must be at least 1"),
+        (lambda: StageConfig("x", steps=1, chunk_size=0), r"`chunk_size` must be at least 1"),
         (
             lambda: OptimizerConfig(learning_rate=-1),
             r"`learning_rate` must be above 0\. Received: -1",
