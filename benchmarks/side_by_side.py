@@ -9,6 +9,7 @@ pairs' ratios, with their spread, because a shared machine is never twice equall
 import json
 import os
 import platform
+import shlex
 import statistics
 import subprocess
 import sys
@@ -133,6 +134,23 @@ def machine(*packages: str) -> dict:
         "python": platform.python_version(),
         "versions": {name: _version(name) or peers[name] for name in packages},
     }
+
+
+def finish(result: dict, packages: Sequence[str], output: Path | None) -> None:
+    """Prints the result with its command, the machine and the versions, and writes it to a file.
+
+    Args:
+        result: What was found.
+        packages: Whose versions matter.
+        output: The file, or `None`.
+    """
+    arguments = [word for word in sys.argv[1:] if word != "--output" and word != str(output)]
+    command = shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *arguments])
+    text = json.dumps({**result, "command": command, **machine(*packages)}, indent=2)
+    print(text)
+    if output is not None:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.write_text(text + "\n", encoding="utf-8")
 
 
 def _version(name: str) -> str | None:

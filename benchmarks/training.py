@@ -14,7 +14,6 @@ those of the first batch without dropout, which both sides must agree on.
 
 import argparse
 import itertools
-import json
 import math
 import sys
 import threading
@@ -25,14 +24,19 @@ import inputs
 import side_by_side
 
 TEMPERATURE, LEARNING_RATE, CLIP_NORM, WEIGHT_DECAY = 0.05, 2e-5, 1.0, 0.01
+PAIRS_A_MEASUREMENT = 192
 LENGTHS = {"fixed": (32, 128), "squad": (256, 256)}
 POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
 
 
+def steps_of(args: argparse.Namespace, batch: int) -> int:
+    """Returns how many batches a measurement has."""
+    return args.steps or max(2, PAIRS_A_MEASUREMENT // batch)
+
+
 def read_batches(args: argparse.Namespace) -> list[list[tuple[str, str]]]:
     """Returns the batches of an epoch: (query, document) texts."""
-    steps = args.steps or max(2, 384 // args.batch)
-    count = steps * args.batch
+    count = args.batch * steps_of(args, args.batch)
     pairs = (
         inputs.long_pairs(count, *LENGTHS["fixed"])
         if args.data == "fixed"
@@ -185,7 +189,7 @@ def compare(args: argparse.Namespace, data: str, dtype: str, batch: int) -> dict
     found = side_by_side.compare(*workers, pairs=args.pairs)
     for side, worker in zip(("ours", "theirs"), workers, strict=True):
         worker.close()
-        rows = batch * (args.steps or max(2, 384 // batch))
+        rows = batch * steps_of(args, batch)
         found[f"{side}_per_s"] = round(rows / found[f"{side}_s"], 2)
         found |= {f"{side}_{name}": value for name, value in worker.about.items()}
     return found
@@ -200,6 +204,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, nargs="+", default=[32, 128])
     parser.add_argument("--steps", type=int, default=0, help="batches a measurement")
     parser.add_argument("--pairs", type=int, default=5, help="measurements of each side")
+    parser.add_argument("--output", type=Path, help="JSON file, besides standard output")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.worker:
@@ -211,7 +216,7 @@ def main() -> None:
     for data, dtype, batch in itertools.product(args.data, args.dtype, args.batch):
         result[f"{data}_{dtype}_{batch}"] = compare(args, data, dtype, batch)
     packages = ("tensorflow", "keras", "torch", "transformers", "sentence-transformers")
-    print(json.dumps({**result, **side_by_side.machine(*packages)}, indent=2))
+    side_by_side.finish(result, packages, args.output)
 
 
 if __name__ == "__main__":

@@ -7,16 +7,18 @@ import sys
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
+import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
 
 
-def requirements():
+def requirements(extra=None):
     parser = configparser.ConfigParser()
     parser.read(ROOT / "setup.cfg")
-    lines = parser["options"]["install_requires"].split("\n")
+    parts = parser["options.extras_require"] if extra else parser["options"]
+    lines = parts[extra or "install_requires"].split("\n")
     found = [Requirement(line) for line in lines if line.strip()]
     return {canonicalize_name(requirement.name): requirement for requirement in found}
 
@@ -41,9 +43,21 @@ def test_every_import_is_required():
     assert missing == set()
 
 
-def test_the_tested_versions_are_allowed():
-    lines = (ROOT / "constraints.txt").read_text().splitlines()
+def pinned(*names):
+    lines = [line for name in names for line in (ROOT / name).read_text().splitlines()]
     pairs = (re.fullmatch(r"(\S+)==(\S+)", line) for line in lines)
-    versions = {canonicalize_name(pair[1]): pair[2] for pair in pairs if pair}
-    for name, requirement in requirements().items():
+    return {canonicalize_name(pair[1]): pair[2] for pair in pairs if pair}
+
+
+@pytest.mark.parametrize(
+    ("extra", "files"),
+    [
+        (None, ["constraints.txt"]),
+        ("dev", ["constraints.txt"]),
+        ("peers", ["constraints.txt", "constraints-peers.txt"]),
+    ],
+)
+def test_the_tested_versions_are_allowed(extra, files):
+    versions = pinned(*files)
+    for name, requirement in requirements(extra).items():
         assert versions[name] in requirement.specifier, requirement
