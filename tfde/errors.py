@@ -38,6 +38,10 @@ class TrainingError(TfdeError):
     """Training cannot go on: the loss is not a number."""
 
 
+class LostProcessError(TrainingError):
+    """Another process that trains the same model is gone, or no longer answers."""
+
+
 class CorruptError(TfdeError):
     """A stored file differs from what was written: checksum, size or format."""
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +34,25 @@ def run(args: Any) -> int:
     """Trains."""
     description = build_parser().instantiate(args).run  # refuses impossible values at once
 
+    from tfde.errors import LostProcessError
     from tfde.training.run import train
 
     show_logs()
-    model = train(description, args.output)
+    try:
+        model = train(description, args.output)
+    except LostProcessError:
+        atexit.register(_leave)
+        raise
     print(model.summary_of_sharing())
     print(f"model: {Path(args.output) / 'model'}")
     best = Path(args.output) / "best_model"
     if best.exists():
         print(f"best on the dev split: {best}")
     return 0
+
+
+def _leave() -> None:
+    """Ends the process: what waits for the lost one inside TensorFlow could keep it for ever."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1)

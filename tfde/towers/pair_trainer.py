@@ -192,6 +192,11 @@ class PairTrainer(keras.Model):
             prepared["candidate_sampling_probability"] = tf.concat([expected, given], 0)
         return prepared
 
+    def reset_metrics(self) -> None:
+        """Forgets the loss and accuracy so far."""
+        # Each replica its own: from outside, processes would have to meet for it.
+        self.distribute_strategy.run(super().reset_metrics)
+
     def train_step(self, data: Mapping[str, tf.Tensor]) -> dict[str, Any]:
         """Takes one step on a batch, in chunks where `compile` was given a size.
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 
 import tensorflow as tf
 
 from tfde.config import Distribution
-from tfde.errors import ConfigError, TrainingError
+from tfde.errors import ConfigError, LostProcessError
 
 # What the survivors see, whichever notices first: the connection, the heartbeat or the timeout.
 _LOST = (
@@ -73,16 +74,17 @@ def lost_processes(*, timeout_s: int) -> Iterator[None]:
     """Turns what TensorFlow says when a process of a strategy is gone into one line.
 
     Raises:
-        TrainingError: a process is gone, or answered nothing for `timeout_s` seconds.
+        LostProcessError: a process is gone, or answered nothing for `timeout_s` seconds.
     """
     try:
         yield
     except _LOST as error:
-        first = error.message.strip().splitlines()[0]
-        raise TrainingError(
+        cause = re.search(r"aborted by: (.*)", error.message)
+        first = cause[1] if cause else error.message.strip().splitlines()[0]
+        raise LostProcessError(
             "another process of this run is gone, or was silent for the"
             f" {timeout_s} s of `collective_timeout_s`; the same command in every process goes on"
-            f" from the last checkpoint. TensorFlow says: {first[:200]}"
+            f" from the last checkpoint. TensorFlow says: {first[:160]}"
         ) from error
 
 

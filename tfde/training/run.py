@@ -64,7 +64,8 @@ def train(run: TrainRun, output: str | Path, *, verbose: int | None = None) -> D
     Raises:
         ConfigError: something the run names is missing or impossible (found before any work), or
             `output` holds another run.
-        TrainingError: the loss is not finite, or another process of the run is gone.
+        TrainingError: the loss is not finite.
+        LostProcessError: another process of the run is gone.
     """
     run = expand_run(run)
     output = Path(output)
