@@ -414,9 +414,13 @@ def test_parameter_counts_equal_keras_hub():
     assert t5.encoder.count_params() == 2 * layer + 32 * 2 + 8
 
 
+@pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("kind", ["bert", "t5"])
-def test_gradients_equal_keras_hub(kind, bert, relu_t5):
-    """Of the loss sum(real outputs * fixed weights), at arrays from both ends of the graph."""
+def test_gradients_equal_keras_hub(kind, training, bert, relu_t5):
+    """Of the loss sum(real outputs * fixed weights), at arrays from both ends of the graph.
+
+    Training has gradients of its own in place of those that TensorFlow derives; dropout is off.
+    """
     if kind == "bert":
         path, theirs = bert
         inputs = ("token_ids", "padding_mask", "sequence_output")
@@ -432,7 +436,7 @@ def test_gradients_equal_keras_hub(kind, bert, relu_t5):
         if kind == "bert"
         else {"decoder_token_ids": token_ids[:, :1], "decoder_padding_mask": mask[:, :1]}
     )
-    ours = load_backbone(path).backbone
+    ours = load_backbone(path, dropout=0.0).backbone
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(theirs(feed)[inputs[2]] * weights)
     their_table = theirs.token_embedding.embeddings.value
@@ -441,7 +445,8 @@ def test_gradients_equal_keras_hub(kind, bert, relu_t5):
     projector = attention._value_dense if kind == "bert" else attention.value_projector
     expected = tape.gradient(loss, [their_table, projector.kernel.value])
     with tf.GradientTape() as tape:
-        x = ours.encoder(ours.token_embedder(token_ids), mask)
+        x = ours.token_embedder(token_ids, training=training)
+        x = ours.encoder(x, mask, training=training)
         loss = tf.reduce_sum(x * weights)
     first = ours.encoder.transformer_layers[0]
     got = tape.gradient(loss, [ours.token_embedder.token_table.value, first.qkv_kernel.value])

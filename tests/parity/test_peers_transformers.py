@@ -118,9 +118,12 @@ def test_t5_encoder(peer, feed_forward, activation):
     np.testing.assert_allclose(got[real], expected[real], atol=1e-5)
 
 
-def test_t5_gradients(peer):
+@pytest.mark.parametrize("training", [False, True])
+def test_t5_gradients(peer, training):
     """Of sum(real outputs * fixed weights), at the embeddings and at the shared position table."""
     theirs, ours = make_t5(peer, "gated-gelu", "gelu_tanh")
+    for layer in (ours.token_embedder, ours.encoder, *ours.encoder.transformer_layers):
+        layer.dropout = 0.0
     token_ids, mask = tokens()
     weights = np.random.default_rng(1).standard_normal((*token_ids.shape, 8)).astype("float32")
     weights *= mask[:, :, None]
@@ -129,7 +132,8 @@ def test_t5_gradients(peer):
     (run_theirs(theirs, token_ids, mask) * torch.tensor(weights)).sum().backward()
     attention = theirs.encoder.block[0].layer[0].SelfAttention
     with tf.GradientTape() as tape:
-        output = ours.encoder(ours.token_embedder(token_ids), mask)
+        x = ours.token_embedder(token_ids, training=training)
+        output = ours.encoder(x, mask, training=training)
         loss = tf.reduce_sum(output * weights)
     sources = [ours.token_embedder.token_table.value, ours.encoder.relative_table.value]
     table, positions = map(tf.convert_to_tensor, tape.gradient(loss, sources))

@@ -8,18 +8,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfde.backbones.functional import (
-    ACTIVATIONS,
-    attention_weights,
-    check_activation,
-    layer_norm,
-    mask_bias,
-    merge_heads,
-    shape_of,
-    split_heads,
-)
-from tfde.backbones.relative_positions import relative_position_bias
+from tfde.backbones.functional import activate, check_activation, layer_norm
 from tfde.backbones.seeded_layer import SeededLayer
+from tfde.backbones.token_layout import TokenLayout
+from tfde.backbones.transformer import TransformerEncoder, TransformerLayer
 
 
 @keras.saving.register_keras_serializable(package="tfde")
@@ -88,14 +80,14 @@ class BertTokenEmbedder(SeededLayer):
                 "`token_ids` must have at most `max_sequence_length` positions"
                 f" ({self.max_sequence_length}). Received: L={token_ids.shape[1]}"
             )
-        length = shape_of(token_ids)[1]
-        offset = self.position_table.value[:length]
+        offset = self.position_table.value[: tf.shape(token_ids)[1]]
         if self.segment_table is not None and (segment_ids is None or self.num_segments == 1):
             offset += self.segment_table.value[0]
         x = tf.gather(self.token_table.value, token_ids) + offset
         if self.segment_table is not None and segment_ids is not None and self.num_segments > 1:
             x += tf.gather(self.segment_table.value, segment_ids)
-        x = layer_norm(x, self.norm_gamma.value, self.norm_beta.value, self.layer_norm_epsilon)
+        gamma, beta = self.norm_gamma.value, self.norm_beta.value
+        x = layer_norm(x, gamma, beta, self.layer_norm_epsilon, training=bool(training))
         x = tf.cast(x, self.compute_dtype)
         return self._drop(x, training)
 
@@ -112,15 +104,8 @@ class BertTokenEmbedder(SeededLayer):
 
 
 @keras.saving.register_keras_serializable(package="tfde")
-class BertTransformerLayer(SeededLayer):
+class BertTransformerLayer(TransformerLayer):
     """Self-attention and feed-forward network, each with a residual and then a layer norm.
-
-    Call arguments:
-        x: Flat tokens, (B*L, H) in the compute dtype.
-        bias: What is added to the attention scores, (B, 1 or A, 1 or L, L) float32.
-
-    Returns:
-        (B*L, H) in the compute dtype.
 
     Source: Vaswani et al. 2017, equation 1; Devlin et al. 2019, section 3.
     """
@@ -160,21 +145,18 @@ class BertTransformerLayer(SeededLayer):
             self._add(f"{part}_gamma", (hidden,), "ones")
             self._add(f"{part}_beta", (hidden,), "zeros")
 
-    def query_key_value(self, x: tf.Tensor, bias: tf.Tensor) -> list[tf.Tensor]:
-        """Returns query (divided by the root of its dimension), key and value, (B, A, L, d)."""
-        query, key, value = split_heads(self._dense(x, "qkv"), bias, self.num_heads)
-        return [query * (1.0 / math.sqrt(self.hidden_dim // self.num_heads)), key, value]
-
-    def call(self, x: tf.Tensor, bias: tf.Tensor, training: bool | None = None) -> tf.Tensor:
-        """Returns the flat tokens after this layer, (B*L, H)."""
-        query, key, value = self.query_key_value(x, bias)
-        weights = self._drop(attention_weights(query, key, bias), training)
-        attended = merge_heads(tf.matmul(weights, value))
-        x = self._norm(
-            x + self._drop(self._dense(attended, "attention_output"), training), "attention"
-        )
-        inner = ACTIVATIONS[self.activation](self._dense(x, "intermediate"))
-        return self._norm(x + self._drop(self._dense(inner, "output"), training), "output")
+    def call(
+        self, x: tf.Tensor, layout: TokenLayout, bias: tf.Tensor, training: bool = False
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Returns the tokens after this layer, (N, H), its queries and its keys."""
+        scale = 1.0 / math.sqrt(self.hidden_dim // self.num_heads)
+        qkv = self._dense(x, "qkv")
+        attended, query, key = self._attend(qkv, layout, bias, scale=scale, training=training)
+        attended = self._drop(self._dense(attended, "attention_output"), training)
+        x = self._norm(x + attended, "attention", training)
+        inner = activate(self.activation, self._dense(x, "intermediate"), training=training)
+        inner = self._drop(self._dense(inner, "output"), training)
+        return self._norm(x + inner, "output", training), query, key
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
@@ -192,22 +174,15 @@ class BertTransformerLayer(SeededLayer):
         bias = tf.cast(getattr(self, f"{part}_bias").value, x.dtype)
         return tf.nn.bias_add(tf.matmul(x, kernel), bias)
 
-    def _norm(self, x: tf.Tensor, part: str) -> tf.Tensor:
+    def _norm(self, x: tf.Tensor, part: str, training: bool) -> tf.Tensor:
         gamma = getattr(self, f"{part}_norm_gamma").value
         beta = getattr(self, f"{part}_norm_beta").value
-        return layer_norm(x, gamma, beta, self.layer_norm_epsilon)
+        return layer_norm(x, gamma, beta, self.layer_norm_epsilon, training=training)
 
 
 @keras.saving.register_keras_serializable(package="tfde")
-class BertEncoder(SeededLayer):
-    """A stack of BERT's Transformer layers as one layer; `transformer_layers` holds them.
-
-    Call arguments:
-        x: Embedded tokens, (B, L, H).
-        padding_mask: (B, L) int32, 1 = real token.
-
-    Returns:
-        sequence_output, (B, L, H) in the compute dtype. Padding changes nothing at real tokens.
+class BertEncoder(TransformerEncoder):
+    """A stack of BERT's Transformer layers.
 
     Raises:
         ValueError: `hidden_dim` is not a multiple of `num_heads`; an unknown activation.
@@ -244,23 +219,22 @@ class BertEncoder(SeededLayer):
         self.layer_norm_epsilon = layer_norm_epsilon
         self.relative_buckets = relative_buckets
         self.relative_max_distance = relative_max_distance
-        self.transformer_layers = [
-            BertTransformerLayer(
-                hidden_dim,
-                intermediate_dim,
-                num_heads=num_heads,
-                dropout=dropout,
-                activation=activation,
-                layer_norm_epsilon=layer_norm_epsilon,
-                seed=next(self._seeds),
-                dtype=self.dtype_policy,
-                name=f"transformer_layer_{i}",
-            )
-            for i in range(num_layers)
-        ]
-        for layer in self.transformer_layers:
-            # TensorFlow's checkpoints and SavedModels find attributes, not a Keras layer's lists.
-            setattr(self, layer.name, layer)
+        self._add_layers(
+            [
+                BertTransformerLayer(
+                    hidden_dim,
+                    intermediate_dim,
+                    num_heads=num_heads,
+                    dropout=dropout,
+                    activation=activation,
+                    layer_norm_epsilon=layer_norm_epsilon,
+                    seed=next(self._seeds),
+                    dtype=self.dtype_policy,
+                    name=f"transformer_layer_{i}",
+                )
+                for i in range(num_layers)
+            ]
+        )
 
     def build(self, input_shape: Any) -> None:
         """Creates the weights of every Transformer layer and, if there is one, the table."""
@@ -269,21 +243,6 @@ class BertEncoder(SeededLayer):
         if self.relative_buckets:
             initializer = keras.initializers.TruncatedNormal(0.0, 0.02, seed=next(self._seeds))
             self._add("relative_table", (self.relative_buckets, self.num_heads), initializer)
-
-    def call(
-        self, x: tf.Tensor, padding_mask: tf.Tensor, training: bool | None = None
-    ) -> tf.Tensor:
-        """Returns the sequence output, (B, L, H)."""
-        shape = shape_of(x)
-        bias = mask_bias(padding_mask)
-        if self.relative_buckets:
-            bias += relative_position_bias(
-                self.relative_table.value, shape[1], max_distance=self.relative_max_distance
-            )
-        x = tf.reshape(tf.cast(x, self.compute_dtype), (-1, self.hidden_dim))
-        for layer in self.transformer_layers:
-            x = layer(x, bias, training=training)
-        return tf.reshape(x, shape)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""

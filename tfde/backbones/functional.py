@@ -1,26 +1,32 @@
-"""The computations that the Transformer blocks share, on plain tensors.
+"""Norms and activations of the Transformer layers, on plain tensors.
 
-Tokens are flat, (B*L, H), in everything but attention: one large matrix product is faster than a
-batch of small ones, and a later release can drop the padding tokens here. Normalisation and
-softmax are computed in float32 whatever the compute dtype.
+Tokens are flat, (N, H), in everything but attention: one large matrix product is faster than a
+batch of small ones, and padding is left out. Each function has two forms of one result. The form
+for inference is the one that TensorFlow's graph rewriter knows and replaces by a single oneDNN
+kernel; the form for training has a gradient of its own, of fewer passes over memory than the one
+that TensorFlow derives op by op.
 """
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
-ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
-    "gelu": lambda x: tf.nn.gelu(x, approximate=False),
-    "gelu_tanh": lambda x: tf.nn.gelu(x, approximate=True),
-    "relu": tf.nn.relu,
-    "silu": tf.nn.silu,
-}
+ACTIVATIONS = ("gelu", "gelu_tanh", "relu", "silu")
 
-# Finite, so that a row without real tokens attends evenly instead of giving NaN.
-MASKED = -1e9
+_Gradient = Callable[[tf.Tensor], tuple[tf.Tensor, ...]]
+
+
+def activate(name: str, x: tf.Tensor, *, training: bool) -> tf.Tensor:
+    """Returns the activation `name` of `x`, in its dtype."""
+    if name == "gelu":
+        return _gelu(x) if training else tf.nn.gelu(x, approximate=False)
+    if name == "gelu_tanh":
+        return tf.nn.gelu(x, approximate=True)
+    return tf.nn.relu(x) if name == "relu" else tf.nn.silu(x)
 
 
 def check_activation(name: str) -> str:
@@ -49,54 +55,100 @@ def shape_of(x: tf.Tensor) -> list[int | tf.Tensor]:
     return [dynamic[i] if size is None else size for i, size in enumerate(x.shape)]
 
 
-def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float) -> tf.Tensor:
-    """Normalises the last axis to mean 0 and variance 1; the result has the dtype of `x`."""
-    y = tf.cast(x, tf.float32)
-    y -= tf.reduce_mean(y, axis=-1, keepdims=True)
-    scale = tf.math.rsqrt(tf.reduce_mean(tf.square(y), axis=-1, keepdims=True) + epsilon)
+def layer_norm(
+    x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float, *, training: bool
+) -> tf.Tensor:
+    """Normalises the last axis to mean 0 and variance 1, in float32; the dtype is that of `x`.
+
+    Args:
+        x: (..., H).
+        gamma: (H,).
+        beta: (H,).
+        epsilon: Added to the variance.
+        training: Whether the form for training is wanted.
+
+    Source: Ba et al. 2016, section 3.
+    """
     gamma, beta = tf.cast(gamma, tf.float32), tf.cast(beta, tf.float32)
-    return tf.cast(y * (scale * gamma) + beta, x.dtype)
+    if training:
+        return _layer_norm(x, gamma, beta, epsilon)
+    # Each token is a channel of a batch norm; the rewriter makes it one layer norm.
+    width = x.shape[-1]
+    tokens = tf.reshape(x, (1, -1, width, 1))
+    count = tf.shape(tokens)[1:2]
+    normal, *_ = tf.raw_ops.FusedBatchNormV3(
+        x=tokens,
+        scale=tf.fill(count, 1.0),
+        offset=tf.fill(count, 0.0),
+        mean=tf.zeros((0,)),
+        variance=tf.zeros((0,)),
+        epsilon=epsilon,
+        data_format="NCHW",
+        is_training=True,
+    )
+    normal = tf.reshape(normal, tf.shape(x))
+    return normal * tf.cast(gamma, x.dtype) + tf.cast(beta, x.dtype)
 
 
-def rms_norm(x: tf.Tensor, gamma: tf.Tensor, epsilon: float) -> tf.Tensor:
-    """Divides by the root mean square of the last axis; the result has the dtype of `x`."""
-    y = tf.cast(x, tf.float32)
-    scale = tf.math.rsqrt(tf.reduce_mean(tf.square(y), axis=-1, keepdims=True) + epsilon)
-    return tf.cast(y * (scale * tf.cast(gamma, tf.float32)), x.dtype)
+def rms_norm(x: tf.Tensor, gamma: tf.Tensor, epsilon: float, *, training: bool) -> tf.Tensor:
+    """Divides by the root mean square of the last axis, in float32; the dtype is that of `x`.
 
-
-def mask_bias(padding_mask: tf.Tensor) -> tf.Tensor:
-    """Returns what is added to attention scores for a mask (B, L): (B, 1, 1, L) float32."""
-    return (1.0 - tf.cast(padding_mask, tf.float32))[:, None, None, :] * MASKED
-
-
-def split_heads(qkv: tf.Tensor, bias: tf.Tensor, num_heads: int) -> list[tf.Tensor]:
-    """Returns query, key and value, (B, A, L, d) each.
-
-    Args:
-        qkv: The fused product, (B*L, 3*A*d).
-        bias: The attention bias, (B, ..., L), which knows B and L.
-        num_heads: A.
+    Source: Zhang and Sennrich 2019, section 4.
     """
-    shape = shape_of(bias)
-    key_value_dim = qkv.shape[-1] // (3 * num_heads)
-    qkv = tf.reshape(qkv, (shape[0], shape[-1], 3, num_heads, key_value_dim))
-    return tf.unstack(tf.transpose(qkv, (2, 0, 3, 1, 4)))
+    gamma = tf.cast(gamma, tf.float32)
+
+    def normalise(
+        x: tf.Tensor, gamma: tf.Tensor
+    ) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, ...]]]:
+        y = tf.cast(x, tf.float32)
+        scale = tf.math.rsqrt(tf.reduce_mean(tf.square(y), axis=-1, keepdims=True) + epsilon)
+        normal = y * scale
+
+        def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            upstream = tf.cast(upstream, tf.float32)
+            of_normal = upstream * gamma
+            mean = tf.reduce_mean(of_normal * normal, axis=-1, keepdims=True)
+            of_x = (of_normal - normal * mean) * scale
+            return tf.cast(of_x, x.dtype), _sum_of_rows(upstream * normal)
+
+        return tf.cast(normal * gamma, x.dtype), gradient
+
+    return tf.custom_gradient(normalise)(x, gamma) if training else normalise(x, gamma)[0]
 
 
-def merge_heads(x: tf.Tensor) -> tf.Tensor:
-    """Returns (B, A, L, d) as flat tokens (B*L, A*d)."""
-    _, heads, _, dim = x.shape
-    return tf.reshape(tf.transpose(x, (0, 2, 1, 3)), (-1, heads * dim))
+def _layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float) -> tf.Tensor:
+    @tf.custom_gradient
+    def normalise(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tuple[tf.Tensor, _Gradient]:
+        y = tf.cast(x, tf.float32)
+        y -= tf.reduce_mean(y, axis=-1, keepdims=True)
+        scale = tf.math.rsqrt(tf.reduce_mean(tf.square(y), axis=-1, keepdims=True) + epsilon)
+        normal = y * scale
+
+        def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            upstream = tf.cast(upstream, tf.float32)
+            of_normal = upstream * gamma
+            mean = tf.reduce_mean(of_normal, axis=-1, keepdims=True)
+            slope = tf.reduce_mean(of_normal * normal, axis=-1, keepdims=True)
+            of_x = (of_normal - mean - normal * slope) * scale
+            return tf.cast(of_x, x.dtype), _sum_of_rows(upstream * normal), _sum_of_rows(upstream)
+
+        return tf.cast(normal * gamma + beta, x.dtype), gradient
+
+    return normalise(x, gamma, beta)
 
 
-def attention_weights(query: tf.Tensor, key: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
-    """Returns softmax(Q K^T + bias), (B, A, L, L), softmax in float32, in the dtype of `query`.
+@tf.custom_gradient
+def _gelu(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+    """The exact GELU, x Phi(x), whose derivative is Phi(x) + x phi(x)."""
+    normal = 0.5 + 0.5 * tf.math.erf(x * math.sqrt(0.5))
 
-    Args:
-        query: (B, A, L, d), already scaled where the model scales it.
-        key: (B, A, L, d).
-        bias: Float32, broadcast to (B, A, L, L).
-    """
-    scores = tf.cast(tf.matmul(query, key, transpose_b=True), tf.float32)
-    return tf.cast(tf.nn.softmax(scores + bias), query.dtype)
+    def gradient(upstream: tf.Tensor) -> tf.Tensor:
+        density = tf.exp(x * x * -0.5) * (1.0 / math.sqrt(2.0 * math.pi))
+        return upstream * (normal + x * density)
+
+    return x * normal, gradient
+
+
+def _sum_of_rows(x: tf.Tensor) -> tf.Tensor:
+    """Returns the sum over all axes but the last, by the op that is fastest for it."""
+    return tf.raw_ops.BiasAddGrad(out_backprop=x)

@@ -7,30 +7,14 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfde.backbones.functional import (
-    ACTIVATIONS,
-    attention_weights,
-    check_activation,
-    mask_bias,
-    merge_heads,
-    rms_norm,
-    shape_of,
-    split_heads,
-)
-from tfde.backbones.relative_positions import relative_position_bias
-from tfde.backbones.seeded_layer import SeededLayer
+from tfde.backbones.functional import activate, check_activation, rms_norm
+from tfde.backbones.token_layout import TokenLayout
+from tfde.backbones.transformer import TransformerEncoder, TransformerLayer
 
 
 @keras.saving.register_keras_serializable(package="tfde")
-class T5TransformerLayer(SeededLayer):
+class T5TransformerLayer(TransformerLayer):
     """RMS norm, self-attention, residual; RMS norm, (gated) feed-forward network, residual.
-
-    Call arguments:
-        x: Flat tokens, (B*L, H) in the compute dtype.
-        bias: Relative position bias and padding mask, (B, A, L, L) float32.
-
-    Returns:
-        (B*L, H) in the compute dtype.
 
     Source: Raffel et al. 2020, section 2.1; Shazeer 2020 for the gate.
     """
@@ -81,26 +65,23 @@ class T5TransformerLayer(SeededLayer):
         self._add_normal("intermediate_kernel", (hidden, (2 if self.gated else 1) * inner))
         self._add_normal("output_kernel", (inner, hidden))
 
-    def query_key_value(self, x: tf.Tensor, bias: tf.Tensor) -> list[tf.Tensor]:
-        """Returns query, key and value, (B, A, L, d) each, of the normalised tokens."""
-        x = rms_norm(x, self.attention_norm_gamma.value, self.layer_norm_epsilon)
-        return split_heads(self._dense(x, self.qkv_kernel), bias, self.num_heads)
-
-    def call(self, x: tf.Tensor, bias: tf.Tensor, training: bool | None = None) -> tf.Tensor:
-        """Returns the flat tokens after this layer, (B*L, H)."""
-        query, key, value = self.query_key_value(x, bias)
-        weights = self._drop(attention_weights(query, key, bias), training)
-        attended = merge_heads(tf.matmul(weights, value))
+    def call(
+        self, x: tf.Tensor, layout: TokenLayout, bias: tf.Tensor, training: bool = False
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Returns the tokens after this layer, (N, H), its queries and its keys."""
+        qkv = self._dense(self._norm(x, self.attention_norm_gamma, training), self.qkv_kernel)
+        # T5 does not scale: its weights were initialised for that.
+        attended, query, key = self._attend(qkv, layout, bias, scale=1.0, training=training)
         x += self._drop(self._dense(attended, self.attention_output_kernel), training)
-        inner = rms_norm(x, self.feedforward_norm_gamma.value, self.layer_norm_epsilon)
+        inner = self._norm(x, self.feedforward_norm_gamma, training)
         inner = self._dense(inner, self.intermediate_kernel)
         if self.gated:
             inner, gate = tf.split(inner, 2, axis=-1)
-            inner = ACTIVATIONS[self.activation](inner) * gate
+            inner = activate(self.activation, inner, training=training) * gate
         else:
-            inner = ACTIVATIONS[self.activation](inner)
-        inner = self._drop(inner, training)
-        return x + self._drop(self._dense(inner, self.output_kernel), training)
+            inner = activate(self.activation, inner, training=training)
+        inner = self._dense(self._drop(inner, training), self.output_kernel)
+        return x + self._drop(inner, training), query, key
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
@@ -123,19 +104,15 @@ class T5TransformerLayer(SeededLayer):
     def _dense(self, x: tf.Tensor, kernel: keras.Variable) -> tf.Tensor:
         return tf.matmul(x, tf.cast(kernel.value, x.dtype))
 
+    def _norm(self, x: tf.Tensor, gamma: keras.Variable, training: bool) -> tf.Tensor:
+        return rms_norm(x, gamma.value, self.layer_norm_epsilon, training=training)
+
 
 @keras.saving.register_keras_serializable(package="tfde")
-class T5Encoder(SeededLayer):
-    """A stack of T5's encoder layers as one layer; `transformer_layers` holds them.
+class T5Encoder(TransformerEncoder):
+    """A stack of T5's encoder layers.
 
     The relative position bias is computed once, from one table, and shared by all layers.
-
-    Call arguments:
-        x: Embedded tokens, (B, L, H).
-        padding_mask: (B, L) int32, 1 = real token.
-
-    Returns:
-        sequence_output, (B, L, H) in the compute dtype. Padding changes nothing at real tokens.
 
     Raises:
         ValueError: an unknown activation.
@@ -171,25 +148,24 @@ class T5Encoder(SeededLayer):
         self.relative_buckets = relative_buckets
         self.relative_max_distance = relative_max_distance
         self.layer_norm_epsilon = layer_norm_epsilon
-        self.transformer_layers = [
-            T5TransformerLayer(
-                hidden_dim,
-                intermediate_dim,
-                num_heads=num_heads,
-                key_value_dim=key_value_dim,
-                dropout=dropout,
-                activation=activation,
-                gated=gated,
-                layer_norm_epsilon=layer_norm_epsilon,
-                seed=next(self._seeds),
-                dtype=self.dtype_policy,
-                name=f"transformer_layer_{i}",
-            )
-            for i in range(num_layers)
-        ]
-        for layer in self.transformer_layers:
-            # TensorFlow's checkpoints and SavedModels find attributes, not a Keras layer's lists.
-            setattr(self, layer.name, layer)
+        self._add_layers(
+            [
+                T5TransformerLayer(
+                    hidden_dim,
+                    intermediate_dim,
+                    num_heads=num_heads,
+                    key_value_dim=key_value_dim,
+                    dropout=dropout,
+                    activation=activation,
+                    gated=gated,
+                    layer_norm_epsilon=layer_norm_epsilon,
+                    seed=next(self._seeds),
+                    dtype=self.dtype_policy,
+                    name=f"transformer_layer_{i}",
+                )
+                for i in range(num_layers)
+            ]
+        )
 
     def build(self, input_shape: Any) -> None:
         """Creates the position table, every Transformer layer's weights and the last norm."""
@@ -200,21 +176,9 @@ class T5Encoder(SeededLayer):
             layer.build((None, self.hidden_dim))
         self._add("norm_gamma", (self.hidden_dim,), "ones")
 
-    def call(
-        self, x: tf.Tensor, padding_mask: tf.Tensor, training: bool | None = None
-    ) -> tf.Tensor:
-        """Returns the sequence output, (B, L, H)."""
-        shape = shape_of(x)
-        bias = relative_position_bias(
-            self.relative_table.value, shape[1], max_distance=self.relative_max_distance
-        )
-        bias += mask_bias(padding_mask)
-        x = tf.reshape(tf.cast(x, self.compute_dtype), (-1, self.hidden_dim))
-        for layer in self.transformer_layers:
-            x = layer(x, bias, training=training)
-        x = rms_norm(x, self.norm_gamma.value, self.layer_norm_epsilon)
-        x = self._drop(x, training)
-        return tf.reshape(x, shape)
+    def _end(self, x: tf.Tensor, training: bool) -> tf.Tensor:
+        x = rms_norm(x, self.norm_gamma.value, self.layer_norm_epsilon, training=training)
+        return self._drop(x, training)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""

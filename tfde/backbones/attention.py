@@ -1,0 +1,99 @@
+"""Scaled dot-product attention, with a gradient of few passes over the scores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+# Finite, so that a row without real tokens attends evenly instead of giving NaN.
+MASKED = -1e9
+
+
+def mask_bias(padding_mask: tf.Tensor) -> tf.Tensor:
+    """Returns what is added to attention scores for a mask (B, L): (B, 1, 1, L) float32."""
+    return (1.0 - tf.cast(padding_mask, tf.float32))[:, None, None, :] * MASKED
+
+
+def attention(
+    query: tf.Tensor,
+    key: tf.Tensor,
+    value: tf.Tensor,
+    bias: tf.Tensor,
+    *,
+    training: bool,
+    dropout: float = 0.0,
+    keep: tf.Tensor | None = None,
+) -> tf.Tensor:
+    """Returns softmax(Q K^T + bias) V, (B, A, L, d), in the dtype of `value`.
+
+    The softmax is computed in float32. Its gradient needs the weights P alone: with O the result,
+    dP = dO V^T and dS = P * (dP - rowsum(dO * O)).
+
+    Args:
+        query: (B, A, L, d), already scaled where the model scales it.
+        key: (B, A, L, d).
+        value: (B, A, L, d).
+        bias: Float32, broadcast to (B, A, L, L).
+        training: Whether the form with a gradient of its own is wanted; the other one is what
+            TensorFlow's graph rewriter replaces by fused kernels.
+        dropout: Rate at which weights are dropped, where `keep` is given.
+        keep: (B, A, L, L) bool, the weights that stay; `None` for all.
+
+    Source: Vaswani et al. 2017, equation 1; the form of the gradient as in Dao et al. 2022,
+        section 3.1.
+    """
+    if not training:
+        return tf.matmul(attention_weights(query, key, bias), value)
+    scale = 1.0 if keep is None else 1.0 / (1.0 - dropout)
+
+    @tf.custom_gradient
+    def attend(
+        query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, bias: tf.Tensor
+    ) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, ...]]]:
+        weights = attention_weights(query, key, bias, dtype=tf.float32)
+        kept = tf.cast(_only(keep, weights), value.dtype)
+        output = tf.matmul(kept, value) * scale
+
+        def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            overlap = tf.cast(upstream, tf.float32) * tf.cast(output, tf.float32)
+            mean = tf.reduce_sum(overlap, axis=-1, keepdims=True)
+            upstream *= scale
+            of_weights = tf.cast(tf.matmul(upstream, value, transpose_b=True), tf.float32)
+            of_scores = weights * (_only(keep, of_weights) - mean)
+            of_bias = _sum_to(of_scores, bias)
+            of_scores = tf.cast(of_scores, query.dtype)
+            return (
+                tf.matmul(of_scores, key),
+                tf.matmul(of_scores, query, transpose_a=True),
+                tf.matmul(kept, upstream, transpose_a=True),
+                of_bias,
+            )
+
+        return output, gradient
+
+    return attend(query, key, value, bias)
+
+
+def attention_weights(
+    query: tf.Tensor, key: tf.Tensor, bias: tf.Tensor, *, dtype: tf.DType | None = None
+) -> tf.Tensor:
+    """Returns softmax(Q K^T + bias), (B, A, L, L), computed in float32.
+
+    Args:
+        query: (B, A, L, d).
+        key: (B, A, L, d).
+        bias: Float32, broadcast to (B, A, L, L).
+        dtype: Of the result; `None` for that of `query`.
+    """
+    scores = tf.cast(tf.matmul(query, key, transpose_b=True), tf.float32)
+    return tf.cast(tf.nn.softmax(scores + bias), dtype or query.dtype)
+
+
+def _only(keep: tf.Tensor | None, x: tf.Tensor) -> tf.Tensor:
+    return x if keep is None else tf.where(keep, x, tf.zeros((), x.dtype))
+
+
+def _sum_to(x: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
+    axes, _ = tf.raw_ops.BroadcastGradientArgs(s0=tf.shape(like), s1=tf.shape(x))
+    return tf.reshape(tf.reduce_sum(x, axes), tf.shape(like))

@@ -1,0 +1,135 @@
+"""What the encoders of BERT and T5 are both: a stack of layers over tokens without padding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypedDict
+
+import tensorflow as tf
+
+from tfde.backbones.attention import attention, mask_bias
+from tfde.backbones.relative_positions import relative_position_bias
+from tfde.backbones.seeded_layer import SeededLayer
+from tfde.backbones.token_layout import TokenLayout
+
+
+class EncoderStates(TypedDict):
+    """What an encoder computed on its way, for distillation.
+
+    Queries and keys are those that the attention scores are made of: softmax(Q K^T + bias) are
+    the attention weights. They hold other tokens' values at padding, which must be left out.
+
+    Attributes:
+        sequence_output: (B, L, H); padding is zeros.
+        queries: (B, A, L, d) of each layer.
+        keys: (B, A, L, d) of each layer.
+        hidden_states: (B, L, H) after each layer; padding is zeros.
+        bias: What is added to the scores in every layer, broadcast to (B, A, L, L), float32.
+    """
+
+    sequence_output: tf.Tensor
+    queries: list[tf.Tensor]
+    keys: list[tf.Tensor]
+    hidden_states: list[tf.Tensor]
+    bias: tf.Tensor
+
+
+class TransformerLayer(SeededLayer):
+    """Base of one layer; its subclass says where norms stand and what the matrices are.
+
+    Call arguments:
+        x: Real tokens, (N, H) in the compute dtype.
+        layout: Where they stand in the batch.
+        bias: What is added to the attention scores, broadcast to (B, A, L, L), float32.
+
+    Returns:
+        The tokens after this layer, (N, H), and its queries and keys, (B, A, L, d) each.
+    """
+
+    def _attend(
+        self, qkv: tf.Tensor, layout: TokenLayout, bias: tf.Tensor, *, scale: float, training: bool
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Returns what tokens attend to, (N, A*d), queries times `scale`, and keys."""
+        query, key, value = layout.split_heads(qkv)
+        if scale != 1.0:
+            query *= scale
+        keep = None
+        if training and self.dropout_steps:
+            batch, heads, length, _ = tf.unstack(tf.shape(query))
+            keep = self._kept(tf.stack([batch, heads, length, length]))
+        attended = attention(
+            query,
+            key,
+            value,
+            bias,
+            training=training,
+            keep=keep,
+            dropout=self.dropout_steps / 256,
+        )
+        return layout.merge_heads(attended), query, key
+
+
+class TransformerEncoder(SeededLayer):
+    """Base of a stack of Transformer layers as one layer; `transformer_layers` holds them.
+
+    Call arguments:
+        x: Embedded tokens, (B, L, H).
+        padding_mask: (B, L) int32, 1 = real token.
+        return_states: Whether queries, keys and hidden states of each layer are wanted too.
+
+    Returns:
+        sequence_output, (B, L, H) in the compute dtype, zeros at padding, which changes nothing at
+        real tokens; or the dictionary `EncoderStates`.
+    """
+
+    hidden_dim: int
+    num_heads: int
+    relative_max_distance: int
+    relative_table: Any = None
+    transformer_layers: Sequence[TransformerLayer]
+
+    def _add_layers(self, layers: Sequence[TransformerLayer]) -> None:
+        self.transformer_layers = list(layers)
+        for layer in self.transformer_layers:
+            # TensorFlow's checkpoints and SavedModels find attributes, not a Keras layer's lists.
+            setattr(self, layer.name, layer)
+
+    def call(
+        self,
+        x: tf.Tensor,
+        padding_mask: tf.Tensor,
+        training: bool | None = None,
+        return_states: bool = False,
+    ) -> tf.Tensor | EncoderStates:
+        """Returns the sequence output, (B, L, H), or everything on the way to it."""
+        training = bool(training)
+        layout = TokenLayout(padding_mask, self.num_heads)
+        bias = mask_bias(padding_mask)
+        if self.relative_table is not None:
+            bias += relative_position_bias(
+                self.relative_table.value,
+                tf.shape(padding_mask)[1],
+                max_distance=self.relative_max_distance,
+            )
+        shape = x.shape
+        x = layout.pack(tf.cast(x, self.compute_dtype))
+        queries, keys, hidden_states = [], [], []
+        for layer in self.transformer_layers:
+            x, query, key = layer(x, layout=layout, bias=bias, training=training)
+            if return_states:
+                queries.append(query)
+                keys.append(key)
+                hidden_states.append(layout.unpack(x))
+        output = tf.ensure_shape(layout.unpack(self._end(x, training)), shape)
+        if not return_states:
+            return output
+        return EncoderStates(
+            sequence_output=output,
+            queries=queries,
+            keys=keys,
+            hidden_states=hidden_states,
+            bias=bias,
+        )
+
+    def _end(self, x: tf.Tensor, training: bool) -> tf.Tensor:
+        return x
