@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tfde.config import OptimizerConfig
 from tfde.errors import ConfigError
+from tfde.training.fused_adamw import FusedAdamW
 
 
 @keras.saving.register_keras_serializable(package="tfde")
@@ -99,7 +100,7 @@ def adamw(
         weight_decay: Share of a weight that a step at rate 1 takes away.
         clip_norm: Largest global norm of the gradients, or `None`.
     """
-    optimizer = keras.optimizers.AdamW(
+    optimizer = FusedAdamW(
         LinearDecay(learning_rate, decay_steps=decay_steps, warmup_steps=warmup_steps),
         weight_decay=weight_decay,
         global_clipnorm=clip_norm,

@@ -1,5 +1,7 @@
 """The forms for training against those for inference, whose gradients TensorFlow derives."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -66,7 +68,7 @@ def test_norms(dtype):
 
     for norm, inputs in ((layer_norm, (x, gamma, beta)), (rms_norm, (x, gamma))):
         forms = [
-            value_and_gradients(lambda *a, t=training: norm(*a, 1e-5, training=t), *inputs)
+            value_and_gradients(partial(norm, epsilon=1e-5, training=training), *inputs)
             for training in (True, False)
         ]
         assert forms[0][0].dtype == dtype
@@ -86,7 +88,7 @@ def test_activations(name):
 @pytest.mark.parametrize("dropped", [False, True])
 @pytest.mark.parametrize("per_head", [False, True])
 def test_attention(dropped, per_head):
-    """Against the composition of TensorFlow's ops, dropout and the gradient of the bias included."""
+    """Against the composition of TensorFlow's ops, dropout and the bias's gradient included."""
     inputs = [numbers(4, 2, 7, 3, seed=seed) for seed in range(3)]
     inputs.append(numbers(1, 2, 7, 7, seed=4) if per_head else numbers(4, 1, 1, 7, seed=4))
     mask = mask_bias(MASK)

@@ -1,0 +1,53 @@
+"""AdamW in few passes over the weights."""
+
+from __future__ import annotations
+
+import keras
+import tensorflow as tf
+
+
+@keras.saving.register_keras_serializable(package="tfde")
+class FusedAdamW(keras.optimizers.AdamW):
+    """Keras' AdamW with the same results, by one kernel a weight in place of a dozen.
+
+    Where the table of token embeddings is half of a small model, the optimizer's passes over it
+    are a tenth of a training step. The norm that clipping looks at is that of the whole gradient:
+    what several tokens of a batch add to one row of the table is summed first.
+
+    Args:
+        learning_rate: Rate or schedule.
+        weight_decay: Share of a weight that a step at rate 1 takes away.
+        global_clipnorm: Largest norm of all gradients together, or `None`.
+
+    Source: Loshchilov and Hutter 2019, algorithm 2.
+    """
+
+    def _clip_gradients(
+        self, grads: list[tf.Tensor | tf.IndexedSlices | None]
+    ) -> list[tf.Tensor | None]:
+        grads = [None if grad is None else tf.convert_to_tensor(grad) for grad in grads]
+        if self.global_clipnorm:
+            grads, _ = tf.clip_by_global_norm(grads, self.global_clipnorm)
+        return grads
+
+    def update_step(
+        self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: tf.Tensor
+    ) -> None:
+        """Updates one weight and its two moments."""
+        if variable.dtype != tf.float32:  # the kernel would round 0.999 to 1
+            super().update_step(gradient, variable, learning_rate)
+            return
+        index = self._get_variable_index(variable)
+        step = tf.cast(self.iterations.value + 1, tf.float32)
+        tf.raw_ops.ResourceApplyAdam(
+            var=variable.handle,
+            m=self._momentums[index].value.handle,
+            v=self._velocities[index].value.handle,
+            beta1_power=tf.pow(self.beta_1, step),
+            beta2_power=tf.pow(self.beta_2, step),
+            lr=tf.cast(learning_rate, tf.float32),
+            beta1=self.beta_1,
+            beta2=self.beta_2,
+            epsilon=self.epsilon,
+            grad=tf.cast(gradient, tf.float32),
+        )
