@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 ST, ORT = "sentence_transformers", "onnxruntime"
-SMALLEST_COSINE, LARGEST_NDCG_LOSS, LARGEST_LOSS_DIFFERENCE = 0.999, 0.5, 0.02
+SMALLEST_COSINE, LARGEST_NDCG_LOSS = 0.999, 0.5
+# PyTorch's autocast gives similarity times 20 in bfloat16, whose steps there are 0.125.
+LOSS_TOLERANCES = {"float32": 1e-4, "bfloat16": 0.0625}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +60,7 @@ def loss(found: dict) -> tuple[str, bool]:
     if found["ours_share_of_padding"] or found["theirs_share_of_padding"]:
         shares = (found["ours_share_of_padding"], found["theirs_share_of_padding"])
         text += ", padding {:.0%} / {:.0%}".format(*shares)
-    same = abs(ours - theirs) <= LARGEST_LOSS_DIFFERENCE * abs(theirs)
+    same = abs(ours - theirs) <= LOSS_TOLERANCES[found["dtype"]]
     return text, same and found["ours_dropout"] and found["theirs_dropout"]
 
 
@@ -75,7 +77,7 @@ def questions() -> Iterator[Question]:
     )  # fmt: skip
     yield Question(
         "encoding", f"documents_float32 against {ORT}",
-        "the same against ONNX Runtime", 1.0, "texts/s", cosine,
+        "encode documents, float32, against ONNX Runtime", 1.0, "texts/s", cosine,
     )  # fmt: skip
     yield Question(
         "encoding", f"documents_bfloat16 against {ST}",

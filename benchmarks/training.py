@@ -186,7 +186,7 @@ def compare(args: argparse.Namespace, data: str, dtype: str, batch: int) -> dict
         options = ["--worker", worker, "--model", args.model, "--steps", str(args.steps)]
         options += ["--data", data, "--dtype", dtype, "--batch", str(batch)]
         workers.append(side_by_side.Worker(python, __file__, options))
-    found = side_by_side.compare(*workers, pairs=args.pairs)
+    found = {"dtype": dtype, **side_by_side.compare(*workers, pairs=args.pairs)}
     for side, worker in zip(("ours", "theirs"), workers, strict=True):
         worker.close()
         rows = batch * steps_of(args, batch)

@@ -1,0 +1,93 @@
+"""The page of benchmarks says what the JSON files say."""
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+SCRIPT = Path(__file__).parents[3] / "benchmarks" / "report.py"
+MACHINE = {"cpu": "some processor", "cores": 2, "python": "3.11.1"}
+TIMES = {"ratio_lowest": 1.5, "ratio_highest": 2.25, "pairs": 5, "ours_s": 0.01, "theirs_s": 0.02}
+TIMES |= {"ours_per_s": 120.0, "theirs_per_s": 60.0}
+LOSSES = {
+    "dtype": "float32",
+    "ours_loss": 0.5,
+    "theirs_loss": 0.5,
+    "ours_dropout": True,
+    "theirs_dropout": True,
+}
+LOSSES |= {"ours_share_of_padding": 0.0, "theirs_share_of_padding": 0.0}
+
+
+def cosines(ours):
+    return {"ours_smallest_cosine": ours, "theirs_smallest_cosine": 0.9912}
+
+
+def page(tmp_path, results):
+    """Returns the table's rows by question, and the whole page."""
+    tmp_path = Path(tempfile.mkdtemp(dir=tmp_path))
+    for name, result in results.items():
+        about = {**MACHINE, "command": f"python benchmarks/{name}.py", "versions": {"keras": "3"}}
+        (tmp_path / f"{name}.json").write_text(json.dumps({**result, **about}))
+    output = tmp_path / "page.md"
+    command = [sys.executable, str(SCRIPT), "--results", str(tmp_path), "--output", str(output)]
+    subprocess.run(command, check=True)
+    text = output.read_text()
+    lines = [line for line in text.splitlines() if line.startswith("| ")]
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines[1:]]
+    return {question: rest for question, *rest in cells}, text
+
+
+def test_rows_of_the_table(tmp_path):
+    encoding = {
+        "documents_float32 against onnxruntime": {"ratio": 0.99, **TIMES, **cosines(1.0)},
+        "documents_bfloat16 against sentence_transformers": {
+            "ratio": 1.21,
+            **TIMES,
+            **cosines(0.99951),
+        },
+        "documents_int8 against onnxruntime": {"left_out": "there is none yet"},
+        "one_query_bfloat16 against sentence_transformers": {"ratio": 2.0, **TIMES},
+    }
+    startup = {"help": {"runs": 10, "lowest_s": 0.1, "median_s": 0.12, "highest_s": 0.2}}
+    rows, text = page(tmp_path, {"encoding": encoding, "startup": startup})
+    spread, speeds = "(1.50-2.25)", ["120 texts/s", "60 texts/s"]
+    assert rows == {
+        "encode documents, float32, against ONNX Runtime": [
+            f"0.99 {spread}", *speeds, "smallest cosine 1.0000 / 0.9912", "1", "**no**", "1",
+        ],
+        "encode documents, bfloat16, against sentence-transformers' autocast": [
+            f"1.21 {spread}", *speeds, "smallest cosine 0.9995 / 0.9912", "1.2", "yes", "1",
+        ],
+        "one query, tokenization included, bfloat16, against sentence-transformers' autocast": [
+            f"2.00 {spread}", "10.00 ms", "20.00 ms", "", "-", "-", "1",
+        ],
+        "`tfde --help`, seconds (0.10-0.20)": ["-", "0.12 s", "-", "", "0.3 s", "yes", "2"],
+    }  # fmt: skip
+    assert "dynamic int8: there is none yet." in text
+    assert "1. `python benchmarks/encoding.py`\n2. `python benchmarks/startup.py`" in text
+    assert "- some processor, 2 cores, Python 3.11.1: keras 3" in text
+
+
+def reached(tmp_path, file, key, found):
+    rows, _ = page(tmp_path, {file: {key: {"ratio": 1.4, **TIMES, **found}}})
+    (row,) = rows.values()
+    return row[-2] == "yes"
+
+
+def test_a_ratio_alone_does_not_reach_the_bar(tmp_path):
+    key = "documents_bfloat16 against sentence_transformers"
+    assert reached(tmp_path, "encoding", key, cosines(0.999))
+    assert not reached(tmp_path, "encoding", key, cosines(0.9989))
+    key, points = "documents_int8 against onnxruntime", {"float32_scifact_ndcg10": 64.5}
+    points["theirs_scifact_ndcg10"] = 63.0
+    assert reached(tmp_path, "encoding", key, {**points, "ours_scifact_ndcg10": 64.0})
+    assert not reached(tmp_path, "encoding", key, {**points, "ours_scifact_ndcg10": 63.99})
+    key = "squad_float32_32"
+    assert reached(tmp_path, "training", key, LOSSES)
+    assert not reached(tmp_path, "training", key, {**LOSSES, "ours_loss": 0.5002})
+    assert not reached(tmp_path, "training", key, {**LOSSES, "theirs_dropout": False})
+    key = "unigram_32"
+    assert reached(tmp_path, "tokenization", key, {"share_of_equal_ids": 1.0})
+    assert not reached(tmp_path, "tokenization", key, {"share_of_equal_ids": 0.9999})
