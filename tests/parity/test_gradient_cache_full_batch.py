@@ -73,18 +73,17 @@ def random_states(model):
 def test_cached_gradients_are_those_of_the_full_batch(variant):
     backbone, options, task, kind = VARIANTS[variant]
     batch = of.random_pairs(B, **kind)
-    found = []
-    for chunk_size in (CHUNK, None):
-        model, compiled = build(backbone, dropout=0.0, task=task, **options)
-        found.append(of.take_step(model, batch, chunk_size=chunk_size, **compiled))
-    (loss, accuracy, cached), (full_loss, full_accuracy, full) = found
+    model, compiled = build(backbone, dropout=0.0, task=task, **options)
+    full_loss, full = one_tape(model, batch, chunk_size=len(batch["query"]) * 9, **compiled)
+    loss, _, cached = of.take_step(model, batch, chunk_size=CHUNK, **compiled)
     np.testing.assert_allclose(loss, full_loss, rtol=1e-6)
-    np.testing.assert_allclose(accuracy, full_accuracy, rtol=1e-6)
     assert_close(cached, full, 5e-6)
 
 
-@pytest.mark.parametrize("run_eagerly", [False, True])
-@pytest.mark.parametrize("variant", ["bert", "frozen_embedder", "bidirectional"])
+@pytest.mark.parametrize(
+    ("variant", "run_eagerly"),
+    [("bert", True), ("frozen_embedder", False), ("bidirectional", False)],
+)
 def test_dropout_falls_alike_in_both_passes(variant, run_eagerly):
     backbone, options, task, kind = VARIANTS[variant]
     batch = of.random_pairs(B, **kind)

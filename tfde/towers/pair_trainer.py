@@ -19,12 +19,16 @@ from tfde.tasks.replicas import (
     sum_gradients,
     take_summed_gradients,
 )
-from tfde.tasks.retrieval_task import RetrievalTask, in_batch_accuracy
+from tfde.tasks.retrieval_task import RetrievalTask
+from tfde.tasks.score_blocks import loss_and_accuracy
 from tfde.text.preprocessor import TextPreprocessor
 from tfde.towers.fit_loop import distribute_batches, fit_epochs, step_function
 from tfde.towers.throughput import Throughput
 
 _LOG = logging.getLogger(__name__)
+
+# With a chunk size, scores are computed for so many queries at once: 32 MB for 8,192 documents.
+_SCORE_ROWS = 1024
 
 
 class PairTrainer(keras.Model):
@@ -60,8 +64,8 @@ class PairTrainer(keras.Model):
             optimizer: A Keras optimizer, such as `tfde.adafactor(1e-3, decay_steps=20_000)`.
             task: The loss; `None` takes `RetrievalTask()`.
             chunk_size: How many texts a tower works on at once, so that memory does not grow with
-                the batch: the gradient cache of `tfde.tasks.gradient_cache`, for a fourth more
-                time at most half; `None` for the whole batch at once.
+                the batch (the gradient cache, see `tfde.tasks.gradient_cache`); every text is
+                embedded twice. `None` for the whole batch at once.
             jit_compile: XLA. Off by default: lengths differ from batch to batch, and every new
                 shape would be compiled anew.
             run_eagerly: For debugging.
@@ -288,20 +292,19 @@ class PairTrainer(keras.Model):
             name = "candidate_sampling_probability"
             documents[name] = batch[name]
         documents = gather_rows(documents)
-        keys = {
-            "candidate_keys": documents["candidate_keys"],
-            "positive_keys": batch["positive_keys"],
-        }
-        self._accuracy.update_state(
-            in_batch_accuracy(queries, documents["candidate_embeddings"], **keys)
-        )
         others = None
         if self.task.bidirectional:
             everyone = gather_rows({"queries": queries, "positive_keys": batch["positive_keys"]})
             others = (everyone["queries"][rows:], everyone["positive_keys"][rows:])
-        loss = self.task(
-            queries, positive_keys=batch["positive_keys"], other_queries=others, **documents
+        loss, accuracy = loss_and_accuracy(
+            self.task,
+            queries,
+            positive_keys=batch["positive_keys"],
+            other_queries=others,
+            rows=None if self.chunk_size is None else max(self.chunk_size, _SCORE_ROWS),
+            **documents,
         )
+        self._accuracy.update_state(accuracy)
         return share_of_mean(loss)
 
     def compute_metrics(
