@@ -91,7 +91,7 @@ def attention_weights(
 
 
 def _only(keep: tf.Tensor | None, x: tf.Tensor) -> tf.Tensor:
-    return x if keep is None else tf.where(keep, x, tf.zeros((), x.dtype))
+    return x if keep is None else x * tf.cast(keep, x.dtype)
 
 
 def _sum_to(x: tf.Tensor, like: tf.Tensor) -> tf.Tensor:

@@ -76,7 +76,8 @@ class SeededLayer(keras.layers.Layer):
     def _drop(self, x: tf.Tensor, training: bool | None) -> tf.Tensor:
         if not training or not self.dropout_steps:
             return x
-        kept = tf.where(self._kept(tf.shape(x)), x, tf.zeros((), x.dtype))
+        # Multiplied, not selected: to select takes eight times as long in bfloat16 on a CPU.
+        kept = x * tf.cast(self._kept(tf.shape(x)), x.dtype)
         return kept * (256 / (256 - self.dropout_steps))
 
     def _kept(self, shape: tf.Tensor) -> tf.Tensor:

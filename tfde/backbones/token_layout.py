@@ -84,7 +84,7 @@ class TokenLayout:
         def backward(upstream: tf.Tensor) -> tf.Tensor:
             found = tf.gather(tf.reshape(upstream, (-1, dim)), self._head_numbers)
             real = tf.reshape(self._is_real, (self._shape[0], 1, self._shape[1], 1))
-            return tf.where(real, found, tf.zeros((), found.dtype))
+            return found * tf.cast(real, found.dtype)
 
         return _linear(forward, backward)(x)
 
@@ -93,7 +93,7 @@ class TokenLayout:
 
     def _spread(self, x: tf.Tensor) -> tf.Tensor:
         found = tf.gather(x, self._numbers)
-        found = tf.where(self._is_real[:, None], found, tf.zeros((), found.dtype))
+        found *= tf.cast(self._is_real, found.dtype)[:, None]
         return tf.reshape(found, (self._shape[0], self._shape[1], x.shape[-1]))
 
 
