@@ -24,7 +24,10 @@ def build_parser() -> CommandParser:
     parser.add_argument("--shard_size", type=PositiveInt, default=20_000, help="documents a shard")
     parser.add_argument("--batch_size", type=PositiveInt, default=64, help="documents a batch")
     parser.add_argument(
-        "--dtype", choices=["float32", "float16"], default="float32", help="of the stored numbers"
+        "--dtype",
+        choices=["float32", "float16", "int8"],
+        default="float32",
+        help="of the stored numbers; int8 has a scale for each vector",
     )
     return parser
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from tfde.errors import CorruptError
 from tfde.retrieval.files import check_sha256, open_array, read_ids, read_json
+from tfde.retrieval.scaled_rows import ScaledRows
 
 MANIFEST = "embeddings.json"
 FORMAT = 1
@@ -58,25 +59,22 @@ class Embeddings:
         embeddings.shards()
         return embeddings
 
-    def shards(self) -> list[np.ndarray]:
-        """Returns the shards in order, each `(rows, D)`, memory-mapped.
+    def shards(self) -> list[np.ndarray | ScaledRows]:
+        """Returns the shards in order, each `(rows, D)`, memory-mapped; int8 reads as float32.
 
         Raises:
             CorruptError: a shard is missing or has another shape than recorded.
         """
-        arrays = []
+        arrays: list[np.ndarray | ScaledRows] = []
         for shard in self.manifest["shards"]:
             file = self.path / f"{shard['name']}.npy"
-            if not file.is_file():
-                raise CorruptError(f"{file}: is missing.")
-            array = open_array(file)
-            expected = (shard["rows"], self.shape[1])
-            if array.shape != expected or array.dtype != self.dtype:
-                raise CorruptError(
-                    f"{file}: must hold {expected} {self.dtype}."
-                    f" Received: {array.shape} {array.dtype}"
-                )
-            arrays.append(array)
+            array = _open_checked(file, (shard["rows"], self.shape[1]), self.dtype)
+            if self.dtype != np.int8:
+                arrays.append(array)
+                continue
+            file = self.path / f"{shard['name']}.scales.npy"
+            scales = _open_checked(file, (shard["rows"],), np.dtype(np.float32))
+            arrays.append(ScaledRows(array, scales))
         return arrays
 
     @cached_property
@@ -120,6 +118,8 @@ class Embeddings:
         """
         for shard in self.manifest["shards"]:
             check_sha256(self.path / f"{shard['name']}.npy", shard["sha256"])
+            if "scales_sha256" in shard:
+                check_sha256(self.path / f"{shard['name']}.scales.npy", shard["scales_sha256"])
             check_sha256(self.path / f"{shard['name']}.ids.txt", shard["ids_sha256"])
 
     def __len__(self) -> int:
@@ -130,3 +130,14 @@ class Embeddings:
             f"Embeddings({str(self.path)!r}, shape={self.shape}, dtype={self.dtype},"
             f" fingerprint={self.fingerprint!r})"
         )
+
+
+def _open_checked(file: Path, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    if not file.is_file():
+        raise CorruptError(f"{file}: is missing.")
+    array = open_array(file)
+    if array.shape != shape or array.dtype != dtype:
+        raise CorruptError(
+            f"{file}: must hold {shape} {dtype}. Received: {array.shape} {array.dtype}"
+        )
+    return array

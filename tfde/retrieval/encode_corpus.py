@@ -23,6 +23,7 @@ from tfde.retrieval.files import (
     write_ids,
     write_json,
 )
+from tfde.retrieval.scaled_rows import scale_rows
 from tfde.types import Document
 
 SETTINGS = "encoding.json"
@@ -53,7 +54,7 @@ def encode_corpus(
     *,
     shard_size: int = 20_000,
     batch_size: int = 64,
-    dtype: Literal["float32", "float16"] = "float32",
+    dtype: Literal["float32", "float16", "int8"] = "float32",
     total: int | None = None,
     show_progress: bool = False,
 ) -> Embeddings:
@@ -69,7 +70,7 @@ def encode_corpus(
         output: The directory, new or of an interrupted run.
         shard_size: Documents a shard.
         batch_size: Documents a batch.
-        dtype: Of the stored embeddings.
+        dtype: Of the stored embeddings; int8 has a float32 scale for each vector.
         total: Number of documents, for the progress bar.
         show_progress: Whether a progress bar goes to stderr.
 
@@ -103,8 +104,9 @@ def encode_corpus(
                 check_id(document.doc_id, "documents", line)
             record = _finished(output, name, shard)
             if record is None:
-                rows = _encode(model, shard, batch_size, np.dtype(dtype), progress)
-                record = _write_shard(output, name, shard, rows)
+                kept = np.dtype("float32" if dtype == "int8" else dtype)
+                rows = _encode(model, shard, batch_size, kept, progress)
+                record = _write_shard(output, name, shard, rows, dtype)
             else:
                 progress.update(len(shard))
             shards.append({"name": name, **record})
@@ -120,8 +122,8 @@ def _check_settings(shard_size: int, batch_size: int, dtype: str) -> None:
     for name, value in (("shard_size", shard_size), ("batch_size", batch_size)):
         if value < 1:
             raise ConfigError(f"`{name}` must be at least 1. Received: {value}")
-    if dtype not in ("float32", "float16"):
-        raise ConfigError(f"`dtype` must be float32 or float16. Received: {dtype!r}")
+    if dtype not in ("float32", "float16", "int8"):
+        raise ConfigError(f"`dtype` must be float32, float16 or int8. Received: {dtype!r}")
 
 
 def _begin(output: Path, settings: dict[str, Any]) -> None:
@@ -160,6 +162,8 @@ def _finished(output: Path, name: str, documents: list[Document]) -> dict[str, A
     if not {"rows", "sha256", "ids_sha256", "source_sha256"} <= set(record):
         raise CorruptError(f"{output / f'{name}.json'}: is no record of a shard.")
     check_sha256(output / f"{name}.npy", record["sha256"])
+    if "scales_sha256" in record:
+        check_sha256(output / f"{name}.scales.npy", record["scales_sha256"])
     check_sha256(output / f"{name}.ids.txt", record["ids_sha256"])
     if record["source_sha256"] == _source_sha256(documents):
         return record
@@ -211,8 +215,13 @@ def _encode(
 
 
 def _write_shard(
-    output: Path, name: str, documents: list[Document], rows: np.ndarray
+    output: Path, name: str, documents: list[Document], rows: np.ndarray, dtype: str
 ) -> dict[str, Any]:
+    scales_record = {}
+    if dtype == "int8":
+        rows, scales = scale_rows(rows)
+        write_array(output / f"{name}.scales.npy", scales)
+        scales_record = {"scales_sha256": sha256(output / f"{name}.scales.npy")}
     write_array(output / f"{name}.npy", rows)
     write_ids(output / f"{name}.ids.txt", (document.doc_id for document in documents))
     record = {
@@ -220,6 +229,7 @@ def _write_shard(
         "sha256": sha256(output / f"{name}.npy"),
         "ids_sha256": sha256(output / f"{name}.ids.txt"),
         "source_sha256": _source_sha256(documents),
+        **scales_record,
     }
     # Last: a shard counts as finished once its record is there.
     write_json(output / f"{name}.json", record)

@@ -17,6 +17,7 @@ from tfde.retrieval.index_directory import (
     read_index,
     write_index,
 )
+from tfde.retrieval.scaled_rows import ScaledRows
 from tfde.retrieval.top_k import TopK
 
 VECTORS = "vectors.npy"
@@ -36,7 +37,11 @@ class ExactIndex:
     """
 
     def __init__(
-        self, parts: Sequence[np.ndarray], doc_ids: Sequence[str], *, fingerprint: str = ""
+        self,
+        parts: Sequence[np.ndarray | ScaledRows],
+        doc_ids: Sequence[str],
+        *,
+        fingerprint: str = "",
     ) -> None:
         self._parts = tuple(parts)
         self.doc_ids = np.array(doc_ids, dtype=object)

@@ -11,6 +11,7 @@ import numpy as np
 from tfde.data.atomic import atomic_directory
 from tfde.errors import ConfigError, CorruptError, DataError, MismatchError
 from tfde.retrieval.files import check_id, check_sha256, read_json, sha256, write_json
+from tfde.retrieval.scaled_rows import ScaledRows
 
 MANIFEST = "index.json"
 DOC_IDS = "doc_ids.txt"
@@ -67,7 +68,7 @@ def read_index(path: Path, kinds: Sequence[str], *, verify: bool) -> dict[str, A
     return manifest
 
 
-def check_embeddings(embeddings: np.ndarray, name: str = "embeddings") -> None:
+def check_embeddings(embeddings: np.ndarray | ScaledRows, name: str = "embeddings") -> None:
     """Refuses what is not a matrix of finite numbers.
 
     Raises:

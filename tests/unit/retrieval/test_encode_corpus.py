@@ -7,6 +7,8 @@ import pytest
 from tfde.errors import ConfigError, CorruptError, DataError, MismatchError
 from tfde.retrieval.embeddings import Embeddings
 from tfde.retrieval.encode_corpus import encode_corpus
+from tfde.retrieval.exact_index import ExactIndex
+from tfde.retrieval.scaled_rows import scale_rows
 from tfde.types import Document
 
 
@@ -52,6 +54,60 @@ def test_float16_halves_the_bytes_and_reads_as_float32(tmp_path, encoder, docume
     np.testing.assert_allclose(
         embeddings.read(), encoder.encode_documents(documents), rtol=2**-11, atol=1e-7
     )
+
+
+def test_int8_keeps_a_quarter_and_a_scale_for_each_vector(tmp_path, encoder, documents):
+    embeddings = encode_corpus(encoder, documents, tmp_path / "e", dtype="int8", shard_size=10)
+    expected = encoder.encode_documents(documents)
+    scales = np.abs(expected).max(axis=1, keepdims=True) / 127
+    assert embeddings.dtype == np.int8
+    assert embeddings.read().dtype == np.float32
+    assert (np.abs(embeddings.read() - expected) <= scales * 0.5001).all()
+    np.testing.assert_array_equal(np.concatenate(list(embeddings.blocks(7))), embeddings.read())
+    # The format, read without our code.
+    shard = np.load(tmp_path / "e/shard-00001.npy", allow_pickle=False)
+    stored = np.load(tmp_path / "e/shard-00001.scales.npy", allow_pickle=False)
+    assert shard.dtype == np.int8
+    assert (np.abs(shard).max(axis=1) == 127).all()
+    np.testing.assert_allclose(stored, scales[10:20, 0], rtol=1e-6)
+    embeddings.verify()
+    calls = len(encoder.calls)
+    encode_corpus(encoder, documents, tmp_path / "e", dtype="int8", shard_size=10)
+    assert len(encoder.calls) == calls
+
+
+def test_an_exact_index_searches_int8_shards(tmp_path, encoder, documents):
+    embeddings = encode_corpus(encoder, documents, tmp_path / "e", dtype="int8", shard_size=10)
+    index = ExactIndex.from_embeddings(embeddings)
+    queries = encoder.encode_queries([f"word{i} word{i % 7} {i * i}" for i in range(25)])
+    scores, doc_ids = index.search(queries, 25)
+    expected = queries @ embeddings.read().T
+    np.testing.assert_allclose(scores, -np.sort(-expected, axis=1), atol=1e-6)
+    assert (doc_ids[:, 0] == [f"d{i}" for i in expected.argmax(1)]).all()
+    index.save(tmp_path / "index")
+    np.testing.assert_array_equal(
+        ExactIndex.load(tmp_path / "index").search(queries, 5)[1], doc_ids[:, :5]
+    )
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed", "gone"])
+def test_damaged_scales_are_found(tmp_path, encoder, documents, damage):
+    encode_corpus(encoder, documents, tmp_path / "e", dtype="int8")
+    file = tmp_path / "e/shard-00000.scales.npy"
+    if damage == "gone":
+        file.unlink()
+    elif damage == "cut":
+        np.save(file, np.ones(24, np.float32))
+    else:
+        np.save(file, np.ones(25, np.float32))
+    with pytest.raises(CorruptError, match=r"shard-00000\.scales\.npy: "):
+        Embeddings.open(tmp_path / "e").verify()
+
+
+def test_a_row_of_zeros_stays_one_in_int8():
+    integers, scales = scale_rows(np.array([[0.0, 0.0], [1.0, -0.5]], np.float32))
+    assert integers.tolist() == [[0, 0], [127, -64]]
+    np.testing.assert_allclose(scales, [0, 1 / 127])
 
 
 def test_a_second_run_encodes_nothing_and_changes_nothing(tmp_path, encoder, documents):
@@ -181,7 +237,9 @@ def test_impossible_settings(tmp_path, encoder, documents):
         encode_corpus(encoder, documents, tmp_path / "e", shard_size=0)
     with pytest.raises(ConfigError, match=r"`batch_size` must be at least 1\. Received: -1"):
         encode_corpus(encoder, documents, tmp_path / "e", batch_size=-1)
-    with pytest.raises(ConfigError, match=r"`dtype` must be float32 or float16\. Received: 'int4'"):
+    with pytest.raises(
+        ConfigError, match=r"`dtype` must be float32, float16 or int8\. Received: 'int4'"
+    ):
         encode_corpus(encoder, documents, tmp_path / "e", dtype="int4")
     assert not (tmp_path / "e").exists()
     with pytest.raises(ConfigError, match="must hold at least one document"):
