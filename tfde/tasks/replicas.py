@@ -53,10 +53,10 @@ def mean_over_replicas(logs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
 
 
 def sum_gradients(gradients: Sequence[Any]) -> list[Any]:
-    """Returns the gradients summed over the replicas: the one large exchange of a step.
+    """Returns the gradients, dense and summed over the replicas: the large exchange of a step.
 
-    Rows of a table that were looked up several times are summed too, also where there is one
-    replica: Keras would take each look-up as a row of its own into the norm by which it clips.
+    Of a table only the rows that were looked up are exchanged. They are made dense also where
+    there is one replica: Keras would clip by, and Adam would square, each look-up by itself.
 
     Args:
         gradients: Tensors, `tf.IndexedSlices` or `None`, the same in all replicas.
@@ -68,7 +68,7 @@ def sum_gradients(gradients: Sequence[Any]) -> list[Any]:
         known = [_placed(gradient) for gradient in gradients if gradient is not None]
         reduced = iter(context.all_reduce(tf.distribute.ReduceOp.SUM, known))
         summed = [None if gradient is None else next(reduced) for gradient in gradients]
-    return [_sum_rows(each) if isinstance(each, tf.IndexedSlices) else each for each in summed]
+    return [None if each is None else tf.convert_to_tensor(each) for each in summed]
 
 
 def take_summed_gradients(optimizer: Any) -> None:
@@ -96,9 +96,3 @@ def _placed(value: Any) -> Any:
         rows, values = tf.identity(value.indices), tf.identity(value.values)
         return tf.IndexedSlices(values, rows, value.dense_shape)
     return tf.identity(value)
-
-
-def _sum_rows(slices: tf.IndexedSlices) -> tf.IndexedSlices:
-    rows, places = tf.unique(slices.indices)
-    values = tf.math.unsorted_segment_sum(slices.values, places, tf.size(rows))
-    return tf.IndexedSlices(values, rows, slices.dense_shape)

@@ -48,6 +48,7 @@ class PairTrainer(keras.Model):
         self.task: RetrievalTask | None = None
         self.chunk_size: int | None = None
         self._accuracy = keras.metrics.Mean(name="in_batch_accuracy")
+        self._reset: Callable[[], None] | None = None
 
     def compile(
         self,
@@ -83,6 +84,7 @@ class PairTrainer(keras.Model):
             )
         self.task = task or RetrievalTask()
         self.chunk_size = chunk_size
+        self._reset = None
         with self.distribute_strategy.scope():
             super().compile(optimizer=optimizer, jit_compile=jit_compile, run_eagerly=run_eagerly)
         if self.distribute_strategy.num_replicas_in_sync > 1:
@@ -198,8 +200,11 @@ class PairTrainer(keras.Model):
 
     def reset_metrics(self) -> None:
         """Forgets the loss and accuracy so far."""
-        # Each replica its own: from outside, processes would have to meet for it.
-        self.distribute_strategy.run(super().reset_metrics)
+        if self._reset is None:
+            # Each replica its own: from outside, processes would have to meet for it.
+            reset = super().reset_metrics
+            self._reset = tf.function(lambda: self.distribute_strategy.run(reset))
+        self._reset()
 
     def train_step(self, data: Mapping[str, tf.Tensor]) -> dict[str, Any]:
         """Takes one step on a batch, in chunks where `compile` was given a size.

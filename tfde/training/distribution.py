@@ -7,10 +7,14 @@ import re
 from collections.abc import Iterator
 
 import tensorflow as tf
+from tensorflow.core.protobuf.coordination_config_pb2 import CoordinatedJob
+from tensorflow.python.distribute import multi_worker_util
+from tensorflow.python.eager import context
 
 from tfde.config import Distribution
 from tfde.errors import ConfigError, LostProcessError
 
+_HEARTBEAT_S = 60
 # What the survivors see, whichever notices first: the connection, the heartbeat or the timeout.
 _LOST = (
     tf.errors.UnavailableError,
@@ -38,6 +42,7 @@ def open_strategy(distribution: Distribution, *, timeout_s: int) -> tf.distribut
     if distribution == "multi_worker":
         options = tf.distribute.experimental.CommunicationOptions(timeout_seconds=timeout_s)
         try:
+            _allow_silence(min(timeout_s, _HEARTBEAT_S))
             return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
         except RuntimeError as error:
             raise ConfigError(
@@ -63,8 +68,8 @@ def wait_for_all(strategy: tf.distribute.Strategy) -> None:
         return
 
     def meet() -> tf.Tensor:
-        context = tf.distribute.get_replica_context()
-        return context.all_reduce(tf.distribute.ReduceOp.SUM, tf.constant(1.0))
+        replica = tf.distribute.get_replica_context()
+        return replica.all_reduce(tf.distribute.ReduceOp.SUM, tf.constant(1.0))
 
     strategy.experimental_local_results(tf.function(strategy.run)(meet))[0].numpy()
 
@@ -86,6 +91,25 @@ def lost_processes(*, timeout_s: int) -> Iterator[None]:
             f" {timeout_s} s of `collective_timeout_s`; the same command in every process goes on"
             f" from the last checkpoint. TensorFlow says: {first[:160]}"
         ) from error
+
+
+def _allow_silence(seconds: int) -> None:
+    """Sets after how many seconds without a heartbeat a process counts as lost.
+
+    TensorFlow's own 10 are too few for a machine whose cores are all at work; the strategy has no
+    argument for it, but leaves alone what is there before it.
+    """
+    cluster = tf.distribute.cluster_resolver.TFConfigClusterResolver().cluster_spec()
+    context.context().configure_coordination_service(
+        "standalone",
+        service_leader=multi_worker_util.coordination_leader(cluster),
+        heartbeat_timeout_in_ms=seconds * 1000,
+        coordinated_jobs=[
+            CoordinatedJob(name=job, num_tasks=cluster.num_tasks(job))
+            for job in ("chief", "worker")
+            if job in cluster.jobs
+        ],
+    )
 
 
 def _resolver(

@@ -1,0 +1,209 @@
+"""Two devices, and two processes, train as one device does on the whole batch."""
+
+import contextlib
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import tiny
+import two_devices
+
+TESTS = Path(__file__).parents[1]
+WAIT_S = 240  # far more than a step or an import may take on a busy machine
+TIMEOUT_S = 30
+RECIPE = """
+seed: 3
+distribution: {distribution}
+collective_timeout_s: {timeout_s}
+model:
+  backbone: {{kind: bag_of_words, embedding_dim: 8, hidden_dim: 8, dropout: 0.0}}
+  tokenizer: {tokenizer}
+  sharing: ade_spl
+  embedding_dim: 8
+stages:
+  only:
+    data: {data}
+    steps: 24
+    batch_size: 16
+    bidirectional: true
+    temperature: 0.1
+    optimizer: {{name: adamw, learning_rate: 0.003}}
+    checkpoint_every_steps: 5
+    log_every_steps: 1
+    validation: {{dataset: {data}, split: dev, every_steps: 24, max_queries: 20}}
+"""
+
+
+# ---- two devices of one process ------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def devices():
+    environment = {**os.environ, "TF_NUM_INTRAOP_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, TESTS / "two_devices.py"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=2 * WAIT_S,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return {line["case"]: line for line in map(json.loads, done.stdout.splitlines())}
+
+
+@pytest.mark.xdist_group("two_devices")
+@pytest.mark.parametrize("case", two_devices.CASES)
+def test_two_devices_train_as_one(devices, case):
+    line = devices[case]
+    # float32 sums taken in another order: 1e-7 each, and a few steps that build on each other.
+    np.testing.assert_allclose(line["two"]["loss"], line["one"]["loss"], rtol=1e-5)
+    np.testing.assert_allclose(
+        line["two"]["in_batch_accuracy"], line["one"]["in_batch_accuracy"], atol=1e-6
+    )
+    assert line["moved"] > 0.02
+    # AdamW takes the sign of a gradient that is next to nothing for a direction.
+    assert line["difference"] < (5e-5 if case == "adamw" else 5e-6)
+
+
+@pytest.mark.xdist_group("two_devices")
+def test_cases_differ(devices):
+    losses = [line["one"]["loss"][0] for case, line in devices.items() if case != "adamw"]
+    assert len({round(loss, 3) for loss in losses}) == len(losses)
+
+
+# ---- two processes -------------------------------------------------------------------------------
+
+
+def start(recipe, output, *, processes):
+    addresses = [f"127.0.0.1:{port}" for port in free_ports(processes)]
+    started = []
+    for index in range(processes):
+        environment = {**os.environ, "TF_NUM_INTRAOP_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+        environment.pop("TF_CONFIG", None)
+        if processes > 1:
+            task = {"type": "worker", "index": index}
+            environment["TF_CONFIG"] = json.dumps({"cluster": {"worker": addresses}, "task": task})
+        command = [sys.executable, "-m", "tfde.cli.main", "train"]
+        command += ["--run", str(recipe), "--output", str(output)]
+        log = recipe.parent / f"process_{index}_of_{processes}.txt"
+        with log.open("w") as file:
+            process = subprocess.Popen(
+                command, env=environment, stdout=subprocess.DEVNULL, stderr=file
+            )
+        started.append((process, log))
+    return started
+
+
+def free_ports(count):
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def finish(started):
+    try:
+        for process, log in started:
+            assert process.wait(WAIT_S) == 0, log.read_text()[-2000:]
+    finally:
+        for process, _ in started:
+            process.kill()
+
+
+def wait_for_steps(output, count, started):
+    history = output / "history.jsonl"
+    until = time.monotonic() + WAIT_S
+    while time.monotonic() < until:
+        if history.exists() and len(history.read_text().splitlines()) >= count:
+            return
+        for process, log in started:
+            assert process.poll() is None, log.read_text()[-2000:]
+        time.sleep(0.02)
+    pytest.fail("the run never came to the step")
+
+
+def weights(output):
+    arrays = {}
+    with h5py.File(output / "model" / "model.weights.h5") as file:
+        file.visititems(
+            lambda name, item: (
+                arrays.update({name: item[()]}) if isinstance(item, h5py.Dataset) else None
+            )
+        )
+    return arrays
+
+
+def losses(output):
+    records = map(json.loads, (output / "history.jsonl").read_text().splitlines())
+    return {record["step"]: record["loss"] for record in records if "loss" in record}
+
+
+def assert_same_run(one, two):
+    expected, actual = weights(one), weights(two)
+    assert expected.keys() == actual.keys()
+    for name, array in expected.items():
+        # 24 steps of rate 0.003 move weights by up to 0.07; rounding, by AdamW's signs, by 1e-6.
+        np.testing.assert_allclose(actual[name], array, atol=2e-5, err_msg=name)
+    assert list(losses(two)) == list(range(1, 25))
+    np.testing.assert_allclose(list(losses(two).values()), list(losses(one).values()), rtol=1e-4)
+    assert (two / "best_model" / "config.json").exists()
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("processes")
+    data = tiny.write_dataset(directory / "data")
+    vocabulary = directory / "vocab.txt"
+    vocabulary.write_text("\n".join(tiny.VOCABULARY) + "\n")
+    path = directory / "recipe.yaml"
+    path.write_text(
+        RECIPE.format(data=data, tokenizer=vocabulary, distribution="auto", timeout_s=TIMEOUT_S)
+    )
+    return path
+
+
+@pytest.fixture(scope="module")
+def whole(recipe):
+    output = recipe.parent / "whole"
+    finish(start(recipe, output, processes=1))
+    return output
+
+
+@pytest.mark.xdist_group("two_processes")
+def test_two_processes_train_as_one(recipe, whole):
+    output = recipe.parent / "two"
+    finish(start(recipe, output, processes=2))
+    assert_same_run(whole, output)
+
+
+@pytest.mark.xdist_group("two_processes")
+@pytest.mark.parametrize("killed", [pytest.param(0, marks=pytest.mark.slow), 1])
+def test_killed_process_ends_the_other_and_both_resume(recipe, whole, killed):
+    output = recipe.parent / f"killed_{killed}"
+    started = start(recipe, output, processes=2)
+    try:
+        wait_for_steps(output, 8, started)
+        started[killed][0].kill()
+        survivor, log = started[1 - killed]
+        assert survivor.wait(TIMEOUT_S + 60) == 1
+    finally:
+        for process, _ in started:
+            process.kill()
+    last = log.read_text().splitlines()[-1]
+    assert re.match(
+        rf"tfde: train: another process of this run is gone, or was silent for the {TIMEOUT_S} s of"
+        " `collective_timeout_s`; the same command in every process goes on from the last"
+        " checkpoint",
+        last,
+    )
+    finish(start(recipe, output, processes=2))
+    assert_same_run(whole, output)

@@ -1,0 +1,122 @@
+"""Trains on one device and on two logical ones; prints what came out, one JSON line a case.
+
+A program: logical devices can be made only before TensorFlow starts.
+"""
+
+import dataclasses
+import json
+import sys
+from contextlib import nullcontext
+
+import numpy as np
+import tensorflow as tf
+import tiny
+
+import tfde
+from tfde.config import BackboneConfig
+from tfde.types import Document, Pair, Query
+
+STEPS = 3
+CASES = {
+    "plain": {},
+    "adamw": {"adamw": True},
+    "hard_negatives": {"negatives": 2},
+    "bidirectional": {"bidirectional": True},
+    "sampling_correction": {"sampling_correction": True},
+    "all_in_chunks": {
+        "backbone": dataclasses.replace(tiny.T5, num_layers=1, dropout=0.0),
+        "negatives": 2,
+        "bidirectional": True,
+        "sampling_correction": True,
+        "chunk_size": 3,
+    },
+}
+
+
+def some_pairs() -> list[Pair]:
+    """48 pairs, one document in many, so that copies and known positives stand in every batch."""
+    rng = np.random.default_rng(5)
+    documents = [
+        Document(f"d{i}", "", text) for i, text in enumerate(tiny.document_texts()[:300:10])
+    ]
+    pairs = []
+    for i in range(48):
+        own = 0 if i % 4 == 0 else i % 30
+        # Long and short texts, so that the replicas pad to different lengths.
+        words = documents[own].text.split()[:2] * (1 if i % 3 else 3)
+        others = [documents[j] for j in rng.permutation(30) if j != own][: i % 3]
+        known = (f"d{own}", f"d{(own + i) % 30}", f"d{(own + 7) % 30}")
+        pairs.append(
+            Pair(Query(f"q{i}", " ".join(words)), documents[own], tuple(others), known[: 1 + i % 3])
+        )
+    return pairs
+
+
+def train(
+    strategy: tf.distribute.Strategy | None,
+    *,
+    backbone: BackboneConfig = tiny.BAG_OF_WORDS,
+    negatives: int = 0,
+    bidirectional: bool = False,
+    sampling_correction: bool = False,
+    chunk_size: int | None = None,
+    adamw: bool = False,
+) -> dict:
+    """Trains the same small model; returns the losses, accuracies and weights."""
+    import keras
+
+    with strategy.scope() if strategy else nullcontext():
+        model = tiny.dual_encoder(backbone, sharing="ade_spl", embedding_dim=6)
+        # SGD clips every step, and says what a gradient is, not only what sign it has.
+        optimizer = keras.optimizers.SGD(0.5, momentum=0.9, global_clipnorm=0.2)
+        if adamw:
+            optimizer = tfde.adamw(0.01, decay_steps=10, clip_norm=0.2)
+        model.compile(
+            optimizer,
+            task=tfde.RetrievalTask(
+                0.1, bidirectional=bidirectional, sampling_correction=sampling_correction
+            ),
+            chunk_size=chunk_size,
+        )
+    batches = tfde.data.pairs.PairDataset(
+        some_pairs(), batch_size=12, seed=2, negatives_per_query=negatives
+    )
+    seen: dict[str, list[float]] = {"loss": [], "in_batch_accuracy": []}
+
+    class Record(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            for name, values in seen.items():
+                values.append(float(logs[name]))
+            self.model.reset_metrics()
+
+    before = [weight.numpy() for weight in model.weights]
+    model.fit(batches, steps=STEPS, callbacks=[Record()], verbose=0)
+    after = {weight.path: weight.numpy() for weight in model.weights}
+    moved = max(float(abs(a - b).max()) for a, b in zip(after.values(), before, strict=True))
+    return {**seen, "weights": after, "moved": moved}
+
+
+def main() -> None:
+    """Prints one line a case."""
+    cpus = tf.config.list_physical_devices("CPU")
+    tf.config.set_logical_device_configuration(
+        cpus[0], [tf.config.LogicalDeviceConfiguration()] * 2
+    )
+
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    for name in sys.argv[1:] or CASES:
+        one = train(None, **CASES[name])
+        two = train(strategy, **CASES[name])
+        pairs = zip(one["weights"].values(), two["weights"].values(), strict=True)
+        line = {
+            "case": name,
+            "one": {key: one[key] for key in ("loss", "in_batch_accuracy")},
+            "two": {key: two[key] for key in ("loss", "in_batch_accuracy")},
+            "moved": one["moved"],
+            "difference": max(float(abs(a - b).max()) for a, b in pairs),
+        }
+        sys.stdout.write(json.dumps(line) + "\n")
+
+
+if __name__ == "__main__":
+    main()
