@@ -44,14 +44,17 @@ def attention(
         section 3.1.
     """
     if not training:
-        return tf.matmul(attention_weights(query, key, bias), value)
+        # In bfloat16 the sum is, the softmax inside its kernel is not.
+        scores = tf.matmul(query, key, transpose_b=True) + tf.cast(bias, query.dtype)
+        return tf.matmul(tf.nn.softmax(scores), value)
     scale = 1.0 if keep is None else 1.0 / (1.0 - dropout)
 
     @tf.custom_gradient
     def attend(
         query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, bias: tf.Tensor
     ) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, ...]]]:
-        weights = attention_weights(query, key, bias, dtype=tf.float32)
+        scores = tf.cast(tf.matmul(query, key, transpose_b=True), tf.float32)
+        weights = tf.nn.softmax(scores + bias)
         kept = tf.cast(_only(keep, weights), value.dtype)
         output = tf.matmul(kept, value) * scale
 
@@ -73,21 +76,6 @@ def attention(
         return output, gradient
 
     return attend(query, key, value, bias)
-
-
-def attention_weights(
-    query: tf.Tensor, key: tf.Tensor, bias: tf.Tensor, *, dtype: tf.DType | None = None
-) -> tf.Tensor:
-    """Returns softmax(Q K^T + bias), (B, A, L, L), computed in float32.
-
-    Args:
-        query: (B, A, L, d).
-        key: (B, A, L, d).
-        bias: Float32, broadcast to (B, A, L, L).
-        dtype: Of the result; `None` for that of `query`.
-    """
-    scores = tf.cast(tf.matmul(query, key, transpose_b=True), tf.float32)
-    return tf.cast(tf.nn.softmax(scores + bias), dtype or query.dtype)
 
 
 def _only(keep: tf.Tensor | None, x: tf.Tensor) -> tf.Tensor:
