@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 import tensorflow as tf
-from tensorflow.core.protobuf.coordination_config_pb2 import CoordinatedJob
+from tensorflow.compiler.xla.tsl.protobuf.coordination_config_pb2 import CoordinatedJob
 from tensorflow.python.distribute import multi_worker_util
 from tensorflow.python.eager import context
 
