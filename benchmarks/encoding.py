@@ -197,14 +197,14 @@ def compare(args: argparse.Namespace, name: str, peer: str, reference: np.ndarra
     """Compares ours with the peer on one question; `reference` has the documents' embeddings."""
     dtype = name.rpartition("_")[2]
     single = ["--single", str(args.single)] if reference is None else []
-    workers, embeddings = [], []
+    workers = []
     with tempfile.TemporaryDirectory() as directory:
-        for worker in ("tfde", peer):
-            path = Path(directory) / f"{worker}.npy"
+        paths = [Path(directory) / f"{worker}.npy" for worker in ("tfde", peer)]
+        for worker, path in zip(("tfde", peer), paths, strict=True):
             python, script, options = command(args, worker, dtype, path)
             workers.append(side_by_side.Worker(python, script, [*options, *single]))
-            embeddings.append(np.load(path).astype(np.float32))
         found = side_by_side.compare(*workers, pairs=args.pairs)
+        embeddings = [np.load(path).astype(np.float32) for path in paths]
         for worker in workers:
             worker.close()
     if reference is None:

@@ -6,6 +6,7 @@ line it reads it does the work once and prints one JSON line. What is compared i
 pairs' ratios, with their spread, because a shared machine is never twice equally fast.
 """
 
+import functools
 import json
 import os
 import platform
@@ -51,9 +52,6 @@ class Worker:
         python: The interpreter of its environment.
         script: The benchmark, which is called with `arguments`.
         arguments: What makes it this worker.
-
-    Attributes:
-        about: What the worker said about itself.
     """
 
     def __init__(self, python: Path | str, script: str, arguments: Sequence[str]) -> None:
@@ -65,7 +63,11 @@ class Worker:
             text=True,
             env=environment,
         )
-        self.about: dict = json.loads(self._read(READY).removeprefix(READY))
+
+    @functools.cached_property
+    def about(self) -> dict:
+        """What the worker says about itself; waits until it has loaded everything."""
+        return json.loads(self._read(READY).removeprefix(READY))
 
     def measure(self) -> dict:
         """Returns what the worker measured in one turn."""
@@ -101,6 +103,9 @@ def compare(ours: Worker, theirs: Worker, *, pairs: int, seconds: str = "seconds
         pairs: How often both are measured, after one turn each that does not count.
         seconds: Key of the time in what the workers answer.
     """
+    # Both load side by side; nothing is measured before both have.
+    for worker in (ours, theirs):
+        _ = worker.about
     ours.measure(), theirs.measure()
     times = []
     for number in range(pairs):

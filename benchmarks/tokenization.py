@@ -74,16 +74,16 @@ def serve(args: argparse.Namespace, ids: list, tokenize: Callable, batches: Sequ
 
 def compare(args: argparse.Namespace, model: str, batch: int) -> dict:
     """Compares both on one vocabulary and batch size."""
-    workers, ids = [], []
+    workers = []
     with tempfile.TemporaryDirectory() as directory:
-        for worker in ("tfde", "tokenizers"):
+        paths = [Path(directory) / f"{worker}.json" for worker in ("tfde", "tokenizers")]
+        for worker, path in zip(("tfde", "tokenizers"), paths, strict=True):
             python = sys.executable if worker == "tfde" else side_by_side.peers_python()
-            path = Path(directory) / f"{worker}.json"
             options = ["--worker", worker, "--model", model, "--batch", str(batch)]
             options += ["--texts", str(args.texts), "--dataset", args.dataset, "--ids", str(path)]
             workers.append(side_by_side.Worker(python, __file__, options))
-            ids.append(json.loads(path.read_text()))
-    found = side_by_side.compare(*workers, pairs=args.pairs)
+        found = side_by_side.compare(*workers, pairs=args.pairs)
+        ids = [json.loads(path.read_text()) for path in paths]
     for worker in workers:
         worker.close()
     count = len(ids[0])
