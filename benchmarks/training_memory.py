@@ -117,6 +117,8 @@ def draw(points: list[dict], figure: Path, limit: float) -> None:
         axes.plot(over, [limit] * len(over), "x", color=drawn[0].get_color())
     axes.set_xscale("log", base=2)
     axes.set_yscale("log", base=2)
+    axes.set_xticks(batches := sorted({point["batch"] for point in points}), map(str, batches))
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.set_xlabel("pairs a batch")
     axes.set_ylabel("memory of a training step, GiB")
     axes.set_title(
