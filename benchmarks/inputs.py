@@ -106,4 +106,6 @@ def _table(dataset: str, split: str) -> list[dict[str, str]]:
 
 
 def _dataset(name: str) -> Path:
+    if "TFDE_DATA" not in os.environ:
+        raise SystemExit("TFDE_DATA must name the folder of data sets")
     return Path(os.environ["TFDE_DATA"]) / name
