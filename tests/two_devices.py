@@ -1,10 +1,13 @@
 """Trains on one device and on two logical ones; prints what came out, one JSON line a case.
 
+With the argument `refusals` it prints what is refused instead.
+
 A program: logical devices can be made only before TensorFlow starts.
 """
 
 import dataclasses
 import json
+import os
 import sys
 from contextlib import nullcontext
 
@@ -96,6 +99,33 @@ def train(
     return {**seen, "weights": after, "moved": moved}
 
 
+def refusals(strategy: tf.distribute.Strategy) -> dict[str, str]:
+    """Returns what is said of what replicas cannot do."""
+    from tfde.errors import ConfigError
+    from tfde.training.distribution import open_strategy
+
+    pairs = some_pairs()[:8]
+    data = tfde.data.pairs.PairDataset
+    with strategy.scope():
+        model = tiny.dual_encoder()
+        model.compile("sgd")
+    attempts = {
+        "batch_size": lambda: model.fit(data(pairs, batch_size=3)),
+        "last_batch": lambda: model.fit(data(pairs[:7], batch_size=4, shuffle=False)),
+        "jit_compile": lambda: model.compile("sgd", jit_compile=True),
+        "late": lambda: open_strategy("multi_worker", timeout_s=5),
+    }
+    task = {"type": "worker", "index": 0}
+    os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": ["127.0.0.1:1"] * 2}, "task": task})
+    said = {}
+    for name, attempt in attempts.items():
+        try:
+            attempt()
+        except ConfigError as error:
+            said[name] = str(error)
+    return said
+
+
 def main() -> None:
     """Prints one line a case."""
     cpus = tf.config.list_physical_devices("CPU")
@@ -104,6 +134,9 @@ def main() -> None:
     )
 
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    if sys.argv[1:] == ["refusals"]:
+        sys.stdout.write(json.dumps(refusals(strategy)))
+        return
     for name in sys.argv[1:] or CASES:
         one = train(None, **CASES[name])
         two = train(strategy, **CASES[name])

@@ -45,18 +45,21 @@ stages:
 # ---- two devices of one process ------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def devices():
-    environment = {**os.environ, "TF_NUM_INTRAOP_THREADS": "1"}
+def run_two_devices(*arguments):
     done = subprocess.run(
-        [sys.executable, TESTS / "two_devices.py"],
-        env=environment,
+        [sys.executable, TESTS / "two_devices.py", *arguments],
+        env={**os.environ, "TF_NUM_INTRAOP_THREADS": "1"},
         capture_output=True,
         text=True,
         timeout=2 * WAIT_S,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    return {line["case"]: line for line in map(json.loads, done.stdout.splitlines())}
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def devices():
+    return {line["case"]: line for line in run_two_devices()}
 
 
 @pytest.mark.xdist_group("two_devices")
@@ -77,6 +80,19 @@ def test_two_devices_train_as_one(devices, case):
 def test_cases_differ(devices):
     losses = [line["one"]["loss"][0] for case, line in devices.items() if case != "adamw"]
     assert len({round(loss, 3) for loss in losses}) == len(losses)
+
+
+def test_what_replicas_cannot_do_is_refused():
+    (said,) = run_two_devices("refusals")
+    patterns = {
+        "batch_size": r"`batch_size` must be a multiple of the 2 replicas, .* Received: 3",
+        "last_batch": r"the last batch must be a multiple of the 2 replicas, .* Received: 3",
+        "jit_compile": r"`jit_compile` must be false with 2 replicas, .* jit_compile=True",
+        "late": r"`distribution: multi_worker` must come before anything else .* Received: ",
+    }
+    assert said.keys() == patterns.keys()
+    for name, pattern in patterns.items():
+        assert re.match(pattern, said[name])
 
 
 # ---- two processes -------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import tensorflow as tf
+from tensorflow.python.ops import control_flow_util
 
 
 class TokenLayout:
@@ -33,6 +34,9 @@ class TokenLayout:
         # (B*L,). Padding has that of the token before it: something that can be gathered.
         self._places = tf.cast(tf.where(self._is_real)[:, 0], tf.int32)
         self._numbers = tf.maximum(tf.cumsum(tf.cast(self._is_real, tf.int32)) - 1, 0)
+        if control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()):
+            # XLA compiles for fixed shapes: padding stays among the tokens.
+            self._places = self._numbers = tf.range(batch * length)
         # Of each head of each real token its place in (B, A, L), (N, A), and the way back.
         heads = tf.range(num_heads)
         text, place = self._places // length, self._places % length

@@ -73,7 +73,7 @@ class PairTrainer(keras.Model):
 
         Raises:
             ConfigError: `chunk_size` is below 1, or asked for together with XLA, which needs
-                shapes that do not depend on the texts.
+                shapes that do not depend on the texts; XLA is asked for with several replicas.
         """
         if chunk_size is not None and not chunk_size >= 1:
             raise ConfigError(f"`chunk_size` must be at least 1. Received: {chunk_size!r}")
@@ -82,12 +82,18 @@ class PairTrainer(keras.Model):
                 "`chunk_size` cuts each chunk to its longest text, which XLA cannot: give"
                 f" jit_compile=False. Received: chunk_size={chunk_size}, jit_compile={jit_compile}"
             )
+        replicas = self.distribute_strategy.num_replicas_in_sync
+        if replicas > 1 and jit_compile:
+            raise ConfigError(
+                f"`jit_compile` must be false with {replicas} replicas, whose exchanges XLA cannot"
+                " compile (a TPU's strategy compiles by itself). Received: jit_compile=True"
+            )
         self.task = task or RetrievalTask()
         self.chunk_size = chunk_size
         self._reset = None
         with self.distribute_strategy.scope():
             super().compile(optimizer=optimizer, jit_compile=jit_compile, run_eagerly=run_eagerly)
-        if self.distribute_strategy.num_replicas_in_sync > 1:
+        if replicas > 1:
             take_summed_gradients(self.optimizer)
 
     def fit(

@@ -7,7 +7,7 @@ import tiny
 
 from tfde.config import ModelConfig, OptimizerConfig, StageConfig, TrainRun, ValidationConfig
 from tfde.errors import ConfigError, TrainingError
-from tfde.training.checks import check_run, expand_run
+from tfde.training.checks import check_replicas, check_run, expand_run
 from tfde.training.run import train
 
 BOW = {"kind": "bag_of_words", "embedding_dim": 4, "hidden_dim": 4}
@@ -133,3 +133,17 @@ def test_a_loss_that_is_not_a_number_stops_and_keeps_nothing(tmp_path):
     with pytest.raises(TrainingError, match=r"stage only: the loss must be finite; .* at step"):
         train(run, tmp_path / "out", verbose=0)
     assert not (tmp_path / "out" / "model").exists()
+
+
+def test_batches_must_be_shared_out_evenly(tmp_path):
+    run = run_of(tmp_path, batch_size=9)
+    check_replicas(run, 3)
+    message = r"stages\.only\.batch_size must be a multiple of the 2 replicas, .* Received: 9"
+    with pytest.raises(ConfigError, match=message):
+        check_replicas(run, 2)
+
+
+def test_timeout_must_be_a_time(tmp_path):
+    message = r"`collective_timeout_s` must be at least 1\. Received: 0"
+    with pytest.raises(ConfigError, match=message):
+        dataclasses.replace(run_of(tmp_path), collective_timeout_s=0)
