@@ -36,7 +36,7 @@ QUESTIONS = [
     ("one_query_float32", ONNXRUNTIME),
     ("one_query_bfloat16", SENTENCE_TRANSFORMERS),
 ]
-POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16", "int8": "float32"}
+POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16", "int8": "mixed_bfloat16"}
 SCIFACT = "scifact"
 
 
@@ -56,7 +56,7 @@ def tfde_encoder(args: argparse.Namespace):
     from tfde.towers.dual_encoder import DualEncoder
 
     model = DualEncoder.load(args.model, dtype=POLICIES[args.dtype])
-    options = {"precision": "int8"} if args.dtype == "int8" else {}
+    options = {"int8_weights": True} if args.dtype == "int8" else {}
     encoder = QueryEncoder(model.query_tower, model.preprocessor, **options)
     with tempfile.TemporaryDirectory() as directory:
         save_encoder(encoder, Path(directory) / "m")
@@ -225,7 +225,7 @@ def exports_int8() -> bool:
     """Returns whether the exporter can write int8."""
     from tfde.export.saved_models import QueryEncoder
 
-    return "precision" in inspect.signature(QueryEncoder).parameters
+    return "int8_weights" in inspect.signature(QueryEncoder).parameters
 
 
 def main() -> None:

@@ -80,16 +80,19 @@ class BertTokenEmbedder(SeededLayer):
                 "`token_ids` must have at most `max_sequence_length` positions"
                 f" ({self.max_sequence_length}). Received: L={token_ids.shape[1]}"
             )
-        offset = self.position_table.value[: tf.shape(token_ids)[1]]
+        offset = tf.cast(self.position_table.value[: tf.shape(token_ids)[1]], tf.float32)
         if self.segment_table is not None and (segment_ids is None or self.num_segments == 1):
-            offset += self.segment_table.value[0]
-        x = tf.gather(self.token_table.value, token_ids) + offset
+            offset += tf.cast(self.segment_table.value[0], tf.float32)
+        x = self._rows(self.token_table, token_ids) + offset
         if self.segment_table is not None and segment_ids is not None and self.num_segments > 1:
-            x += tf.gather(self.segment_table.value, segment_ids)
+            x += self._rows(self.segment_table, segment_ids)
         gamma, beta = self.norm_gamma.value, self.norm_beta.value
         x = layer_norm(x, gamma, beta, self.layer_norm_epsilon, training=bool(training))
         x = tf.cast(x, self.compute_dtype)
         return self._drop(x, training)
+
+    def _rows(self, table: keras.Variable, ids: tf.Tensor) -> tf.Tensor:
+        return tf.cast(tf.gather(table.value, ids), tf.float32)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""

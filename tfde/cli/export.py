@@ -10,7 +10,14 @@ from tfde.cli.parser import CommandParser, command_parser
 
 MAX_GOLDEN = 1000
 _SENTENCE_TRANSFORMERS = "sentence-transformers"
-_OF_BUNDLES = ("index", "embeddings", "dataset", "version", "golden", "scann")
+_OF_BUNDLES = ("index", "embeddings", "dataset", "version", "golden", "scann", "precision")
+_AS_IT_IS = "as_loaded"
+_DTYPES = {
+    _AS_IT_IS: None,
+    "float32": "float32",
+    "bfloat16": "mixed_bfloat16",
+    "int8": "mixed_bfloat16",
+}
 
 
 def build_parser() -> CommandParser:
@@ -38,6 +45,12 @@ def build_parser() -> CommandParser:
     )
     parser.add_argument(
         "--scann", type=bool, default=True, help="export the retriever with ScaNN's ops too"
+    )
+    parser.add_argument(
+        "--precision",
+        choices=list(_DTYPES),
+        default=_AS_IT_IS,
+        help="what the towers compute in; int8: matrices stored in 8 bits, computed in bfloat16",
     )
     return parser
 
@@ -76,13 +89,14 @@ def _export_bundle(args: Any) -> int:
     elif args.embeddings:
         index = Embeddings.open(args.embeddings)
     bundle = export_bundle(
-        DualEncoder.load(args.model),
+        DualEncoder.load(args.model, dtype=_DTYPES[args.precision]),
         index,
         args.output,
         documents=dataset.documents() if dataset else None,
         golden_queries=list(islice(dataset.queries(), args.golden)) if dataset else (),
         version=args.version,
         scann=args.scann,
+        int8_weights=args.precision == "int8",
     )
     print(f"bundle: {bundle}")
     print(f"serve it: tfde serve {bundle}")

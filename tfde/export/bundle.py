@@ -48,6 +48,7 @@ def export_bundle(
     golden_queries: Iterable[str | Query] = (),
     version: int = 1,
     scann: bool = True,
+    int8_weights: bool = False,
     measures: Mapping[str, Any] | None = None,
 ) -> Path:
     """Writes SavedModels, TensorFlow Serving's configuration and a manifest.
@@ -63,6 +64,7 @@ def export_bundle(
             and TensorFlow Serving warms up with them.
         version: The models' version number.
         scann: Whether to export the retriever with ScaNN's ops too.
+        int8_weights: Whether the towers' matrices are stored in 8 bits.
         measures: Measured quality, put into the manifest as it is.
 
     Returns:
@@ -81,7 +83,9 @@ def export_bundle(
         _check_index(model, index, fingerprint)
     golden = [query if isinstance(query, str) else query.text for query in golden_queries]
     with atomic_directory(output) as temporary:
-        exporter = _Exporter(model, temporary / "models", str(version), golden)
+        exporter = _Exporter(
+            model, temporary / "models", str(version), golden, int8_weights=int8_weights
+        )
         answers = exporter.encoders()
         rows = 0
         if index is not None:
@@ -105,6 +109,7 @@ def export_bundle(
             "embedding_dim": model.embedding_dim,
             "documents": rows,
             "compute_dtype": model.query_tower.compute_dtype,
+            "int8_weights": int8_weights,
             "text": _text_of(model),
             "golden_k": GOLDEN_K,
             "golden_queries": [
@@ -125,13 +130,22 @@ class _Exporter:
     """Writes the models of one bundle and remembers what it wrote."""
 
     def __init__(
-        self, model: DualEncoder, directory: Path, version: str, golden: list[str]
+        self,
+        model: DualEncoder,
+        directory: Path,
+        version: str,
+        golden: list[str],
+        *,
+        int8_weights: bool,
     ) -> None:
         self._model = model
         self._directory = directory
         self._version = version
         self._golden = golden
-        self._query_encoder = QueryEncoder(model.query_tower, model.preprocessor)
+        self._int8_weights = int8_weights
+        self._query_encoder = QueryEncoder(
+            model.query_tower, model.preprocessor, int8_weights=int8_weights
+        )
         self._golden_embeddings = model.encode_queries(golden)
         self.names: list[str] = []
 
@@ -139,7 +153,9 @@ class _Exporter:
         """Writes both encoders; returns, for each golden query, what Keras answers."""
         save_encoder(self._query_encoder, self._place("query_encoder"))
         self._warm_up("query_encoder", [{"text": [text]} for text in self._golden])
-        document_encoder = DocumentEncoder(self._model.document_tower, self._model.preprocessor)
+        document_encoder = DocumentEncoder(
+            self._model.document_tower, self._model.preprocessor, int8_weights=self._int8_weights
+        )
         save_encoder(document_encoder, self._place("document_encoder"))
         return [{"embedding": row.tolist()} for row in self._golden_embeddings]
 

@@ -16,7 +16,8 @@ from tfde.errors import CorruptError
 from tfde.export.bundle import FORMAT, MANIFEST
 from tfde.retrieval.files import read_json, sha256
 
-# Another machine multiplies in another order; half precision keeps 8 bits of a number.
+# Another machine multiplies in another order; half precision and 8-bit
+# weights keep 8 bits of a number.
 _TOLERANCE = {"float32": 1e-4}
 _LOOSE_TOLERANCE = 2e-2
 _LEAST_OVERLAP = 0.8
@@ -30,6 +31,7 @@ _FIELDS = {
     "golden_queries",
     "golden_k",
     "compute_dtype",
+    "int8_weights",
 }
 
 
@@ -60,6 +62,8 @@ def verify_bundle(path: str | Path) -> list[str]:
     if index not in (None, towers):
         differences.append(f"fingerprints: towers {towers}, index {index}")
     tolerance = _TOLERANCE.get(manifest["compute_dtype"], _LOOSE_TOLERANCE)
+    if manifest["int8_weights"]:
+        tolerance = _LOOSE_TOLERANCE
     for name in manifest["models"]:
         folder = f"models/{name}/"
         if not any(line.startswith(folder) for line in differences):

@@ -39,6 +39,7 @@ def test_it_says_how_to_load_and_what_differs(model, tmp_path, capsys):
         ("version", "2"),
         ("golden", "3"),
         ("scann", "false"),
+        ("precision", "int8"),
     ],
 )
 def test_options_of_bundles_are_refused(option, value, tmp_path, capsys):
