@@ -84,9 +84,12 @@ class SeededLayer(keras.layers.Layer):
         """Returns a random tensor of bool, true where dropout keeps a number."""
         count = tf.reduce_prod(shape)
         # Drawing random bits is most of what dropout costs: four numbers share 32 of them.
-        bits = tf.random.stateless_uniform(
-            ((count + 3) // 4,), self.seed_generator.next(), None, None, tf.uint32
-        )
+        seed = tf.cast(self.seed_generator.next(), tf.int64)
+        replica = tf.distribute.get_replica_context()
+        if replica is not None and replica.num_replicas_in_sync > 1:
+            # Replicas hold equal states: without this, the rows of each would be dropped alike.
+            seed += tf.stack([0, tf.cast(replica.replica_id_in_sync_group, tf.int64) * 2**32])
+        bits = tf.random.stateless_uniform(((count + 3) // 4,), seed, None, None, tf.uint32)
         numbers = tf.reshape(tf.bitcast(bits, tf.uint8), (-1,))[:count]
         return tf.reshape(numbers >= tf.constant(self.dropout_steps, tf.uint8), shape)
 
