@@ -1,7 +1,7 @@
 """How fast are texts encoded, against sentence-transformers and ONNX Runtime?
 
     python benchmarks/encoding.py [--questions documents_float32 ...] [--peers onnxruntime]
-        [--model DIR | random-t5-small] [--texts 512] [--pairs 5]
+        [--model DIR | random-t5-small] [--texts 256] [--pairs 5]
 
 The same weights (a sentence-transformers directory; all-MiniLM-L6-v2 by default), the same
 paragraphs of SQuAD (`TFDE_DATA`), batches of 32 by length, all cores. Ours is the exported
@@ -236,7 +236,7 @@ def main() -> None:
     parser.add_argument("--model", default=inputs.MINILM, help="sentence-transformers directory")
     parser.add_argument("--questions", nargs="+", choices=names, default=names)
     parser.add_argument("--peers", nargs="+", choices=peers, default=peers)
-    parser.add_argument("--texts", type=int, default=512, help="paragraphs a pass")
+    parser.add_argument("--texts", type=int, default=256, help="paragraphs a pass")
     parser.add_argument("--pairs", type=int, default=5, help="measurements of each side")
     parser.add_argument("--single", type=int, help="single queries a measurement (default 50)")
     parser.add_argument("--scifact-documents", type=int, default=10_000, help="at most so many")
