@@ -7,13 +7,14 @@ import tensorflow as tf
 
 from tfde.text.charsmap import read_charsmap
 from tfde.text.code_point_table import CodePointTable
-from tfde.text.grapheme_characters import CONTROL, JOINED, PREPENDED, grapheme_kinds
+from tfde.text.grapheme_characters import CONTROL, JOINED, OTHER, PREPENDED, grapheme_kinds
 
 _SHORT = 5  # bytes of the graphemes that are looked up as a whole
 _SHIFT = 1 << 21  # more than any code point
 # Below, no character joins the one before it.
 _FIRST_JOINED = 0x300
 _CARRIAGE_RETURN, _LINE_FEED = 0x0D, 0x0A
+_SURROGATES = slice(0xD800, 0xE000)
 
 
 class CharsmapNormalizer(tf.Module):
@@ -61,8 +62,11 @@ class CharsmapNormalizer(tf.Module):
         # One that no text has, so that the search always has something to hit.
         self._sequences = tf.constant([*ordered, np.iinfo("int64").max], tf.int64)
         self._sequence_entries = tf.constant([*(sequences[k] for k in ordered), 0], tf.int32)
-        kept = [c for c in range(_FIRST_JOINED) if not singles[c]]
-        self._all_kept = "[" + "".join(f"\\x{{{c:X}}}" for c in kept) + "]*"
+        # Characters that stay as they are and join no other: texts of them alone are the most.
+        kept = (singles == 0) & (grapheme_kinds() == OTHER)
+        kept[:_FIRST_JOINED] = singles[:_FIRST_JOINED] == 0
+        kept[_SURROGATES] = False
+        self._all_kept = f"[{_ranges(kept)}]*"
 
     def __call__(self, texts: tf.Tensor) -> tf.Tensor:
         """Returns normalized texts, shape (B,), string.
@@ -70,8 +74,13 @@ class CharsmapNormalizer(tf.Module):
         Args:
             texts: UTF-8 strings, shape (B,), string.
         """
-        unchanged = tf.reduce_all(tf.strings.regex_full_match(texts, self._all_kept))
-        return tf.cond(unchanged, lambda: texts, lambda: self._normalized(texts))
+        others = tf.where(~tf.strings.regex_full_match(texts, self._all_kept))
+
+        def replaced() -> tf.Tensor:
+            normalized = self._normalized(tf.gather_nd(texts, others))
+            return tf.tensor_scatter_nd_update(texts, others, normalized)
+
+        return tf.cond(tf.size(others) > 0, replaced, lambda: texts)
 
     def _normalized(self, texts: tf.Tensor) -> tf.Tensor:
         decoded = tf.strings.unicode_decode(texts, "UTF-8")
@@ -135,3 +144,9 @@ def _following(codes: tf.Tensor, by: int, sizes: tf.Tensor) -> tf.Tensor:
 def _packed(sequence: str) -> int:
     padded = [*map(ord, sequence), 0, 0][:3]
     return (padded[0] * _SHIFT + padded[1]) * _SHIFT + padded[2]
+
+
+def _ranges(kept: np.ndarray) -> str:
+    """Returns the true places of a mask as what stands in the brackets of a regular expression."""
+    edges = np.flatnonzero(np.diff(kept, prepend=False, append=False)).reshape(-1, 2)
+    return "".join(f"\\x{{{first:X}}}-\\x{{{end - 1:X}}}" for first, end in edges.tolist())
