@@ -31,7 +31,7 @@ POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
 
 def steps_of(args: argparse.Namespace, batch: int) -> int:
     """Returns how many batches a measurement has."""
-    return args.steps or max(2, PAIRS_A_MEASUREMENT // batch)
+    return args.steps or max(1, PAIRS_A_MEASUREMENT // batch)
 
 
 def read_batches(args: argparse.Namespace) -> list[list[tuple[str, str]]]:
@@ -213,10 +213,10 @@ def main() -> None:
         return
     args.model = inputs.model_directory(name := args.model)
     result = {"model": Path(name).name, "temperature": TEMPERATURE, "seed": inputs.SEED}
+    packages = ("tensorflow", "keras", "torch", "transformers", "sentence-transformers")
     for data, dtype, batch in itertools.product(args.data, args.dtype, args.batch):
         result[f"{data}_{dtype}_{batch}"] = compare(args, data, dtype, batch)
-    packages = ("tensorflow", "keras", "torch", "transformers", "sentence-transformers")
-    side_by_side.finish(result, packages, args.output)
+        side_by_side.finish(result, packages, args.output)  # the next one may not fit in memory
 
 
 if __name__ == "__main__":

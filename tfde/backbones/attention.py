@@ -55,13 +55,15 @@ def attention(
     ) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, ...]]]:
         scores = tf.cast(tf.matmul(query, key, transpose_b=True), tf.float32)
         weights = tf.nn.softmax(scores + bias)
-        kept = tf.cast(_only(keep, weights), value.dtype)
-        output = tf.matmul(kept, value) * scale
+        output = tf.matmul(tf.cast(_only(keep, weights), value.dtype), value) * scale
 
         def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, ...]:
             overlap = tf.cast(upstream, tf.float32) * tf.cast(output, tf.float32)
             mean = tf.reduce_sum(overlap, axis=-1, keepdims=True)
             upstream *= scale
+            # Anew, for it is the largest tensor there is; by another op, or it would be kept.
+            kept = weights if keep is None else tf.where(keep, weights, 0.0)
+            kept = tf.cast(kept, value.dtype)
             of_weights = tf.cast(tf.matmul(upstream, value, transpose_b=True), tf.float32)
             of_scores = weights * (_only(keep, of_weights) - mean)
             of_bias = _sum_to(of_scores, bias)
