@@ -98,9 +98,7 @@ def rms_norm(x: tf.Tensor, gamma: tf.Tensor, epsilon: float, *, training: bool) 
     """
     gamma = tf.cast(gamma, tf.float32)
 
-    def normalise(
-        x: tf.Tensor, gamma: tf.Tensor
-    ) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, ...]]]:
+    def normalise(x: tf.Tensor, gamma: tf.Tensor) -> tuple[tf.Tensor, _Gradient]:
         y = tf.cast(x, tf.float32)
         scale = tf.math.rsqrt(tf.reduce_mean(tf.square(y), axis=-1, keepdims=True) + epsilon)
         normal = y * scale

@@ -69,16 +69,16 @@ class SeededLayer(keras.layers.Layer):
         setattr(self, name, weight)
 
     @property
-    def dropout_steps(self) -> int:
+    def rounded_dropout(self) -> float:
         """The rate in 256ths, to which it is rounded: a random byte decides over each number."""
-        return round(self.dropout * 256)
+        return round(self.dropout * 256) / 256
 
     def _drop(self, x: tf.Tensor, training: bool | None) -> tf.Tensor:
-        if not training or not self.dropout_steps:
+        if not training or not self.rounded_dropout:
             return x
         # Multiplied, not selected: to select takes eight times as long in bfloat16 on a CPU.
         kept = x * tf.cast(self._kept(tf.shape(x)), x.dtype)
-        return kept * (256 / (256 - self.dropout_steps))
+        return kept * (1.0 / (1.0 - self.rounded_dropout))
 
     def _kept(self, shape: tf.Tensor) -> tf.Tensor:
         """Returns a random tensor of bool, true where dropout keeps a number."""
@@ -91,7 +91,8 @@ class SeededLayer(keras.layers.Layer):
             seed += tf.stack([0, tf.cast(replica.replica_id_in_sync_group, tf.int64) * 2**32])
         bits = tf.random.stateless_uniform(((count + 3) // 4,), seed, None, None, tf.uint32)
         numbers = tf.reshape(tf.bitcast(bits, tf.uint8), (-1,))[:count]
-        return tf.reshape(numbers >= tf.constant(self.dropout_steps, tf.uint8), shape)
+        lowest = tf.constant(int(self.rounded_dropout * 256), tf.uint8)
+        return tf.reshape(numbers >= lowest, shape)
 
 
 def _untouched_zeros(shape: tuple[int, ...], dtype: str) -> tf.Tensor:

@@ -54,18 +54,11 @@ class TransformerLayer(SeededLayer):
         if scale != 1.0:
             query *= scale
         keep = None
-        if training and self.dropout_steps:
+        if training and self.rounded_dropout:
             batch, heads, length, _ = tf.unstack(tf.shape(query))
             keep = self._kept(tf.stack([batch, heads, length, length]))
-        attended = attention(
-            query,
-            key,
-            value,
-            bias,
-            training=training,
-            keep=keep,
-            dropout=self.dropout_steps / 256,
-        )
+        dropout = self.rounded_dropout
+        attended = attention(query, key, value, bias, training=training, dropout=dropout, keep=keep)
         return layout.merge_heads(attended), query, key
 
 

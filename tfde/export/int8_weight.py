@@ -7,7 +7,7 @@ import hashlib
 import numpy as np
 import tensorflow as tf
 
-_HIGHEST = 127
+from tfde.retrieval.scaled_rows import scale_rows
 
 
 class Int8Weight(tf.saved_model.experimental.TrackableResource):
@@ -29,9 +29,9 @@ class Int8Weight(tf.saved_model.experimental.TrackableResource):
     def __init__(self, value: np.ndarray, dtype: str, *, by_row: bool) -> None:
         super().__init__()
         value = np.asarray(value, np.float32)
-        largest = np.abs(value).max(axis=1 if by_row else 0, keepdims=True)
-        self._scale = np.where(largest > 0, largest / _HIGHEST, 1.0).astype(np.float32)
-        self._integers = np.rint(value / self._scale).astype(np.int8)
+        integers, scales = scale_rows(value if by_row else value.T)
+        self._integers = integers if by_row else integers.T
+        self._scale = scales[:, np.newaxis] if by_row else scales[np.newaxis]
         self._dtype = tf.as_dtype(dtype)
         # A process holds resources of equal names once: equal names must mean equal contents.
         contents = self._integers.tobytes() + self._scale.tobytes() + dtype.encode()
