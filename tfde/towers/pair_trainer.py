@@ -268,7 +268,7 @@ class PairTrainer(keras.Model):
         sample_weight: Any = None,
         training: bool = True,
     ) -> tf.Tensor:
-        """Returns the task's loss of a batch (called by Keras' train step)."""
+        """Returns the task's loss of a batch (called by Keras' `test_on_batch`)."""
         return self.loss_of_embeddings(y_pred["query_embeddings"], y_pred["document_embeddings"], x)
 
     def loss_of_embeddings(

@@ -10,8 +10,7 @@ import tensorflow as tf
 class FusedAdamW(keras.optimizers.AdamW):
     """Keras' AdamW with the same results, by one kernel a weight in place of a dozen.
 
-    Where the table of token embeddings is half of a small model, the optimizer's passes over it
-    are a tenth of a training step. The norm that clipping looks at is that of the whole gradient:
+    It matters where the table of token embeddings is half of a small model. The norm that clipping looks at is that of the whole gradient:
     what several tokens of a batch add to one row of the table is summed first.
 
     Args:
