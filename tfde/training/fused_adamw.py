@@ -10,8 +10,9 @@ import tensorflow as tf
 class FusedAdamW(keras.optimizers.AdamW):
     """Keras' AdamW with the same results, by one kernel a weight in place of a dozen.
 
-    It matters where the table of token embeddings is half of a small model. The norm that clipping looks at is that of the whole gradient:
-    what several tokens of a batch add to one row of the table is summed first.
+    It matters where the table of token embeddings is half of a small model. The norm that
+    clipping looks at is that of the whole gradient: what several tokens of a batch add to one row
+    of the table is summed first.
 
     Args:
         learning_rate: Rate or schedule.
