@@ -33,6 +33,7 @@ stages:
     data: {data}
     steps: 60
     batch_size: 16
+    chunk_size: 6
     bidirectional: true
     temperature: 0.05
     optimizer: {{name: adamw, learning_rate: 0.003}}

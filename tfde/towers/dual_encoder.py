@@ -72,7 +72,7 @@ class DualEncoder(PairTrainer):
         preprocessor: TextPreprocessor,
         document_backbone: Backbone | None = None,
     ) -> None:
-        super().__init__(preprocessor, name="dual_encoder")
+        super().__init__(preprocessor, name="dual_encoder", dtype=backbone.encoder.dtype_policy)
         self.config = config
         skipped = (0, 0) if config.pool_prompts else preprocessor.prompt_lengths()
         self._towers = build_towers(

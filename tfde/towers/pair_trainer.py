@@ -37,13 +37,16 @@ class PairTrainer(keras.Model):
     Args:
         preprocessor: Texts to token ids, for both towers.
         name: The model's name.
+        dtype: Keras dtype policy of the towers' backbones: `mixed_float16` needs a loss scale.
     """
 
     query_tower: keras.Model
     document_tower: keras.Model
 
-    def __init__(self, preprocessor: TextPreprocessor, *, name: str) -> None:
-        super().__init__(name=name)
+    def __init__(
+        self, preprocessor: TextPreprocessor, *, name: str, dtype: keras.DTypePolicy
+    ) -> None:
+        super().__init__(name=name, dtype=dtype)
         self.preprocessor = preprocessor
         self.task: RetrievalTask | None = None
         self.chunk_size: int | None = None

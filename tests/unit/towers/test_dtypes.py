@@ -61,6 +61,20 @@ def test_training_in_half_precision_warns(tmp_path, caplog):
         assert ('dtype="mixed_bfloat16" holds them in float32' in caplog.text) is told
 
 
+def test_float16_is_trained_with_a_loss_scale(tmp_path):
+    """The model's own dtype decides, not Keras' current one."""
+    assert keras.config.dtype_policy().name == "float32"
+    data = pairs(tiny.write_dataset(tmp_path / "data", documents=20), batch_size=8)
+    model = tiny.dual_encoder(tiny.BERT, dtype="mixed_float16")
+    model.compile(keras.optimizers.Adam(0.001))
+    assert isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
+    history = model.fit(data, steps=2, verbose=0)
+    assert np.isfinite(history.history["loss"]).all()
+    model = tiny.dual_encoder(tiny.BERT, dtype="mixed_bfloat16")
+    model.compile(keras.optimizers.Adam(0.001))
+    assert isinstance(model.optimizer, keras.optimizers.Adam)
+
+
 def test_a_damaged_file_is_told(tmp_path):
     model = tiny.dual_encoder(tiny.T5, dtype="bfloat16")
     model.save_to_preset(tmp_path / "model")
