@@ -51,6 +51,7 @@ bench: $(VENV)/.installed $(PEERS)/.installed ## speed against other libraries, 
 	$(BENCH)/training.py --output $(RESULTS)/training.json
 	$(BENCH)/encoding.py --model random-t5-small --peers sentence_transformers --questions documents_float32 documents_bfloat16 --output $(RESULTS)/encoding_t5.json
 	$(BENCH)/training.py --model random-t5-small --data fixed --batch 32 --output $(RESULTS)/training_t5.json
+	$(BENCH)/gradient_cache.py --data squad --output $(RESULTS)/gradient_cache.json
 	$(BENCH)/report.py --results $(RESULTS) --output docs/benchmarks.md
 	$(BENCH)/index_search.py > $(RESULTS)/index_search.json
 	$(BENCH)/serving_latency.py > $(RESULTS)/serving_latency.json

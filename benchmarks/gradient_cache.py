@@ -1,6 +1,6 @@
 """How much longer does a large batch take with the gradient cache than its chunks as steps?
 
-    python benchmarks/gradient_cache.py [--batch 2048] [--chunk 64] [--data fixed squad]
+    python benchmarks/gradient_cache.py [--batch 256] [--chunk 64] [--data fixed squad]
         [--dtype float32 bfloat16] [--model DIR] [--pairs 5]
 
 Both sides are `DualEncoder.fit` on the same pairs of SQuAD in the same process, in turns: `cached`
@@ -13,7 +13,6 @@ and 256. Prints one JSON object; `times_plain` is cached / plain, the median of 
 
 import argparse
 import itertools
-import json
 import statistics
 import time
 from pathlib import Path
@@ -86,18 +85,19 @@ def main() -> None:
     """Runs the comparisons asked for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default=inputs.MINILM, help="sentence-transformers directory")
-    parser.add_argument("--batch", type=int, default=2048, help="pairs of the large batch")
+    parser.add_argument("--batch", type=int, default=256, help="pairs of the large batch")
     parser.add_argument("--chunk", type=int, default=64, help="a multiple of it is the batch")
     parser.add_argument("--data", choices=LENGTHS, nargs="+", default=list(LENGTHS))
     parser.add_argument("--dtype", choices=POLICIES, nargs="+", default=list(POLICIES))
     parser.add_argument("--pairs", type=int, default=5, help="measurements of each side")
+    parser.add_argument("--output", type=Path, help="JSON file, besides standard output")
     args = parser.parse_args()
     args.model = inputs.model_directory(name := args.model)
     result = {"model": Path(name).name, "seed": inputs.SEED}
     result |= {"batch": args.batch, "chunk": args.chunk}
     for data, dtype in itertools.product(args.data, args.dtype):
         result[f"{data}_{dtype}"] = compare(args, data, dtype)
-    print(json.dumps({**result, **side_by_side.machine("tensorflow", "keras")}, indent=2))
+        side_by_side.finish(result, ("tensorflow", "keras"), args.output)
 
 
 if __name__ == "__main__":

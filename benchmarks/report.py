@@ -113,6 +113,16 @@ def questions() -> Iterator[Question]:
             yield Question("tokenization", f"{kind}_{batch}", text, 1.0, "texts/s", ids)
 
 
+def bounds() -> Iterator[tuple[str, str, str, tuple[str, str, str], float, str]]:
+    """Yields what is measured alone: file, entry, question, names of the figures, bound, unit."""
+    seconds = ("median_s", "lowest_s", "highest_s")
+    yield "startup", "help", "`tfde --help`", seconds, 0.3, "s"
+    times = ("times_plain", "times_plain_lowest", "times_plain_highest")
+    for dtype in ("float32", "bfloat16"):
+        text = f"gradient cache, mixed lengths, {dtype}, time of as many plain chunks"
+        yield "gradient_cache", f"squad_{dtype}", text, times, 1.5, "x"
+
+
 def row(question: Question, found: dict, command: int) -> str:
     """Returns one line of the table; the command is one of the numbered list below it."""
     check, holds = question.check(found)
@@ -154,14 +164,13 @@ def document(results: dict[str, dict]) -> str:
             lines.append(row(question, found, numbers[question.file]))
         elif "left_out" in found:
             left_out.append(f"- {question.text}: {found['left_out']}.")
-    if "startup" in results:
-        found = results["startup"]["help"]
-        spread = f"{found['lowest_s']:.2f}-{found['highest_s']:.2f}"
-        met = "yes" if found["median_s"] <= 0.3 else "**no**"
-        lines.append(
-            f"| `tfde --help`, seconds ({spread}) | - | {found['median_s']:.2f} s | - |"
-            f" | 0.3 s | {met} | {numbers['startup']} |"
-        )
+    for file, key, text, names, bound, unit in bounds():
+        if found := results.get(file, {}).get(key):
+            median, lowest, highest = (found[name] for name in names)
+            cells = [text, f"{median:.2f} {unit} ({lowest:.2f}-{highest:.2f})", "-", "-", ""]
+            met = "yes" if median <= bound else "**no**"
+            cells += [f"at most {bound:g} {unit}", met, str(numbers[file])]
+            lines.append(f"| {' | '.join(cells)} |")
     if left_out:
         lines += ["", "Not measured:", "", *left_out]
     lines += ["", "## Commands", ""]
@@ -183,7 +192,7 @@ def main() -> None:
     parser.add_argument("--results", type=Path, required=True, help="folder of JSON files")
     parser.add_argument("--output", type=Path, required=True)
     args = parser.parse_args()
-    files = dict.fromkeys([question.file for question in questions()] + ["startup"])
+    files = dict.fromkeys([question.file for question in questions()] + [b[0] for b in bounds()])
     paths = {name: args.results / f"{name}.json" for name in files}
     found = {
         name: json.loads(path.read_text(encoding="utf-8"))

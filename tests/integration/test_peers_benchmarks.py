@@ -139,3 +139,36 @@ def test_tokenization(tmp_path, request, model):
 def test_startup(tmp_path):
     found = run(tmp_path, "startup.py", "--runs", "2", key="help")
     assert 0 < found["lowest_s"] <= found["median_s"] <= found["highest_s"]
+
+
+def test_gradient_cache(tmp_path, bert):
+    options = ["--model", str(bert), "--batch", "8", "--chunk", "4", "--pairs", "1"]
+    options += ["--data", "squad", "--dtype", "float32"]
+    found = run(tmp_path, "gradient_cache.py", *options, key="squad_float32")
+    assert 0 < found["times_plain_lowest"] <= found["times_plain"] <= found["times_plain_highest"]
+
+
+def test_operations():
+    script = str(BENCHMARKS / "operations.py")
+    command = [sys.executable, script, "--tokens", "128", "--turns", "1"]
+    found = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+    for dtype in ("float32", "bfloat16"):
+        assert found[dtype]["matmul"]["gflop_per_s"] > 0
+        assert all(row["fastest_ms"] <= row["median_ms"] for row in found[dtype].values())
+
+
+def test_memory_of_training_and_encoding(tmp_path):
+    figure = tmp_path / "memory.png"
+    sizes = ["--batches", "8", "16", "32", "--lengths", "16", "--chunks", "0", "4"]
+    script = str(BENCHMARKS / "training_memory.py")
+    command = [sys.executable, script, *sizes, "--figure", str(figure)]
+    found = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+    assert [point["batch"] for point in found["points"]] == [8, 16, 32] * 2
+    assert all(point["peak_bytes"] > 0 for point in found["points"])
+    assert figure.read_bytes().startswith(b"\x89PNG")
+
+    script = str(BENCHMARKS / "encode_memory.py")
+    command = [sys.executable, script, "--documents", "64", "--shard-size", "16"]
+    found = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+    assert found["float16"]["stored_bytes"] > found["int8"]["stored_bytes"]
+    assert all(found[dtype]["first_texts_per_s"] > 0 for dtype in ("float16", "int8"))
