@@ -24,7 +24,7 @@ import inputs
 import side_by_side
 
 TEMPERATURE, LEARNING_RATE, CLIP_NORM, WEIGHT_DECAY = 0.05, 2e-5, 1.0, 0.01
-PAIRS_A_MEASUREMENT = 128
+PAIRS_A_MEASUREMENT = 64
 LENGTHS = {"fixed": (32, 128), "squad": (256, 256)}
 POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
 
