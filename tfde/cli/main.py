@@ -14,7 +14,12 @@ from collections.abc import Sequence
 COMMANDS = {
     "demo": "the whole road on this machine's own documentation, no network",
     "convert": "a dataset of a known format -> dataset directory",
+    "make-pages": "a wiki's dump or a folder of HTML and Markdown -> file of pages",
+    "make-pairs": "pages -> pre-training pairs, with statistics",
+    "split": "few train queries, or other splits, of a dataset",
     "train": "train a dual encoder by a recipe",
+    "mine-negatives": "the pairs of a dataset with hard negatives",
+    "cluster-queries": "topics of the train queries, for batches of one topic",
     "encode": "encode a corpus to embedding shards",
     "build-index": "embeddings -> ScaNN index, with its measured recall",
     "retrieve": "queries -> TREC run",

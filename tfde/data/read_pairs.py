@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.ids import id_of_text
-from tfde.data.json_lines import read_json_lines, string_field, write_json_lines
+from tfde.data.json_lines import id_field, read_json_lines, string_field, write_json_lines
 from tfde.data.pair_table import PairTable
 from tfde.data.qrels import read_qrels
 from tfde.errors import ConfigError, DataError
@@ -28,7 +28,8 @@ def read_pairs(
     A dataset directory gives one pair for each judgement above 0 of the split. A pair file is
     JSON Lines, `{"query": text, "positive": DOCUMENT, "negatives": [DOCUMENT, ...]}`, where
     `negatives` may be absent and DOCUMENT is `{"title", "text"}`, or a string: a text, or with
-    `dataset` the id of one of its documents. A text without id gets one from its hash.
+    `dataset` the id of one of its documents. A text without id gets one from its hash. `query_id`
+    tells queries apart that have one text; other fields, such as `scores`, are not read.
 
     Args:
         path: The dataset directory, or the pair file (`.jsonl` or `.jsonl.gz`).
@@ -96,7 +97,7 @@ def _pairs_of_dataset(dataset: DatasetDirectory, split: str, limit: int | None) 
 
 class _Line(NamedTuple):
     number: int
-    query: str
+    query: Query
     positive: Document | str
     negatives: list[Document | str]
 
@@ -126,15 +127,17 @@ def _pairs_of_file(
         return store[value]
 
     for line in lines:
-        query = Query(id_of_text(line.query), line.query)
         positive = document(line, line.positive)
         negatives = tuple(document(line, value) for value in line.negatives)
-        yield Pair(query, positive, negatives, (positive.doc_id,))
+        yield Pair(line.query, positive, negatives, (positive.doc_id,))
 
 
 def _lines(path: Path, strings_are_ids: bool) -> Iterator[_Line]:
     for number, record in read_json_lines(path):
-        query = string_field(path, number, record, "query")
+        text = string_field(path, number, record, "query")
+        query_id = id_of_text(text)
+        if record.get("query_id") is not None:
+            query_id = id_field(path, number, record, "query_id")
         if "positive" not in record:
             raise DataError(path, number, "field 'positive' is missing.", record)
         positive = _document(path, number, record["positive"], "positive", strings_are_ids)
@@ -143,7 +146,7 @@ def _lines(path: Path, strings_are_ids: bool) -> Iterator[_Line]:
             raise DataError(path, number, "field 'negatives' must be a list.", negatives)
         yield _Line(
             number,
-            query,
+            Query(query_id, text),
             positive,
             [_document(path, number, n, "negatives", strings_are_ids) for n in negatives],
         )

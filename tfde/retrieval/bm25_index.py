@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 
 import bm25s
 import numpy as np
 import Stemmer
 
-from tfde.errors import ConfigError
+from tfde.errors import ConfigError, DataError
 from tfde.retrieval.index_directory import check_doc_ids
 from tfde.retrieval.top_k import TopK
 from tfde.types import Document
@@ -119,6 +120,31 @@ class Bm25Index:
                 ]
             )
         return results
+
+    def score(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
+        """Returns the scores of single documents, 0 where they share no word with the query.
+
+        Args:
+            pairs: Queries with the id of a document each.
+
+        Raises:
+            DataError: a document is not in the index.
+        """
+        if not pairs:
+            return []
+        scores = []
+        words_of = _tokenize([text for text, _ in pairs], self.language, return_ids=False)
+        for number, ((_, doc_id), words) in enumerate(zip(pairs, words_of, strict=True), start=1):
+            if doc_id not in self._positions:
+                raise DataError("pairs", number, "must name documents of the index.", doc_id)
+            known = self._scorer.get_tokens_ids(words)
+            found = self._scorer.get_scores_from_ids(known)[self._positions[doc_id]] if known else 0
+            scores.append(float(found))
+        return scores
+
+    @cached_property
+    def _positions(self) -> dict[str, int]:
+        return {doc_id: position for position, doc_id in enumerate(self.doc_ids)}
 
 
 def check_bm25(k1: float, b: float, language: str | None) -> None:

@@ -152,3 +152,22 @@ def test_one_id_for_two_texts_is_refused():
         PairTable([Pair(query, document(1)), Pair(Query("q", "!"), document(1))])
     with pytest.raises(IndexError, match=r"`index` must be in \[0, 1\)"):
         PairTable([Pair(query, document(1))])[1]
+
+
+def test_query_ids_tell_equal_texts_apart(tmp_path):
+    path = write(
+        tmp_path / "p.jsonl",
+        {"query": "a?", "query_id": "q1", "positive": "x", "scores": {"positive": 1.5}},
+        {"query": "a?", "query_id": "q2", "positive": "y"},
+        {"query": "a?", "query_id": None, "positive": "z"},
+        {"query": "a?", "query_id": "q1", "positive": "z"},
+    )
+    pairs = read_pairs(path)
+    assert [pair.query.query_id for pair in pairs][:2] == ["q1", "q2"]
+    assert len(pairs.queries) == 3
+    x, y, z = (document.doc_id for document in pairs.documents)
+    assert [pair.positive_doc_ids for pair in pairs] == [(x, z), (y,), (z,), (x, z)]
+    for odd, message in ((7, "field 'query_id' must be a string"), ("a b", "must not hold white")):
+        write(path, {"query": "a?", "query_id": odd, "positive": "x"})
+        with pytest.raises(DataError, match=message):
+            read_pairs(path)

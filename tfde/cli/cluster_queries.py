@@ -1,0 +1,67 @@
+"""`tfde cluster-queries`: topics of the training queries, for batches of one topic (TAS-B)."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from jsonargparse.typing import PositiveInt
+
+from tfde.cli.parser import CommandParser, command_parser
+
+
+def build_parser() -> CommandParser:
+    """Returns the parser of the command."""
+    parser = command_parser(
+        "cluster-queries",
+        "Clusters the queries of training pairs by their embeddings (k-means) and writes a file"
+        " for `topic_clusters` in a recipe: each batch then holds queries of one cluster.",
+    )
+    parser.add_argument("--model", required=True, help="model directory, preset or checkpoint")
+    parser.add_argument("--data", required=True, help="dataset directory or pair file")
+    parser.add_argument("--split", default="train", help="the split of a dataset directory")
+    parser.add_argument("--dataset", help="for a pair file that names documents by id")
+    parser.add_argument("--output", required=True, help="the clusters, .jsonl or .jsonl.gz")
+    parser.add_argument("--clusters", type=PositiveInt, required=True, help="how many")
+    parser.add_argument(
+        "--min_size",
+        type=PositiveInt,
+        default=64,
+        help="queries that a cluster must have, the stage's batch size; smaller ones are dissolved",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the first centres")
+    parser.add_argument("--batch_size", type=PositiveInt, default=64, help="queries a batch")
+    return parser
+
+
+def run(args: Any) -> int:
+    """Clusters."""
+    import numpy as np
+
+    from tfde.data.query_clusters import write_clusters
+    from tfde.data.read_pairs import read_pairs
+    from tfde.errors import ConfigError
+
+    if args.seed < 0:
+        raise ConfigError(f"`seed` must be at least 0. Received: {args.seed}")
+    # In the order of their ids: the order in the file must not decide about the first centres.
+    queries = sorted(read_pairs(args.data, split=args.split, dataset=args.dataset).queries)
+
+    from tfde.negatives.topic_clusters import cluster_queries
+    from tfde.towers.dual_encoder import DualEncoder
+
+    model = DualEncoder.load(args.model)
+    embeddings = model.encode_queries(
+        [query.text for query in queries],
+        batch_size=args.batch_size,
+        show_progress=sys.stderr.isatty(),
+    )
+    clusters = cluster_queries(embeddings, args.clusters, min_size=args.min_size, seed=args.seed)
+    ids = [query.query_id for query in queries]
+    write_clusters(args.output, dict(zip(ids, clusters.tolist(), strict=True)))
+    sizes = np.bincount(clusters)
+    print(
+        f"{args.output}: {len(queries):,} queries in {len(sizes):,} clusters of"
+        f" {sizes.min():,} to {sizes.max():,}"
+    )
+    return 0

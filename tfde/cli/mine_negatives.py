@@ -1,0 +1,156 @@
+"""`tfde mine-negatives`: the pairs of a dataset with hard negatives; after a kill, it resumes."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from jsonargparse.typing import PositiveInt
+
+from tfde.cli.parser import CommandParser, command_parser
+
+if TYPE_CHECKING:
+    from tfde.negatives.candidate_source import CandidateSource
+
+
+def build_parser() -> CommandParser:
+    """Returns the parser of the command."""
+    parser = command_parser(
+        "mine-negatives",
+        "Finds hard negatives for the pairs of a dataset and writes a pair file for training."
+        " Candidates come from BM25, a model or a run; known positives, their duplicates and near"
+        " duplicates are left out. An interrupted run goes on when the same command is given"
+        " again.",
+    )
+    parser.add_argument("--dataset", required=True, help="dataset directory")
+    parser.add_argument("--split", default="train", help="whose pairs")
+    parser.add_argument("--output", required=True, help="pair file, .jsonl or .jsonl.gz")
+    parser.add_argument(
+        "--from",
+        choices=["bm25", "random"],
+        help="candidates by BM25 over title and text, or drawn from the corpus",
+    )
+    parser.add_argument("--model", help="candidates by this model: directory, preset or checkpoint")
+    parser.add_argument(
+        "--index", help="an index of the model; without, the corpus is encoded and searched exactly"
+    )
+    parser.add_argument("--run_file", help="candidates of a TREC run, plain or .gz")
+    parser.add_argument("--count", type=PositiveInt, default=4, help="negatives a pair")
+    parser.add_argument(
+        "--min_rank", type=PositiveInt, default=1, help="first rank that may be taken, from 1"
+    )
+    parser.add_argument("--max_rank", type=PositiveInt, default=100, help="last such rank")
+    parser.add_argument(
+        "--score_margin", type=float, help="how much less than the positive it must score"
+    )
+    parser.add_argument(
+        "--relative_margin",
+        type=float,
+        help="the same as a share: 0.05 keeps what scores at most 95 %% of the positive",
+    )
+    parser.add_argument("--cross_encoder", help="model that throws out what it takes for relevant")
+    parser.add_argument(
+        "--max_cross_score", type=float, help="highest logit of the cross-encoder for a negative"
+    )
+    parser.add_argument(
+        "--cross_margin", type=float, help="how much below the positive's logit it must stay"
+    )
+    parser.add_argument(
+        "--choice",
+        choices=["top", "random", "sampled"],
+        default="top",
+        help="of what is left: the best, any, or drawn by the softmax of the scores",
+    )
+    parser.add_argument(
+        "--temperature", type=float, default=1.0, help="divides the scores for sampled"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the choice")
+    parser.add_argument(
+        "--documents",
+        choices=["ids", "texts"],
+        default="ids",
+        help="whether the file names documents or holds their texts",
+    )
+    parser.add_argument(
+        "--batch_size", type=PositiveInt, default=64, help="texts a batch of the model"
+    )
+    return parser
+
+
+def run(args: Any) -> int:
+    """Mines."""
+    from tfde.data.dataset_directory import DatasetDirectory
+    from tfde.errors import ConfigError
+    from tfde.negatives.mining_rules import MiningRules
+
+    given = [getattr(args, "from"), args.model, args.run_file]
+    if sum(value is not None for value in given) != 1:
+        raise ConfigError("candidates come from one of `from`, `model` and `run_file`; give one.")
+    if args.index is not None and args.model is None:
+        raise ConfigError("`index` goes with `model`.")
+    rules = MiningRules(
+        count=args.count,
+        min_rank=args.min_rank,
+        max_rank=args.max_rank,
+        score_margin=args.score_margin,
+        relative_margin=args.relative_margin,
+        max_cross_score=args.max_cross_score,
+        cross_margin=args.cross_margin,
+        choice=args.choice,
+        temperature=args.temperature,
+        seed=args.seed,
+    )
+    dataset = DatasetDirectory(args.dataset)
+    dataset.qrels_file(args.split)
+
+    from tfde.negatives.mine import mine_negatives
+    from tfde.negatives.removal import REASONS
+
+    source = _source(args)
+    cross_encoder = None
+    if args.cross_encoder is not None:
+        from tfde.matching.cross_encoder import CrossEncoder
+
+        cross_encoder = CrossEncoder.load(args.cross_encoder)
+    start = time.perf_counter()
+    report = mine_negatives(
+        dataset,
+        source,
+        args.output,
+        rules,
+        split=args.split,
+        documents=args.documents,
+        cross_encoder=cross_encoder,
+        show_progress=sys.stderr.isatty(),
+    )
+    seconds = time.perf_counter() - start
+    print(
+        f"{args.output}: {report.pairs:,} pairs, {report.negatives:,} negatives,"
+        f" {report.short:,} pairs with fewer than {rules.count} ({report.empty:,} with none),"
+        f" {seconds:.1f} s"
+    )
+    print(f"candidates: {report.candidates:,}; left out:")
+    for reason, count in report.removed.items():
+        if count:
+            print(f"  {REASONS[reason]}: {count:,}")
+    return 0
+
+
+def _source(args: Any) -> CandidateSource:
+    if getattr(args, "from") == "bm25":
+        from tfde.negatives.bm25_candidates import Bm25Candidates
+
+        return Bm25Candidates()
+    if getattr(args, "from") == "random":
+        from tfde.negatives.random_candidates import RandomCandidates
+
+        return RandomCandidates(seed=args.seed)
+    if args.run_file is not None:
+        from tfde.negatives.run_candidates import RunCandidates
+
+        return RunCandidates(args.run_file)
+    from tfde.negatives.model_candidates import ModelCandidates
+    from tfde.towers.dual_encoder import DualEncoder
+
+    return ModelCandidates(DualEncoder.load(args.model), args.index, batch_size=args.batch_size)

@@ -1,0 +1,1 @@
+"""Hard negatives: candidates from a retriever, what is no negative thrown out, a choice of some."""

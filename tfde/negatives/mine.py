@@ -1,0 +1,148 @@
+"""`mine_negatives`: the pairs of a split with hard negatives, written so that a kill costs little.
+
+Queries are worked on in the order of their ids, a part at a time, and every choice depends on
+seed, query and positive alone: neither the order of the queries nor a kill changes the output.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from tqdm import tqdm
+
+from tfde.data.dataset_directory import DatasetDirectory
+from tfde.data.document_file import DocumentFile
+from tfde.errors import ConfigError
+from tfde.negatives.candidate_source import CandidateSource
+from tfde.negatives.judged_queries import JudgedQueries
+from tfde.negatives.mining_rules import MiningRules
+from tfde.negatives.mining_work import MiningWork
+from tfde.negatives.part_miner import PairScorer, PartMiner
+from tfde.negatives.removal import REASONS
+
+
+class MiningReport(NamedTuple):
+    """What mining did.
+
+    `short` of the `pairs` have fewer negatives than were asked for, `empty` of these none;
+    `removed` counts candidates by `tfde.negatives.removal.REASONS`.
+    """
+
+    pairs: int
+    negatives: int
+    short: int
+    empty: int
+    candidates: int
+    removed: dict[str, int]
+
+    @classmethod
+    def of(cls, counts: Mapping[str, int]) -> MiningReport:
+        """Returns the report of what was counted."""
+        return cls(
+            pairs=counts.get("pairs", 0),
+            negatives=counts.get("negatives", 0),
+            short=counts.get("short", 0),
+            empty=counts.get("empty", 0),
+            candidates=counts.get("candidates", 0),
+            removed={reason: counts.get(reason, 0) for reason in REASONS},
+        )
+
+
+def mine_negatives(
+    dataset: DatasetDirectory,
+    source: CandidateSource,
+    output: str | Path,
+    rules: MiningRules,
+    *,
+    split: str = "train",
+    documents: Literal["ids", "texts"] = "ids",
+    cross_encoder: PairScorer | None = None,
+    queries_at_once: int = 500,
+    show_progress: bool = False,
+) -> MiningReport:
+    """Writes a pair file: each pair of a split with negatives and the scores of all.
+
+    Known positives of a query are those judged above 0 in the split, for it or for a query of
+    equal words. Given again after a kill, it goes on with the next part; given again when all is
+    done, it returns the report.
+
+    Args:
+        dataset: Queries, judgements and documents.
+        source: Who ranks the candidates.
+        output: The pair file, packed if its name ends in `.gz`; `OUTPUT.json` beside it holds
+            settings and counts.
+        rules: What is left out and what is taken.
+        split: Whose pairs.
+        documents: Whether the file names documents by id or holds their texts.
+        cross_encoder: Throws out candidates that it takes for relevant; its scores are written
+            as `cross_scores`.
+        queries_at_once: Queries a part.
+        show_progress: Whether progress bars go to stderr.
+
+    Raises:
+        ConfigError: no such split, no pair in it, a rule without what it needs, or an output
+            that holds something else.
+        MismatchError: the killed run had other settings.
+        DataError: the dataset breaks a rule, or a candidate is none of its documents.
+        CorruptError: a file of the killed run differs from what was written.
+    """
+    _check(source, rules, cross_encoder, queries_at_once)
+    settings = {
+        "dataset": dataset.checksums(),
+        "split": split,
+        "source": source.describe(),
+        "rules": dataclasses.asdict(rules),
+        "documents": documents,
+        "cross_encoder": None if cross_encoder is None else cross_encoder.fingerprint(),
+        "queries_at_once": queries_at_once,
+    }
+    work = MiningWork(output, settings)
+    done = work.finished()
+    if done is not None:
+        return MiningReport.of(done)
+    dataset.validate([split])
+    judged = JudgedQueries.read(dataset, split)
+    work.begin()
+    store = DocumentFile.build(dataset.documents(), work.directory / "documents")
+    miner = PartMiner(
+        source, store, judged, rules, documents=documents, cross_encoder=cross_encoder
+    )
+    starts = range(0, len(judged.queries), queries_at_once)
+    counts: Counter[str] = Counter()
+    prepared = False
+    total = len(judged.queries)
+    with tqdm(total=total, unit="query", desc="mine", disable=not show_progress) as bar:
+        for number, start in enumerate(starts):
+            queries = judged.queries[start : start + queries_at_once]
+            found = work.part(number)
+            if found is None:
+                if not prepared:
+                    source.prepare(dataset, store, work.directory, show_progress=show_progress)
+                    prepared = True
+                lines, found = miner.mine(queries)
+                work.write_part(number, lines, found)
+            counts.update(found)
+            bar.update(len(queries))
+    store.close()
+    work.finish(len(starts), counts)
+    return MiningReport.of(counts)
+
+
+def _check(
+    source: CandidateSource,
+    rules: MiningRules,
+    cross_encoder: PairScorer | None,
+    queries_at_once: int,
+) -> None:
+    if rules.needs_scores and not source.has_scores:
+        raise ConfigError("a margin and `choice` sampled need scores; random candidates have none.")
+    if rules.needs_cross_encoder != (cross_encoder is not None):
+        raise ConfigError(
+            "`cross_encoder` goes with `max_cross_score` or `cross_margin`; give both or neither."
+        )
+    if queries_at_once < 1:
+        raise ConfigError(f"`queries_at_once` must be at least 1. Received: {queries_at_once}")

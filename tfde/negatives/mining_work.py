@@ -1,0 +1,121 @@
+"""Mining that can be killed: finished parts beside the output, then the output at once."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tfde.data.json_lines import open_writer, write_json_lines
+from tfde.errors import ConfigError, CorruptError, MismatchError, shorten
+from tfde.retrieval.files import check_sha256, read_json, sha256, write_json
+
+FORMAT = 1
+_SETTINGS = "mining.json"
+
+
+class MiningWork:
+    """The files of one mining: `OUTPUT.parts/` while it lasts, `OUTPUT` and `OUTPUT.json` after.
+
+    Args:
+        output: The pair file, packed if its name ends in `.gz`.
+        settings: What the content of the output depends on, as JSON. Work that was begun, or
+            done, with other settings is refused.
+    """
+
+    def __init__(self, output: str | Path, settings: Mapping[str, Any]) -> None:
+        self.output = Path(output)
+        self.directory = self.output.with_name(f"{self.output.name}.parts")
+        self._record = self.output.with_name(f"{self.output.name}.json")
+        self._settings = json.loads(json.dumps({"format": FORMAT, **settings}))
+
+    def finished(self) -> dict[str, int] | None:
+        """Returns the counts of the same mining if it is done.
+
+        Raises:
+            ConfigError: the output holds something else.
+            CorruptError: the output differs from what was written.
+        """
+        if not self._record.exists():
+            if self.output.exists() and not self.directory.exists():
+                raise ConfigError(f"{self.output}: exists already; choose another or remove it.")
+            return None
+        record = read_json(self._record)
+        odd = self._difference(record.get("settings", {}))
+        if odd:
+            raise ConfigError(
+                f"{self.output}: holds what was mined with {odd}; choose another or remove it."
+            )
+        check_sha256(self.output, record["sha256"])
+        shutil.rmtree(self.directory, ignore_errors=True)  # of a kill at the very end
+        counts: dict[str, int] = record["counts"]
+        return counts
+
+    def begin(self) -> None:
+        """Makes the directory of parts, or takes up that of a killed run.
+
+        Raises:
+            MismatchError: it was begun with other settings.
+            ConfigError: the output holds something else.
+        """
+        settings = self.directory / _SETTINGS
+        if settings.exists():
+            odd = self._difference(read_json(settings))
+            if odd:
+                raise MismatchError(
+                    f"{self.directory}: was begun with {odd}; give the command with which it was"
+                    " begun, or remove it."
+                )
+            for left in self.directory.glob(".*.tmp*"):
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
+            return
+        if self.directory.exists() and any(self.directory.iterdir()):
+            raise ConfigError(f"{self.directory}: holds no parts of ours; remove it.")
+        self.directory.mkdir(parents=True, exist_ok=True)
+        write_json(settings, self._settings)
+
+    def part(self, number: int) -> dict[str, int] | None:
+        """Returns the counts of a part that is done.
+
+        Raises:
+            CorruptError: it differs from what was written.
+        """
+        path = self._part(number, ".json")
+        if not path.exists():
+            return None
+        record = read_json(path)
+        if not {"sha256", "counts"} <= set(record):
+            raise CorruptError(f"{path}: is no record of a part.")
+        check_sha256(self._part(number, ".jsonl"), record["sha256"])
+        counts: dict[str, int] = record["counts"]
+        return counts
+
+    def write_part(
+        self, number: int, lines: Iterable[Mapping[str, Any]], counts: Mapping[str, int]
+    ) -> None:
+        """Writes a part; it counts as done once its record is there."""
+        path = self._part(number, ".jsonl")
+        write_json_lines(path, lines)
+        write_json(self._part(number, ".json"), {"sha256": sha256(path), "counts": counts})
+
+    def finish(self, parts: int, counts: Mapping[str, int]) -> None:
+        """Joins the parts to the output and removes them."""
+        with open_writer(self.output) as file:
+            for number in range(parts):
+                with open(self._part(number, ".jsonl"), "rb") as part:
+                    shutil.copyfileobj(part, file)
+        record = {"settings": self._settings, "counts": counts, "sha256": sha256(self.output)}
+        write_json(self._record, record)
+        shutil.rmtree(self.directory)
+
+    def _part(self, number: int, suffix: str) -> Path:
+        return self.directory / f"part-{number:05d}{suffix}"
+
+    def _difference(self, begun: Mapping[str, Any]) -> str:
+        for name, value in self._settings.items():
+            if begun.get(name) != value:
+                old, new = shorten(begun.get(name)), shorten(value)
+                return f"another `{name}`: {old}, now {new}"
+        return ""

@@ -1,0 +1,96 @@
+"""Candidates that a dual encoder takes for relevant."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tfde.data.dataset_directory import DatasetDirectory
+from tfde.data.document_file import DocumentFile
+from tfde.negatives.candidate_source import Ranking
+from tfde.retrieval.encode_corpus import encode_corpus
+from tfde.retrieval.exact_index import ExactIndex
+from tfde.retrieval.files import sha256
+from tfde.retrieval.index_directory import MANIFEST
+from tfde.retrieval.load_index import load_index
+from tfde.retrieval.retrieve import DualEncoderLike, Index, check_fingerprints, retrieve
+from tfde.types import Document, Query
+
+
+class ModelCandidates:
+    """Ranks by the embeddings of a model.
+
+    Args:
+        model: A `tfde.DualEncoder`.
+        index: Directory of an index of the same model; `None` encodes the corpus into the working
+            directory of the mining, resumable by shards, and searches it exactly.
+        batch_size: Texts a batch.
+
+    Raises:
+        FileNotFoundError: no index there.
+    """
+
+    has_scores = True
+
+    def __init__(
+        self, model: DualEncoderLike, index: str | Path | None = None, *, batch_size: int = 64
+    ) -> None:
+        self._model = model
+        self._path = None if index is None else Path(index)
+        self._batch_size = batch_size
+        self._index: Index | None = None
+        if self._path is not None and not (self._path / MANIFEST).is_file():
+            raise FileNotFoundError(f"{self._path}: no {MANIFEST} there.")
+
+    def describe(self) -> dict[str, Any]:
+        """Returns the model's fingerprint and the checksum of the index's manifest."""
+        index = "exact" if self._path is None else sha256(self._path / MANIFEST)
+        return {"kind": "model", "model": self._model.fingerprint(), "index": index}
+
+    def prepare(
+        self,
+        dataset: DatasetDirectory,
+        documents: DocumentFile,
+        work: Path,
+        *,
+        show_progress: bool,
+    ) -> None:
+        """Opens the index, or encodes the corpus.
+
+        Raises:
+            MismatchError: the index was made with another model.
+            CorruptError: a file of the index differs from what was written.
+        """
+        if self._path is not None:
+            self._index = load_index(self._path)
+            check_fingerprints(self._model, self._index)
+            return
+        embeddings = encode_corpus(
+            self._model,
+            dataset.documents(),
+            work / "embeddings",
+            batch_size=self._batch_size,
+            total=len(documents),
+            show_progress=show_progress,
+        )
+        self._index = ExactIndex.from_embeddings(embeddings)
+
+    def search(self, queries: Sequence[Query], k: int) -> list[Ranking]:
+        """Returns the `k` best documents of each query."""
+        if self._index is None:
+            raise RuntimeError("`prepare` must be called first.")
+        run = retrieve(self._model, self._index, queries, k, batch_size=self._batch_size)
+        return [list(run[query.query_id].items()) for query in queries]
+
+    def score(self, pairs: Sequence[tuple[Query, Document]]) -> list[float | None]:
+        """Returns the similarities of queries and documents."""
+        if not pairs:
+            return []
+        size = self._batch_size
+        texts = [query.text for query, _ in pairs]
+        queries = self._model.encode_queries(texts, batch_size=size)
+        documents = self._model.encode_documents([d for _, d in pairs], batch_size=size)
+        return [float(value) for value in np.sum(queries * documents, axis=1)]

@@ -1,0 +1,200 @@
+"""The negatives of some queries: candidates, removal, choice, and the lines of the pair file."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from tfde.data.document_file import DocumentFile
+from tfde.errors import ConfigError, DataError
+from tfde.negatives.candidate_source import CandidateSource, Ranking
+from tfde.negatives.choice import choice_order
+from tfde.negatives.judged_queries import JudgedQueries
+from tfde.negatives.mining_rules import MiningRules
+from tfde.negatives.removal import ReadText, keep_negatives, read_text
+from tfde.types import Document, Query
+
+_TEXTS_IN_MEMORY = 8192
+_CROSS_BATCH = 32
+
+
+class PairScorer(Protocol):
+    """What mining needs of a cross-encoder; `tfde.CrossEncoder` has it."""
+
+    def fingerprint(self) -> str:
+        """Returns what changes with the model."""
+        ...
+
+    def score(self, pairs: Sequence[tuple[str, Document]], *, batch_size: int) -> np.ndarray:
+        """Returns one score a pair, (P,) float32."""
+        ...
+
+
+@dataclass
+class _MinedPair:
+    query: Query
+    positive: Document
+    score: float | None
+    waiting: Ranking = field(default_factory=list)  # in the order of the choice
+    negatives: Ranking = field(default_factory=list)
+    cross_score: float = 0.0
+    cross_scores: list[float] = field(default_factory=list)
+
+
+class PartMiner:
+    """Finds the negatives of any part of the queries.
+
+    Args:
+        source: Who ranks the candidates; prepared before `mine` is called.
+        store: The documents by id.
+        judged: All queries of the split.
+        rules: What is left out and what is taken.
+        documents: Whether lines name documents by id or hold their texts.
+        cross_encoder: Throws out candidates that it takes for relevant.
+    """
+
+    def __init__(
+        self,
+        source: CandidateSource,
+        store: DocumentFile,
+        judged: JudgedQueries,
+        rules: MiningRules,
+        *,
+        documents: Literal["ids", "texts"],
+        cross_encoder: PairScorer | None,
+    ) -> None:
+        self._source = source
+        self._store = store
+        self._judged = judged
+        self._rules = rules
+        self._documents = documents
+        self._cross_encoder = cross_encoder
+        self._read = lru_cache(maxsize=_TEXTS_IN_MEMORY)(self._read_text)
+
+    def mine(self, queries: Sequence[Query]) -> tuple[list[dict[str, Any]], Counter[str]]:
+        """Returns the lines of the queries' pairs, and the counts of `MiningReport`.
+
+        Raises:
+            DataError: a candidate is no document of the dataset.
+            ConfigError: the cross-encoder gives more than one score a pair, or none that is a
+                number.
+        """
+        rules, counts = self._rules, Counter[str]()
+        found = self._source.search(queries, rules.max_rank)
+        rankings = {query.query_id: found for query, found in zip(queries, found, strict=True)}
+        pairs = self._pairs(queries, rankings)
+        for pair in pairs:
+            known = self._judged.known_positives(pair.query)
+            ranking = rankings[pair.query.query_id]
+            counts["candidates"] += len(ranking)
+            kept = keep_negatives(
+                ranking,
+                self._read,
+                rules,
+                positive_ids=frozenset(known),
+                positives=[self._read(doc_id) for doc_id in known],
+                positive_score=pair.score,
+                removed=counts,
+            )
+            order = choice_order(
+                [score for _, score in kept],
+                rules,
+                query_id=pair.query.query_id,
+                doc_id=pair.positive.doc_id,
+            )
+            pair.waiting = [kept[place] for place in order]
+        if self._cross_encoder is None:
+            for pair in pairs:
+                pair.negatives = pair.waiting[: rules.count]
+        else:
+            self._ask(self._cross_encoder, pairs, counts)
+        for pair in pairs:
+            counts["pairs"] += 1
+            counts["negatives"] += len(pair.negatives)
+            counts["short"] += len(pair.negatives) < rules.count
+            counts["empty"] += not pair.negatives
+        return [self._line(pair) for pair in pairs], counts
+
+    def _pairs(self, queries: Iterable[Query], rankings: dict[str, Ranking]) -> list[_MinedPair]:
+        pairs = []
+        for query in queries:
+            scores = dict(rankings[query.query_id])
+            for doc_id in self._judged.positives[query.query_id]:
+                positive = self._read(doc_id).document
+                pairs.append(_MinedPair(query, positive, scores.get(doc_id)))
+        unknown = [pair for pair in pairs if pair.score is None]
+        scores_of = self._source.score([(pair.query, pair.positive) for pair in unknown])
+        for pair, score in zip(unknown, scores_of, strict=True):
+            pair.score = score
+        return pairs
+
+    def _ask(
+        self, cross_encoder: PairScorer, pairs: Sequence[_MinedPair], counts: Counter[str]
+    ) -> None:
+        """Gives each pair its first candidates that the cross-encoder takes for irrelevant."""
+        scores = self._cross_scores(cross_encoder, [(p.query, p.positive) for p in pairs])
+        for pair, score in zip(pairs, scores, strict=True):
+            pair.cross_score = score
+        while True:
+            asked: list[tuple[_MinedPair, tuple[str, float]]] = []
+            for pair in pairs:
+                missing = self._rules.count - len(pair.negatives)
+                asked += [(pair, candidate) for candidate in pair.waiting[:missing]]
+                pair.waiting = pair.waiting[missing:]
+            if not asked:
+                return
+            scores = self._cross_scores(
+                cross_encoder,
+                [(pair.query, self._read(doc_id).document) for pair, (doc_id, _) in asked],
+            )
+            for (pair, candidate), score in zip(asked, scores, strict=True):
+                if score > self._rules.highest_cross_score(pair.cross_score):
+                    counts["cross_encoder"] += 1
+                else:
+                    pair.negatives.append(candidate)
+                    pair.cross_scores.append(score)
+
+    def _cross_scores(
+        self, cross_encoder: PairScorer, pairs: Sequence[tuple[Query, Document]]
+    ) -> list[float]:
+        texts = [(query.text, document) for query, document in pairs]
+        scores = cross_encoder.score(texts, batch_size=_CROSS_BATCH)
+        if scores.shape != (len(pairs),):
+            raise ConfigError(
+                "`cross_encoder` must give one score a pair."
+                f" Received: a model with {scores.shape[-1]} labels"
+            )
+        if not np.isfinite(scores).all():
+            raise ConfigError("`cross_encoder` must give finite scores; it gives NaN or infinity.")
+        return [float(score) for score in scores]
+
+    def _read_text(self, doc_id: str) -> ReadText:
+        document = self._store.get(doc_id)
+        if document is None:
+            raise DataError("candidates", None, "must be documents of the dataset.", doc_id)
+        return read_text(document)
+
+    def _line(self, pair: _MinedPair) -> dict[str, Any]:
+        line = {
+            "query": pair.query.text,
+            "query_id": pair.query.query_id,
+            "positive": self._written(pair.positive.doc_id),
+            "negatives": [self._written(doc_id) for doc_id, _ in pair.negatives],
+        }
+        if self._source.has_scores:
+            scores = [score for _, score in pair.negatives]
+            line["scores"] = {"positive": pair.score, "negatives": scores}
+        if self._cross_encoder is not None:
+            line["cross_scores"] = {"positive": pair.cross_score, "negatives": pair.cross_scores}
+        return line
+
+    def _written(self, doc_id: str) -> str | dict[str, str]:
+        if self._documents == "ids":
+            return doc_id
+        document = self._read(doc_id).document
+        return {"title": document.title, "text": document.text}

@@ -1,0 +1,90 @@
+"""What is no negative: known positives, their like, and what scores as high as they do."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Container, Sequence
+from typing import NamedTuple
+
+from tfde.data.near_duplicates import Shingles, normal_words, resemblance, shingles
+from tfde.negatives.candidate_source import Ranking
+from tfde.negatives.mining_rules import MiningRules
+from tfde.types import Document
+
+# In the order in which they are tried: a candidate is counted under the first that holds. The
+# cross-encoder is asked last, and only about candidates that would be taken.
+REASONS = {
+    "positive": "known positives",
+    "rank": "ranked above the window",
+    "same_text": "the text of a positive",
+    "near_duplicate": "nearly the text of a positive",
+    "margin": "score too near the positive's",
+    "repeated": "the text of a better candidate",
+    "cross_encoder": "relevant to the cross-encoder",
+}
+
+
+class ReadText(NamedTuple):
+    """A document and its text as comparison sees it."""
+
+    document: Document
+    words: str
+    shingles: Shingles
+
+
+def read_text(document: Document) -> ReadText:
+    """Returns the document prepared for comparison; its title does not count."""
+    words = normal_words(document.text)
+    return ReadText(document, " ".join(words), shingles(words))
+
+
+def keep_negatives(
+    ranking: Ranking,
+    read: Callable[[str], ReadText],
+    rules: MiningRules,
+    *,
+    positive_ids: Container[str],
+    positives: Sequence[ReadText],
+    positive_score: float | None,
+    removed: Counter[str],
+) -> Ranking:
+    """Returns the candidates that may be negatives of a pair, best first.
+
+    Args:
+        ranking: The candidates with their scores, best first.
+        read: Gives a document by id.
+        rules: What to leave out.
+        positive_ids: Every known positive of the query.
+        positives: Their texts.
+        positive_score: The score of the pair's positive; `None` if unknown.
+        removed: Counts what is left out, by `REASONS`.
+    """
+    highest = rules.highest_score(positive_score)
+    texts_of_positives = {positive.words for positive in positives}
+    seen: set[str] = set()
+    kept = []
+    for rank, (doc_id, score) in enumerate(ranking, start=1):
+        if doc_id in positive_ids:
+            removed["positive"] += 1
+            continue
+        if rank < rules.min_rank:
+            removed["rank"] += 1
+            continue
+        candidate = read(doc_id)
+        if candidate.words in texts_of_positives:
+            reason = "same_text"
+        elif any(
+            resemblance(candidate.shingles, positive.shingles) >= rules.nearly_equal
+            for positive in positives
+        ):
+            reason = "near_duplicate"
+        elif score > highest:
+            reason = "margin"
+        elif candidate.words in seen:
+            reason = "repeated"
+        else:
+            seen.add(candidate.words)
+            kept.append((doc_id, score))
+            continue
+        removed[reason] += 1
+    return kept

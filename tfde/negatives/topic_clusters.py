@@ -1,0 +1,76 @@
+"""Clusters of queries by topic, none too small to fill a batch."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+from scipy.cluster.vq import kmeans2
+
+from tfde.errors import ConfigError
+
+
+def cluster_queries(
+    query_embeddings: np.ndarray,
+    clusters: int,
+    *,
+    min_size: int = 1,
+    iterations: int = 20,
+    seed: int = 0,
+) -> np.ndarray:
+    """Returns the cluster of each query by k-means.
+
+    Clusters below `min_size` are dissolved, the smallest first: each of their queries goes to the
+    nearest of the other centres. So there may be fewer clusters than asked for.
+
+    Args:
+        query_embeddings: `(Q, D)` floating, finite.
+        clusters: How many to begin with.
+        min_size: Queries that a cluster must have.
+        iterations: Of k-means.
+        seed: Decides which queries are the first centres.
+
+    Returns:
+        (Q,) int64, numbered from 0 without gaps.
+
+    Raises:
+        ConfigError: not as many queries as clusters or as `min_size`, or a value below 1.
+
+    Source:
+        Hofstätter et al. 2021 (TAS-B), section 3.2; the least size is our own.
+    """
+    queries = len(query_embeddings)
+    for name, value in (("clusters", clusters), ("min_size", min_size), ("iterations", iterations)):
+        if value < 1:
+            raise ConfigError(f"`{name}` must be at least 1. Received: {value}")
+    for name, value in (("clusters", clusters), ("min_size", min_size)):
+        if value > queries:
+            raise ConfigError(
+                f"`{name}` must be at most the number of queries, {queries}. Received: {value}"
+            )
+    embeddings = np.asarray(query_embeddings, np.float32)
+    with warnings.catch_warnings():
+        # An empty cluster is dissolved like any other that is too small.
+        warnings.filterwarnings("ignore", "One of the clusters is empty")
+        centres, labels = kmeans2(
+            embeddings, clusters, iter=iterations, minit="points", rng=np.random.default_rng(seed)
+        )
+    labels = _dissolve(embeddings, centres, labels.astype(np.int64), min_size)
+    return np.unique(labels, return_inverse=True)[1]
+
+
+def _dissolve(
+    embeddings: np.ndarray, centres: np.ndarray, labels: np.ndarray, min_size: int
+) -> np.ndarray:
+    alive = np.ones(len(centres), bool)
+    while alive.sum() > 1:
+        sizes = np.bincount(labels, minlength=len(centres))
+        smallest = int(np.argmin(np.where(alive, sizes, len(labels) + 1)))
+        if sizes[smallest] >= min_size:
+            break
+        alive[smallest] = False
+        rows = np.flatnonzero(labels == smallest)
+        others = np.flatnonzero(alive)
+        near = embeddings[rows] @ centres[others].T - 0.5 * np.sum(centres[others] ** 2, axis=1)
+        labels[rows] = others[np.argmax(near, axis=1)]
+    return labels
