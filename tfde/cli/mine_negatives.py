@@ -36,6 +36,11 @@ def build_parser() -> CommandParser:
         "--index", help="an index of the model; without, the corpus is encoded and searched exactly"
     )
     parser.add_argument("--run_file", help="candidates of a TREC run, plain or .gz")
+    parser.add_argument("--bm25_k1", type=float, default=0.9, help="saturation of frequencies")
+    parser.add_argument("--bm25_b", type=float, default=0.4, help="weight of the length")
+    parser.add_argument(
+        "--bm25_language", default="english", help="stemmer and stop words, or none"
+    )
     parser.add_argument("--count", type=PositiveInt, default=4, help="negatives a pair")
     parser.add_argument(
         "--min_rank", type=PositiveInt, default=1, help="first rank that may be taken, from 1"
@@ -141,7 +146,8 @@ def _source(args: Any) -> CandidateSource:
     if getattr(args, "from") == "bm25":
         from tfde.negatives.bm25_candidates import Bm25Candidates
 
-        return Bm25Candidates()
+        language = None if args.bm25_language == "none" else args.bm25_language
+        return Bm25Candidates(k1=args.bm25_k1, b=args.bm25_b, language=language)
     if getattr(args, "from") == "random":
         from tfde.negatives.random_candidates import RandomCandidates
 

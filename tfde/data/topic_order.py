@@ -25,7 +25,7 @@ class TopicOrder:
         ConfigError: a query has no cluster, or a cluster fills no batch.
 
     Source:
-        Hofstätter et al. 2021 (TAS-B), section 3.2.
+        Hofstätter et al. 2021 (TAS-B, topic-aware sampling).
     """
 
     def __init__(

@@ -38,10 +38,12 @@ class MiningWork:
             ConfigError: the output holds something else.
             CorruptError: the output differs from what was written.
         """
-        if not self._record.exists():
-            if self.output.exists() and not self.directory.exists():
-                raise ConfigError(f"{self.output}: exists already; choose another or remove it.")
+        if not self.output.exists():
             return None
+        if not self._record.exists():
+            if not self.directory.exists():
+                raise ConfigError(f"{self.output}: exists already; choose another or remove it.")
+            return None  # killed between the output and its record
         record = read_json(self._record)
         odd = self._difference(record.get("settings", {}))
         if odd:

@@ -37,7 +37,7 @@ def cluster_queries(
         ConfigError: not as many queries as clusters or as `min_size`, or a value below 1.
 
     Source:
-        Hofstätter et al. 2021 (TAS-B), section 3.2; the least size is our own.
+        Hofstätter et al. 2021 (TAS-B, topic-aware sampling); the least size is our own.
     """
     queries = len(query_embeddings)
     for name, value in (("clusters", clusters), ("min_size", min_size), ("iterations", iterations)):

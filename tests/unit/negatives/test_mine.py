@@ -257,6 +257,9 @@ def test_done_is_done_and_nothing_else_is_overwritten(tmp_path, dataset, run_fil
     output.write_text("{}\n")
     with pytest.raises(CorruptError, match=r"n\.jsonl: differs from what was written"):
         mine_negatives(dataset, RunCandidates(run_file), output, rules)
+    output.unlink()
+    again = mine_negatives(dataset, RunCandidates(run_file), output, MiningRules(count=2))
+    assert again.negatives > report.negatives
     (tmp_path / "mine.jsonl").write_text("my own\n")
     with pytest.raises(ConfigError, match=r"mine\.jsonl: exists already; choose another"):
         mine_negatives(dataset, RunCandidates(run_file), tmp_path / "mine.jsonl", rules)
