@@ -1,45 +1,79 @@
-"""`tfde convert`: a data set of a known format becomes a dataset directory."""
+"""`tfde convert`: a data set of a known format becomes a dataset directory, or the way back."""
 
 from __future__ import annotations
 
+import logging
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tfde.cli.parser import CommandParser, command_parser
 
 if TYPE_CHECKING:
-    from tfde.types import Document, Qrels, Query
+    from tfde.data.dataset_writer import DatasetCounts
+    from tfde.data.formats.records import LabelledPair, Source
+    from tfde.data.formats.table import Format
+    from tfde.data.intake import Intake
+    from tfde.types import Document
 
-SPLITS = ("train", "dev", "test")
+Item = TypeVar("Item")
+
+SPLITS = {"train": "train", "dev": "dev", "validation": "dev", "test": "test"}
 
 
 def build_parser() -> CommandParser:
     """Returns the command's parser."""
+    from tfde.data.formats.table import FORMATS
+
     parser = command_parser(
         "convert",
-        "Converts a data set of a known format to a dataset directory (BEIR's layout).",
+        "Converts a data set of a known format to a dataset directory (BEIR's layout), with"
+        " --dataset the other way. Every file may be packed (.gz, .zst). docs/data.md says which"
+        " files belong to a format.",
     )
-    parser.add_argument("--format", choices=["squad"], required=True, help="squad: SQuAD 1.1 JSON")
+    parser.add_argument("--format", choices=list(FORMATS), required=True, help=_formats())
     parser.add_argument(
         "--input",
         action="append",
         type=str,
-        required=True,
-        help="the file, plain or .gz; repeat it for several files in one dataset",
+        help="a file, or PART=FILE where a format has several kinds (collection=collection.tsv);"
+        " repeat it for several files in one dataset",
     )
-    parser.add_argument("--output", type=str, required=True, help="the dataset directory")
+    parser.add_argument(
+        "--dataset", type=str, help="a dataset directory that is written in the format"
+    )
+    parser.add_argument("--output", type=str, required=True, help="the directory to write")
     parser.add_argument(
         "--level",
         choices=["paragraph", "sentence"],
         default="paragraph",
-        help="what a document is",
+        help="squad and mrqa: what a document is",
+    )
+    parser.add_argument(
+        "--topic_field",
+        choices=["title", "description", "narrative"],
+        default="title",
+        help="trec: which part of a topic is the query",
     )
     parser.add_argument(
         "--split",
         action="append",
         type=str,
-        help="the split of the questions: one for all files or one for each; by default the file"
-        " name must begin with train, dev or test",
+        help="the split of the inputs that have one: one for all or one for each; by default the"
+        " file name must begin with train, dev or test, or hold one of them as a word."
+        " With --dataset: the splits to write",
+    )
+    parser.add_argument(
+        "--pack",
+        choices=["none", "gz", "zst"],
+        default="none",
+        help="with --dataset: pack the files that are written",
+    )
+    parser.add_argument(
+        "--skip_bad",
+        action="store_true",
+        help="leave out, name and count records that break a rule, in place of stopping",
     )
     parser.add_argument(
         "--overwrite", action="store_true", help="replace an output that holds something"
@@ -47,64 +81,170 @@ def build_parser() -> CommandParser:
     return parser
 
 
+def _formats() -> str:
+    from tfde.data.formats.table import FORMATS
+
+    return "; ".join(f"{name}: {known.summary}" for name, known in FORMATS.items())
+
+
 def run(args: Any) -> int:
     """Runs the command."""
-    from tqdm import tqdm
-
-    from tfde.data.atomic import refuse_existing
-    from tfde.data.dataset_directory import write_dataset_directory
-    from tfde.data.squad import read_squad, squad_records
     from tfde.errors import ConfigError
 
-    inputs = [Path(value) for value in args.input]
-    splits = _splits(inputs, args.split)
-    for path in inputs:
-        if not path.is_file():
-            raise ConfigError(f"{path}: `input` must be a file that exists.")
+    if bool(args.input) == bool(args.dataset):
+        raise ConfigError("give either --input, to read a format, or --dataset, to write one.")
+    return _write(args) if args.dataset else _read(args)
+
+
+def _read(args: Any) -> int:
+    from tqdm.contrib.logging import logging_redirect_tqdm
+
+    from tfde.cli.logs import show_logs
+    from tfde.data.atomic import refuse_existing
+    from tfde.data.dataset_writer import write_dataset
+    from tfde.data.formats.labelled_pairs import write_labelled_pairs
+    from tfde.data.formats.table import FORMATS
+    from tfde.data.intake import Intake
+
+    known = FORMATS[args.format]
+    sources = _sources(args.format, known, args.input, args.split)
     refuse_existing(args.output, overwrite=args.overwrite)
-    documents: list[Document] = []
-    queries: list[Query] = []
-    qrels: dict[str, Qrels] = {split: {} for split in splits}
-    with tqdm(unit=" paragraphs", disable=None) as progress:
-        for path, split in zip(inputs, splits, strict=True):
-            progress.set_description(path.name)
-            for pieces, judged in squad_records(read_squad(path), level=args.level):
-                documents += pieces
-                for query, doc_id in judged:
-                    queries.append(query)
-                    qrels[split][query.query_id] = {doc_id: 1}
-                progress.update()
-    write_dataset_directory(args.output, documents, queries, qrels, overwrite=args.overwrite)
-    counts = ", ".join(f"{name} {len(judged):,}" for name, judged in qrels.items())
-    print(
-        f"{args.output}: {len(documents):,} documents ({args.level}s),"
-        f" {len(queries):,} queries ({counts})"
-    )
+    show_logs()
+    intake = Intake(skip_bad=args.skip_bad)
+    options = {name: getattr(args, name) for name in known.options}
+    records = _with_bar(known.read(sources, intake, **options), intake)
+    with logging_redirect_tqdm([logging.getLogger("tfde")]):
+        if args.format == "sentence-pairs":
+            _pairs(args, records, intake, write_labelled_pairs)
+        else:
+            splits = dict.fromkeys(source.split for source in sources if source.split)
+            counts = write_dataset(
+                args.output, records, splits=splits, overwrite=args.overwrite, intake=intake
+            )
+            level = f" ({args.level}s)" if "level" in known.options else ""
+            print(f"{args.output}: {_summary(counts, level)}")
+    if intake.skipped:
+        print(f"{intake.skipped:,} bad records skipped")
     return 0
 
 
-def _splits(inputs: list[Path], given: list[str] | None) -> list[str]:
+def _summary(counts: DatasetCounts, level: str) -> str:
+    parts = [f"{counts.documents:,} documents{level}", f"{counts.queries:,} queries"]
+    if counts.judged:
+        parts[1] += f" ({_listed(counts.judged)})"
+    if counts.answered:
+        parts.append(f"{counts.answered:,} with answers")
+    if counts.pairs:
+        parts.append(f"pairs with negatives ({_listed(counts.pairs)})")
+    return ", ".join(parts)
+
+
+def _listed(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {count:,}" for name, count in counts.items())
+
+
+def _pairs(args: Any, records: Iterator[LabelledPair], intake: Intake, write: Any) -> None:
+    labels = write(args.output, records, overwrite=args.overwrite, intake=intake)
+    for split, counts in labels.items():
+        # Similarities are numbers of many values; classes are few.
+        few = f" ({_listed(dict(sorted(counts.items())))})" if len(counts) <= 5 else ""
+        print(f"{args.output}/{split}.tsv: {counts.total():,} pairs{few}")
+
+
+def _write(args: Any) -> int:
+    from tqdm import tqdm
+
+    from tfde.data.dataset_directory import DatasetDirectory
+    from tfde.data.formats.table import write_format
+
+    class ShownDataset(DatasetDirectory):
+        def documents(self) -> Iterator[Document]:
+            return iter(tqdm(super().documents(), unit=" documents", disable=None))
+
+    counts = write_format(
+        args.format,
+        ShownDataset(args.dataset),
+        args.output,
+        splits=tuple(args.split) if args.split else None,
+        suffix="" if args.pack == "none" else f".{args.pack}",
+        overwrite=args.overwrite,
+    )
+    for name, count in counts.items():
+        print(f"{args.output}/{name}: {count:,}")
+    return 0
+
+
+def _with_bar(records: Iterable[Item], intake: Intake) -> Iterator[Item]:
+    from tqdm import tqdm
+
+    with tqdm(unit=" records", disable=None) as progress:
+        path = None
+        for record in records:
+            if intake.path is not path:
+                path = intake.path
+                progress.set_description(path.name if path else "")
+            yield record
+            progress.update()
+
+
+def _sources(name: str, known: Format, inputs: list[str], splits: list[str] | None) -> list[Source]:
+    """Returns the inputs with their roles and splits."""
+    from tfde.data.formats.records import Source
+    from tfde.errors import ConfigError
+
+    roles = {role.name: role for role in known.roles}
+    given = []
+    for value in inputs:
+        part, _, file = value.partition("=")
+        if file and part in roles:
+            given.append((roles[part], Path(file)))
+        else:
+            given.append((known.roles[0], Path(value)))
+    for role, path in given:
+        if not path.exists() or (path.is_dir() and role.name not in ("directory", "documents")):
+            raise ConfigError(f"{path}: `input` must be a file that exists.")
+    missing = [
+        role.name
+        for role in known.roles
+        if role.required and role.name not in {given_role.name for given_role, _ in given}
+    ]
+    if missing:
+        raise ConfigError(
+            f"`input` must hold {' and '.join(f'{part}=FILE' for part in missing)}: {name} is"
+            f" {', '.join(f'{role.name} ({role.meaning})' for role in known.roles)}."
+        )
+    split_of = iter(_splits([path for role, path in given if role.has_split], splits))
+    return [
+        Source(role.name, path, next(split_of) if role.has_split else "") for role, path in given
+    ]
+
+
+def _splits(paths: list[Path], given: list[str] | None) -> list[str]:
     from tfde.errors import ConfigError
 
     if given is None:
-        splits = []
-        for path in inputs:
-            split = next((name for name in SPLITS if path.name.startswith(name)), None)
-            if split is None:
-                raise ConfigError(
-                    "`split` must be given where the file name does not begin with"
-                    f" {', '.join(SPLITS)}. Received: {path.name!r}"
-                )
-            splits.append(split)
-        return splits
-    if len(given) not in (1, len(inputs)):
+        return [_split_of_name(path) for path in paths]
+    if len(given) not in (1, len(paths)):
         raise ConfigError(
-            "`split` must be given once or once for each `input`."
-            f" Received: {len(given)} for {len(inputs)} inputs"
+            "`split` must be given once or once for each `input` that has a split."
+            f" Received: {len(given)} for {len(paths)} inputs"
         )
     for name in given:
         if not name.replace("_", "").replace("-", "").isalnum():
             raise ConfigError(
                 f"`split` must be a name of letters, digits, - and _. Received: {name!r}"
             )
-    return given * (len(inputs) if len(given) == 1 else 1)
+    return given * (len(paths) if len(given) == 1 else 1)
+
+
+def _split_of_name(path: Path) -> str:
+    from tfde.errors import ConfigError
+
+    words = re.findall(r"[a-z]+", path.name.lower())
+    for name, split in SPLITS.items():
+        if path.name.startswith(name) or name in words:
+            return split
+    raise ConfigError(
+        "`split` must be given where the file name does not begin with or hold as a word"
+        f" {', '.join(SPLITS)}. Received: {path.name!r}"
+    )

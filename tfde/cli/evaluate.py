@@ -57,6 +57,13 @@ def build_parser() -> CommandParser:
         action="store_true",
         help="leave out a document whose id is that of the query",
     )
+    parser.add_argument(
+        "--answers",
+        action="store_true",
+        help="also the share of questions with an answer in the first 1, 5, 20 and 100 documents"
+        " (DPR's top-k accuracy), by the dataset's answers.jsonl; a dataset without judgements"
+        " is measured by that alone, on all its questions with answers",
+    )
     parser.add_argument("--batch_size", type=PositiveInt, default=64, help="texts a batch")
     parser.add_argument("--json", action="store_true", help="JSON in place of the table")
     parser.add_argument("--save_runs", help="directory for the runs of models and BM25")
@@ -67,20 +74,25 @@ def run(args: Any) -> int:
     """Checks everything that can be checked, then works row by row."""
     from tfde.data.dataset_directory import DatasetDirectory
     from tfde.errors import ConfigError
+    from tfde.evaluation.answer_matching import CUTOFFS, answer_accuracy
     from tfde.evaluation.measures import depth, evaluate
     from tfde.evaluation.report import Row, format_json, format_table
     from tfde.retrieval.runs import read_run, write_run
 
     measures = [name for value in args.measures for name in _names(value)]
-    k = max(args.k, depth(measures))
+    k = max(args.k, depth(measures), *(CUTOFFS if args.answers else ()))
     if not (args.model or args.run_file or args.bm25):
         raise ConfigError("nothing to evaluate: give --model, --run_file or --bm25.")
     dataset = DatasetDirectory(args.dataset)
+    judged = bool(dataset.splits) or not args.answers
     if args.model or args.bm25:
         # A judgement of a document that is not there would read as a bad system.
-        dataset.validate([args.split])
-    qrels = dataset.qrels(args.split)
-    queries = list(dataset.queries(args.split))
+        dataset.validate([args.split] if judged else [])
+    qrels = dataset.qrels(args.split) if judged else {}
+    queries = list(dataset.queries(args.split if judged else None))
+    answers = _answers(dataset, queries) if args.answers else {}
+    if not judged:
+        queries = [query for query in queries if query.query_id in answers]
     wanted = k + args.ignore_identical_ids  # one more, in case the query itself is found
     # Cheap checks first, then loading all models: a wrong name costs no hours of encoding.
     given = [(name, read_run(name)) for name in args.run_file]
@@ -102,15 +114,36 @@ def run(args: Any) -> int:
         if args.save_runs and ours:
             tag = re.sub(r"\W+", "_", Path(name).name) or "model"
             write_run(Path(args.save_runs) / f"{number}_{tag}.trec", results, tag=tag)
-        values = evaluate(results, qrels, measures, ignore_identical_ids=args.ignore_identical_ids)
+        values = {}
+        if judged:
+            values = evaluate(
+                results, qrels, measures, ignore_identical_ids=args.ignore_identical_ids
+            )
+        if answers:
+            values |= answer_accuracy(results, answers, dataset.documents())
         rows.append(Row(name, values, seconds))
-    about = {"dataset": str(args.dataset), "split": args.split, "queries": len(qrels), "k": k}
+    about = {"dataset": str(args.dataset), "split": args.split, "queries": len(queries), "k": k}
+    if answers:
+        about["queries_with_answers"] = len(answers)
     if args.json:
         print(format_json(rows, **about))
     else:
-        print(f"{args.dataset}, {args.split}: {len(qrels):,} queries, top {k}\n")
+        print(f"{args.dataset}, {args.split}: {len(queries):,} queries, top {k}\n")
         print(format_table(rows))
     return 0
+
+
+def _answers(dataset: DatasetDirectory, queries: list[Query]) -> dict[str, tuple[str, ...]]:
+    from tfde.errors import ConfigError
+
+    texts = dataset.answers()
+    answers = {q.query_id: texts[q.query_id] for q in queries if texts.get(q.query_id)}
+    if not answers:
+        raise ConfigError(
+            f"{dataset.file('answers.jsonl')}: `--answers` needs answers to at least one query of"
+            " the split."
+        )
+    return answers
 
 
 def _names(value: str) -> list[str]:

@@ -3,32 +3,32 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tfde.data.atomic import atomic_directory
+from tfde.data.compressed import SUFFIXES, read_lines
+from tfde.data.dataset_writer import write_dataset
+from tfde.data.formats.records import Judgement, Record
 from tfde.data.ids import SeenIds
-from tfde.data.json_lines import (
-    id_field,
-    read_json_lines,
-    read_lines,
-    string_field,
-    write_json_lines,
-)
-from tfde.data.qrels import read_qrels, write_qrels
+from tfde.data.intake import Intake
+from tfde.data.json_lines import id_field, read_json_lines, string_field, strings_field
+from tfde.data.qrels import read_qrels
 from tfde.errors import ConfigError, DataError
 from tfde.types import Document, Qrels, Query
 
-Record = TypeVar("Record", Document, Query)
+Text = TypeVar("Text", Document, Query)
 
 _ORDER = {"train": 0, "dev": 1, "test": 2}
 
 
 class DatasetDirectory:
-    """A directory with `corpus.jsonl`, `queries.jsonl` and `qrels/SPLIT.tsv`, each also `.gz`.
+    """A directory with `corpus.jsonl`, `queries.jsonl` and `qrels/SPLIT.tsv`.
 
+    There may be more: `answers.jsonl`, the accepted answers to questions, and `pairs/SPLIT.jsonl`,
+    training pairs with given negatives. Each file may be packed (`.gz`, `.zst`).
     Records are streamed: nothing of the corpus stays in memory unless `document_store` is asked
     for. Every bad record raises an error that names file, line, rule and value.
 
@@ -46,7 +46,7 @@ class DatasetDirectory:
                 f"{self.path}: a dataset directory (corpus.jsonl[.gz], queries.jsonl[.gz],"
                 " qrels/SPLIT.tsv[.gz]) must stand here; there is no such directory."
             )
-        self._file("corpus.jsonl")
+        self.file("corpus.jsonl")
 
     @property
     def name(self) -> str:
@@ -56,40 +56,37 @@ class DatasetDirectory:
     @cached_property
     def splits(self) -> tuple[str, ...]:
         """The splits that have judgements: train, dev, test first, then others by name."""
-        names = {
-            path.name.removesuffix(".gz").removesuffix(".tsv")
-            for pattern in ("qrels/*.tsv", "qrels/*.tsv.gz")
-            for path in self.path.glob(pattern)
-        }
-        return tuple(sorted(names, key=lambda name: (_ORDER.get(name, 3), name)))
+        return self._splits("qrels", ".tsv")
+
+    @cached_property
+    def pair_splits(self) -> tuple[str, ...]:
+        """The splits that have a file of training pairs, in the order of `splits`."""
+        return self._splits("pairs", ".jsonl")
+
+    @property
+    def has_answers(self) -> bool:
+        """Whether there is a file of accepted answers."""
+        return self._find("answers.jsonl") is not None
 
     @cached_property
     def num_documents(self) -> int:
         """How many documents the corpus holds (counted once, lines are not parsed)."""
-        return sum(1 for _ in read_lines(self._file("corpus.jsonl")))
+        return sum(1 for _ in read_lines(self.file("corpus.jsonl")))
 
     @cached_property
     def num_queries(self) -> int:
         """How many queries there are in all splits together."""
-        return sum(1 for _ in read_lines(self._file("queries.jsonl")))
+        return sum(1 for _ in read_lines(self.file("queries.jsonl")))
 
     def documents(self) -> Iterator[Document]:
         """Streams the corpus in file order.
 
         Raises:
-            DataError: not JSON, a missing field, a wrong type, an empty text, an id with white
-                space, a duplicate id (found after at most twice as many records, or at the end).
+            DataError: not JSON, a missing field, a wrong type, neither title nor text, an id with
+                white space, a duplicate id (found after at most twice as many records, or at the
+                end).
         """
-        path = self._file("corpus.jsonl")
-
-        def document(line: int, record: dict[str, Any]) -> Document:
-            return Document(
-                id_field(path, line, record, "_id"),
-                string_field(path, line, record, "title", optional=True),
-                string_field(path, line, record, "text"),
-            )
-
-        return _stream(path, document)
+        return _unique(self.file("corpus.jsonl"), stream_documents)
 
     def queries(self, split: str | None = None) -> Iterator[Query]:
         """Streams the queries in file order; with `split` only those judged in it.
@@ -102,15 +99,8 @@ class DatasetDirectory:
         return self._queries(split, judged)
 
     def _queries(self, split: str | None, judged: set[str] | None) -> Iterator[Query]:
-        path = self._file("queries.jsonl")
-
-        def query(line: int, record: dict[str, Any]) -> Query:
-            return Query(
-                id_field(path, line, record, "_id"), string_field(path, line, record, "text")
-            )
-
         found = set()
-        for record in _stream(path, query):
+        for record in _unique(self.file("queries.jsonl"), stream_queries):
             if judged is None:
                 yield record
             elif record.query_id in judged:
@@ -129,6 +119,22 @@ class DatasetDirectory:
             DataError: a line breaks a rule of the format.
         """
         return read_qrels(self.qrels_file(split))
+
+    def answers(self) -> dict[str, tuple[str, ...]]:
+        """Returns the accepted answers by query id, from `answers.jsonl`.
+
+        Raises:
+            ConfigError: there is no such file.
+            DataError: a line breaks a rule of the format, or a query comes twice.
+        """
+        path = self.file("answers.jsonl")
+        answers: dict[str, tuple[str, ...]] = {}
+        intake = Intake()
+        for query_id, texts in stream_answers(path, intake):
+            if query_id in answers:
+                raise DataError(path, intake.line, "field '_id' must be unique.", query_id)
+            answers[query_id] = texts
+        return answers
 
     def document_store(self, doc_ids: Collection[str] | None = None) -> dict[str, Document]:
         """Returns documents by id, in memory: those asked for that exist, or all."""
@@ -155,7 +161,7 @@ class DatasetDirectory:
 
     def checksums(self) -> dict[str, str]:
         """Returns the sha256 (hexadecimal) of every file, by its path inside the directory."""
-        files = [self._file("corpus.jsonl"), self._file("queries.jsonl")]
+        files = [self.file("corpus.jsonl"), self.file("queries.jsonl")]
         files += [self.qrels_file(split) for split in self.splits]
         sums = {}
         for path in files:
@@ -164,11 +170,12 @@ class DatasetDirectory:
             sums[path.relative_to(self.path).as_posix()] = digest
         return sums
 
-    def _file(self, name: str) -> Path:
-        for path in (self.path / name, self.path / f"{name}.gz"):
-            if path.is_file():
-                return path
-        raise ConfigError(f"{self.path}: a dataset directory must hold {name} or {name}.gz.")
+    def file(self, name: str) -> Path:
+        """Returns the path of a file, plain or packed; raises ConfigError if there is none."""
+        path = self._find(name)
+        if path is None:
+            raise ConfigError(f"{self.path}: a dataset directory must hold {name} or {name}.gz.")
+        return path
 
     def qrels_file(self, split: str) -> Path:
         """Returns the path of the judgements of a split; raises ConfigError if there are none."""
@@ -177,7 +184,23 @@ class DatasetDirectory:
             raise ConfigError(
                 f"{self.path}: `split` must be one of its splits: {there}. Received: {split!r}"
             )
-        return self._file(f"qrels/{split}.tsv")
+        return self.file(f"qrels/{split}.tsv")
+
+    def pair_file(self, split: str) -> Path:
+        """Returns the path of the training pairs of a split; raises ConfigError if none."""
+        return self.file(f"pairs/{split}.jsonl")
+
+    def _find(self, name: str) -> Path | None:
+        paths = (self.path / f"{name}{suffix}" for suffix in ("", *SUFFIXES))
+        return next((path for path in paths if path.is_file()), None)
+
+    def _splits(self, folder: str, ending: str) -> tuple[str, ...]:
+        names = {
+            path.name.removesuffix(suffix).removesuffix(ending)
+            for suffix in ("", *SUFFIXES)
+            for path in self.path.glob(f"{folder}/*{ending}{suffix}")
+        }
+        return tuple(sorted(names, key=lambda name: (_ORDER.get(name, 3), name)))
 
 
 def write_dataset_directory(
@@ -188,7 +211,7 @@ def write_dataset_directory(
     *,
     overwrite: bool = False,
 ) -> None:
-    """Writes a dataset directory, streamed; it appears whole or not at all.
+    """Writes a dataset directory; `write_dataset` for what is at hand as texts and judgements.
 
     Args:
         path: The directory; `corpus.jsonl.gz`, `queries.jsonl.gz` and `qrels/SPLIT.tsv` in it.
@@ -199,30 +222,78 @@ def write_dataset_directory(
 
     Raises:
         ConfigError: `path` is a file, or a directory that is not empty without `overwrite`.
-        DataError: what was written breaks a rule of the format (an id twice, an unknown id ...);
-            nothing is left behind.
+        DataError: as `write_dataset`; nothing is left behind.
     """
-    with atomic_directory(path, overwrite=overwrite) as temporary:
-        write_json_lines(
-            temporary / "corpus.jsonl.gz",
-            ({"_id": d.doc_id, "title": d.title, "text": d.text} for d in documents),
-        )
-        write_json_lines(
-            temporary / "queries.jsonl.gz", ({"_id": q.query_id, "text": q.text} for q in queries)
-        )
-        for split, judged in qrels.items():
-            write_qrels(temporary / "qrels" / f"{split}.tsv", judged)
-        try:
-            DatasetDirectory(temporary).validate()
-        except DataError as error:
-            place = Path(path) / Path(error.path).relative_to(temporary)
-            raise DataError(place, error.line, error.rule, error.value) from error
+    records: itertools.chain[Record] = itertools.chain(
+        documents,
+        queries,
+        (
+            Judgement(split, query_id, doc_id, relevance)
+            for split, by_query in qrels.items()
+            for query_id, judged in by_query.items()
+            for doc_id, relevance in judged.items()
+        ),
+    )
+    write_dataset(path, records, splits=qrels, overwrite=overwrite)
 
 
-def _stream(path: Path, make: Callable[[int, dict[str, Any]], Record]) -> Iterator[Record]:
+def stream_documents(path: Path, intake: Intake) -> Iterator[Document]:
+    """Yields the documents of a corpus file, without a look at duplicates.
+
+    Raises:
+        DataError: as `DatasetDirectory.documents`.
+    """
+    for line, record in read_json_lines(path, intake):
+        document = intake.take(_document, path, line, record)
+        if document is not None:
+            yield document
+
+
+def stream_queries(path: Path, intake: Intake) -> Iterator[Query]:
+    """Yields the queries of a file of queries, without a look at duplicates.
+
+    Raises:
+        DataError: as `DatasetDirectory.queries`.
+    """
+    for line, record in read_json_lines(path, intake):
+        query = intake.take(_query, path, line, record)
+        if query is not None:
+            yield query
+
+
+def stream_answers(path: Path, intake: Intake) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yields query id and accepted answers of each line of a file of answers.
+
+    Raises:
+        DataError: not JSON, a missing field, a wrong type.
+    """
+    for line, record in read_json_lines(path, intake):
+        answers = intake.take(_answers, path, line, record)
+        if answers is not None:
+            yield answers
+
+
+def _document(path: Path, line: int, record: dict[str, Any]) -> Document:
+    doc_id = id_field(path, line, record, "_id")
+    title = string_field(path, line, record, "title", optional=True)
+    if title.strip() and record.get("text") == "":
+        # BEIR's TREC-COVID holds papers of which only the title is known.
+        return Document(doc_id, title, "")
+    return Document(doc_id, title, string_field(path, line, record, "text"))
+
+
+def _query(path: Path, line: int, record: dict[str, Any]) -> Query:
+    return Query(id_field(path, line, record, "_id"), string_field(path, line, record, "text"))
+
+
+def _answers(path: Path, line: int, record: dict[str, Any]) -> tuple[str, tuple[str, ...]]:
+    query_id = id_field(path, line, record, "_id")
+    return query_id, strings_field(path, line, record, "answers")
+
+
+def _unique(path: Path, stream: Callable[[Path, Intake], Iterator[Text]]) -> Iterator[Text]:
     seen = SeenIds()
-    for line, record in read_json_lines(path):
-        item = make(line, record)
+    for item in stream(path, Intake()):
         if seen.add(item[0]):
             _name_duplicate(path)
         yield item

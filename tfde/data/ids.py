@@ -44,3 +44,23 @@ class SeenIds:
         """Returns whether any id noted so far came twice."""
         keys = np.sort(np.array(self._keys, dtype=np.int64))
         return bool((keys[1:] == keys[:-1]).any())
+
+
+class KnownIds:
+    """A set of ids that keeps their keys, not the ids."""
+
+    def __init__(self) -> None:
+        self._keys: set[int] = set()
+
+    def add(self, value: str) -> bool:
+        """Notes an id; returns whether it is new."""
+        before = len(self._keys)
+        self._keys.add(key_of(value))
+        return len(self._keys) > before
+
+    def __contains__(self, value: object) -> bool:
+        return isinstance(value, str) and key_of(value) in self._keys
+
+    def __len__(self) -> int:
+        """Returns the number of ids."""
+        return len(self._keys)

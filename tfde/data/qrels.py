@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterator
 from pathlib import Path
 
-from tfde.data.json_lines import open_writer, read_lines
+from tfde.data.compressed import open_writer, read_lines
+from tfde.data.intake import Intake
 from tfde.errors import DataError
-from tfde.types import Qrels
+from tfde.types import Qrel, Qrels
 
 HEADER = ("query-id", "corpus-id", "score")
 
@@ -21,51 +22,68 @@ def read_qrels(
     """Returns `{query_id: {doc_id: relevance}}`.
 
     Args:
-        path: The file, plain or `.gz`.
+        path: The file, plain or packed.
         query_ids: The known queries; `None` does not check.
         doc_ids: The known documents; `None` does not check.
 
     Raises:
-        DataError: no or another header, not three columns, an id that is empty or holds white
-            space, a score that is no integer, a judgement that comes twice, an unknown id.
+        DataError: as `stream_qrels`; or a judgement that comes twice, an unknown id.
     """
     qrels: Qrels = {}
-    seen_header = False
-    for line, text in read_lines(path):
-        columns = text.split("\t")
-        if not seen_header:
-            if tuple(columns) != HEADER:
-                raise DataError(
-                    path, line, f"the header must be {' '.join(HEADER)}, tab-separated.", text
-                )
-            seen_header = True
-            continue
-        if len(columns) != 3:
-            raise DataError(
-                path, line, "must have 3 tab-separated columns, query-id corpus-id score.", text
-            )
-        query_id, doc_id, score = columns
+    intake = Intake()
+    for query_id, doc_id, relevance in stream_qrels(path, intake):
         for name, value, known in (
             ("query-id", query_id, query_ids),
             ("corpus-id", doc_id, doc_ids),
         ):
-            if value.split() != [value]:
-                raise DataError(path, line, f"{name} must be an id without white space.", value)
             if known is not None and value not in known:
                 where = "queries" if name == "query-id" else "corpus"
-                raise DataError(path, line, f"{name} must be an id of the {where} file.", value)
+                rule = f"{name} must be an id of the {where} file."
+                raise DataError(path, intake.line, rule, value)
         judged = qrels.setdefault(query_id, {})
         if doc_id in judged:
-            raise DataError(
-                path, line, "a query and document must be judged once.", f"{query_id} {doc_id}"
-            )
-        try:
-            judged[doc_id] = int(score)
-        except ValueError as error:
-            raise DataError(path, line, "score must be an integer.", score) from error
+            rule = "a query and document must be judged once."
+            raise DataError(path, intake.line, rule, f"{query_id} {doc_id}")
+        judged[doc_id] = relevance
+    return qrels
+
+
+def stream_qrels(path: str | Path, intake: Intake) -> Iterator[Qrel]:
+    """Yields the judgements in file order.
+
+    Raises:
+        DataError: no or another header, not three columns, an id that is empty or holds white
+            space, a score that is no integer.
+    """
+    seen_header = False
+    for line, text in read_lines(path, intake):
+        if seen_header:
+            qrel = intake.take(_qrel, path, line, text)
+            if qrel is not None:
+                yield qrel
+        elif tuple(text.split("\t")) == HEADER:
+            seen_header = True
+        else:
+            rule = f"the header must be {' '.join(HEADER)}, tab-separated."
+            raise DataError(path, line, rule, text)
     if not seen_header:
         raise DataError(path, None, f"must begin with the header {' '.join(HEADER)}; it is empty.")
-    return qrels
+
+
+def _qrel(path: str | Path, line: int, text: str) -> Qrel:
+    columns = text.split("\t")
+    if len(columns) != 3:
+        raise DataError(
+            path, line, "must have 3 tab-separated columns, query-id corpus-id score.", text
+        )
+    query_id, doc_id, score = columns
+    for name, value in (("query-id", query_id), ("corpus-id", doc_id)):
+        if value.split() != [value]:
+            raise DataError(path, line, f"{name} must be an id without white space.", value)
+    try:
+        return Qrel(query_id, doc_id, int(score))
+    except ValueError as error:
+        raise DataError(path, line, "score must be an integer.", score) from error
 
 
 def write_qrels(path: str | Path, qrels: Qrels) -> None:

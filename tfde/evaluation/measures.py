@@ -78,7 +78,8 @@ def per_query(
         if _is_cut_rr(measure):
             # trec_eval has no cut reciprocal rank: it is the whole one of the cut run.
             cut = {
-                query_id: _first(results, measure["cutoff"]) for query_id, results in judged.items()
+                query_id: first_documents(results, measure["cutoff"])
+                for query_id, results in judged.items()
             }
             _compute(cut, qrels, {name: RR(rel=measure["rel"])}, rows)
     return {query_id: {name: row[name] for name in measures} for query_id, row in rows.items()}
@@ -129,8 +130,8 @@ def _is_cut_rr(measure: Any) -> bool:
     return cut and not measure.params.get("judged_only")
 
 
-def _first(results: dict[str, float], cutoff: int) -> dict[str, float]:
-    """Returns the first results in trec_eval's order."""
+def first_documents(results: dict[str, float], cutoff: int) -> dict[str, float]:
+    """Returns the first results of a query in trec_eval's order."""
     by_id = sorted(results.items(), reverse=True)
     return dict(sorted(by_id, key=lambda item: -np.float32(item[1]))[:cutoff])
 

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tfde.data.json_lines import open_writer, write_json_lines
+from tfde.data.compressed import open_writer
+from tfde.data.json_lines import write_json_lines
 from tfde.errors import ConfigError, CorruptError, MismatchError, shorten
 from tfde.retrieval.files import check_sha256, read_json, sha256, write_json
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from tfde.data.json_lines import open_writer, read_lines
+from tfde.data.compressed import open_writer, read_lines
 from tfde.errors import ConfigError, DataError, shorten
 from tfde.retrieval.files import check_id
 from tfde.types import Run
 
 
 def read_run(path: str | Path) -> Run:
-    """Returns the run in a file, plain or `.gz`; as for trec_eval, scores decide and not ranks.
+    """Returns the run in a file, plain or packed; as for trec_eval, scores decide and not ranks.
 
     Raises:
         DataError: not six columns, a rank or score that is no number, or a document that stands

@@ -1,11 +1,13 @@
 import gzip
 import json
 import os
+from pathlib import Path
 
 import pytest
 
 from tfde.cli.main import main
 from tfde.data.dataset_directory import DatasetDirectory
+from tfde.data.formats.table import FORMATS
 
 CONTEXT = "It began in 1973. Prices rose."
 
@@ -21,6 +23,7 @@ def squad(title, query_id):
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train-v1.1.json").write_text(squad("A", "a"))
+    (tmp_path / "squad.json").write_text(squad("S", "s"))
     (tmp_path / "dev-v1.1.json.gz").write_bytes(gzip.compress(squad("B", "b").encode()))
     return tmp_path
 
@@ -32,7 +35,9 @@ def convert(*arguments):
 def test_two_files_become_two_splits_of_sentences(folder, capsys):
     inputs = ("--input", "train-v1.1.json", "--input", "dev-v1.1.json.gz")
     assert convert(*inputs, "--output", "out", "--level", "sentence") == 0
-    assert capsys.readouterr().out == ("out: 4 documents (sentences), 2 queries (train 1, dev 1)\n")
+    assert capsys.readouterr().out == (
+        "out: 4 documents (sentences), 2 queries (train 1, dev 1), 2 with answers\n"
+    )
     dataset = DatasetDirectory("out")
     dataset.validate()
     assert dataset.splits == ("train", "dev")
@@ -64,10 +69,13 @@ def test_output_is_overwritten_only_when_asked(folder, capsys):
     ("arguments", "message"),
     [
         (["--input", "no.json", "--split", "dev"], "no.json: `input` must be a file that exists."),
-        (["--input", "no.json"], "`split` must be given where the file name does not begin with"),
+        (
+            ["--input", "squad.json"],
+            "`split` must be given where the file name does not begin with",
+        ),
         (
             ["--input", "train-v1.1.json", "--split", "dev", "--split", "dev"],
-            "`split` must be given once or once for each `input`. Received: 2 for 1 inputs",
+            "`split` must be given once or once for each `input` that has a split. Received: 2 f",
         ),
         (["--input", "train-v1.1.json", "--split", "../x"], "`split` must be a name of letters"),
     ],
@@ -84,5 +92,108 @@ def test_question_in_two_files_leaves_nothing(folder, capsys):
     (folder / "dev-again.json").write_text(squad("C", "a"))
     inputs = ("--input", "train-v1.1.json", "--input", "dev-again.json")
     assert convert(*inputs, "--output", "out") == 1
-    assert "out/queries.jsonl.gz:2: field '_id' must be unique" in capsys.readouterr().err
+    assert "dev-again.json: field '_id' must be unique. Received: 'a'" in capsys.readouterr().err
     assert not (folder / "out").exists()
+
+
+def test_names_of_files_tell_the_split(folder):
+    for name, split in (
+        ("qrels.dev.small.json", "dev"),
+        ("squad_validation.json", "dev"),
+        ("trainset.json", "train"),
+    ):
+        (folder / name).write_text(squad("A", "a"))
+        assert convert("--input", name, "--output", f"out_{name}") == 0
+        assert DatasetDirectory(f"out_{name}").splits == (split,)
+
+
+def test_parts_of_a_format_and_the_way_back(folder, capsys):
+    (folder / "c.tsv").write_text("1\tone\n2\ttwo\n")
+    (folder / "q.tsv").write_text("7\twhich?\n")
+    (folder / "qrels.train.tsv").write_text("7\t0\t2\t1\n")
+    (folder / "triples=.tsv").write_text("7\t2\t1\n")
+    parts = [
+        "collection=c.tsv",
+        "queries=q.tsv",
+        "qrels=qrels.train.tsv",
+        "id_triples=triples=.tsv",
+    ]
+    inputs = [argument for part in parts for argument in ("--input", part)]
+    output = ["--output", "out"]
+    assert main(["convert", "--format", "msmarco", *inputs, *output, "--split", "train"]) == 0
+    assert capsys.readouterr().out == (
+        "out: 2 documents, 1 queries (train 1), pairs with negatives (train 1)\n"
+    )
+    arguments = ["--format", "msmarco", "--dataset", "out", "--pack", "gz"]
+    assert main(["convert", *arguments, "--split", "train", "--output", "back"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "back/collection.tsv.gz: 2",
+        "back/queries.train.tsv.gz: 1",
+        "back/qrels.train.tsv.gz: 1",
+        "back/qidpidtriples.train.tsv.gz: 1",
+    ]
+    text = gzip.decompress((folder / "back" / "qrels.train.tsv.gz").read_bytes())
+    assert text == b"7\t0\t2\t1\n"
+
+
+def test_bad_records_are_skipped_counted_and_named(folder, capsys):
+    (folder / "train.jsonl").write_text('{"anchor": "a", "positive": "b"}\n{"anchor": 3}\n{\n')
+    arguments = ["--format", "sentence-transformers", "--input", "train.jsonl", "--output", "out"]
+    assert main(["convert", *arguments]) == 1
+    assert "train.jsonl:2: field 'anchor' must be a string" in capsys.readouterr().err
+    assert not (folder / "out").exists()
+    assert main(["convert", *arguments, "--skip_bad"]) == 0
+    out, error = capsys.readouterr()
+    assert out == "out: 1 documents, 1 queries (train 1)\n2 bad records skipped\n"
+    assert "skipped: train.jsonl:2: field 'anchor' must be a string. Received: 3" in error
+    assert "skipped: train.jsonl:3: must be JSON" in error
+
+
+def test_pairs_with_labels(folder, capsys):
+    header = "index\tquestion\tsentence\tlabel\n"
+    (folder / "train.tsv").write_text(header + "0\ta\tb\tentailment\n1\tc\td\tentailment\n")
+    (folder / "dev.tsv.gz").write_bytes(gzip.compress((header + "0\te\tf\tno\n").encode()))
+    inputs = ["--input", "train.tsv", "--input", "dev.tsv.gz"]
+    assert main(["convert", "--format", "sentence-pairs", *inputs, "--output", "out"]) == 0
+    assert capsys.readouterr().out == (
+        "out/train.tsv: 2 pairs (entailment 2)\nout/dev.tsv: 1 pairs (no 1)\n"
+    )
+    assert (folder / "out" / "dev.tsv").read_text() == "sentence1\tsentence2\tlabel\ne\tf\tno\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "give either --input, to read a format, or --dataset, to write one."),
+        (["--input", "squad.json", "--dataset", "."], "give either --input, to read a format, or"),
+        (["--dataset", "nowhere"], "nowhere: a dataset directory"),
+        (["--dataset", "data"], "`format` can be written for beir, mrqa, msmarco, dpr, nq-open"),
+        (["--dataset", "data", "--format", "trec", "--split", "x"], "must be one of its splits"),
+        (["--dataset", "data", "--format", "mrqa"], "data: a dataset directory must hold answers"),
+        (
+            ["--input", "documents=squad.json", "--format", "trec"],
+            "`input` must hold topics=FILE: trec is documents (a file or a folder of files)",
+        ),
+        (
+            ["--input", "mrqa=squad.json", "--format", "multireqa"],
+            "`input` must hold boundaries=FILE: multireqa is mrqa",
+        ),
+        (["--input", ".", "--format", "dpr"], ".: `input` must be a file that exists."),
+    ],
+)
+def test_wrong_use_of_formats_is_one_line(folder, capsys, arguments, message):
+    (folder / "data" / "qrels").mkdir(parents=True)
+    (folder / "data" / "corpus.jsonl").write_text('{"_id": "1", "text": "x"}\n')
+    (folder / "data" / "queries.jsonl").write_text('{"_id": "1", "text": "x"}\n')
+    (folder / "data" / "qrels" / "dev.tsv").write_text("query-id\tcorpus-id\tscore\n1\t1\t1\n")
+    assert convert(*arguments, "--output", "out") == 1
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert not (folder / "out").exists()
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_has_a_line_in_the_documents(name):
+    text = (Path(__file__).parents[3] / "docs" / "data.md").read_text(encoding="utf-8")
+    assert f"| `{name}` |" in text

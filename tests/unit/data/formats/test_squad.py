@@ -5,7 +5,10 @@ import json
 import pytest
 
 from tfde.data.dataset_directory import DatasetDirectory
-from tfde.data.squad import read_squad, squad_records
+from tfde.data.formats.paragraphs import paragraph_records
+from tfde.data.formats.records import Answers, Judgement
+from tfde.data.formats.squad import read_squad
+from tfde.data.intake import Intake
 from tfde.errors import DataError
 from tfde.types import Document, Query
 
@@ -55,31 +58,38 @@ def write(path, content):
     return path
 
 
+def records_of(path, **options):
+    return [list(paragraph_records(p, "dev", **options)) for p in read_squad(path)]
+
+
 def test_paragraphs(tmp_path):
-    paragraphs = list(read_squad(write(tmp_path / "s.json", SQUAD)))
     title = "1973 oil crisis"
-    records = list(squad_records(paragraphs))
-    assert [documents for documents, _ in records] == [
-        [Document("1973_oil_crisis-0", title, "Empty of questions.")],
-        [Document("1973_oil_crisis-1", title, CONTEXT)],
-    ]
-    assert records[1][1] == [
-        (Query("a", "When did it begin?"), "1973_oil_crisis-1"),
-        (Query("b", "What then?"), "1973_oil_crisis-1"),
-        (Query("c", "Undecided?"), "1973_oil_crisis-1"),
+    records = records_of(write(tmp_path / "s.json", SQUAD))
+    assert records[0] == [Document("1973_oil_crisis-0", title, "Empty of questions.")]
+    assert records[1] == [
+        Document("1973_oil_crisis-1", title, CONTEXT),
+        Query("a", "When did it begin?"),
+        Judgement("dev", "a", "1973_oil_crisis-1", 1),
+        Answers("a", ("1973",)),
+        Query("b", "What then?"),
+        Judgement("dev", "b", "1973_oil_crisis-1", 1),
+        Answers("b", ("It", "rose", "Prices")),
+        Query("c", "Undecided?"),
+        Judgement("dev", "c", "1973_oil_crisis-1", 1),
+        Answers("c", ("It ended", "It")),
     ]
 
 
 def test_sentences_by_the_majority_of_answers_then_the_first(tmp_path):
     path = tmp_path / "s.json.gz"
     path.write_bytes(gzip.compress(json.dumps(SQUAD).encode()))
-    records = list(squad_records(read_squad(path), level="sentence"))
-    assert [(d.doc_id, d.text) for d in records[1][0]] == [
+    records = records_of(path, level="sentence")[1]
+    assert [(r.doc_id, r.text) for r in records if isinstance(r, Document)] == [
         ("1973_oil_crisis-1.0", "It began in 1973."),
         ("1973_oil_crisis-1.1", "It ended in March 1974."),
         ("1973_oil_crisis-1.2", "Prices rose."),
     ]
-    assert [doc_id[-2:] for _, doc_id in records[1][1]] == [".0", ".2", ".1"]
+    assert [r.doc_id[-2:] for r in records if isinstance(r, Judgement)] == [".0", ".2", ".1"]
 
 
 def change(*path, to=None):
@@ -121,14 +131,29 @@ INSIDE = r"s\.json: data\[0\]\.paragraphs\[1\]"
         ),
         (
             change(*QUESTION, "answers", 0, "answer_start", to=len(CONTEXT)),
-            INSIDE + r"\.qas\[0\]\.answers\[0\]\.answer_start must be in \[0, 54\)",
+            INSIDE + r"\.qas\[0\]\.answers\[0\]\.answer_start must be in \[0, 50\], the answer ins",
         ),
+        (change(*QUESTION, "answers", 0, "text"), r"answers\[0\]\.text is missing"),
+        (change(*QUESTION, "answers", 0, "text", to=""), r"answers\[0\]\.text must not be empty"),
         ({"data": SQUAD["data"] * 2}, r"s\.json: data\[1\]\.title must be unique"),
     ],
 )
 def test_what_is_wrong_is_named_by_its_place(tmp_path, content, message):
     with pytest.raises(DataError, match=message):
         list(read_squad(write(tmp_path / "s.json", content)))
+
+
+def test_bad_parts_are_skipped_and_counted(tmp_path):
+    for content, questions in (
+        (change(*QUESTION, "answers", to=[]), ["b", "c"]),
+        (change(*PARAGRAPH, "context"), []),
+        (change(*ARTICLE, "title"), []),
+        ({}, []),
+    ):
+        intake = Intake(skip_bad=True)
+        paragraphs = list(read_squad(write(tmp_path / "s.json", content), intake))
+        assert [q.query.query_id for p in paragraphs for q in p.questions] == questions
+        assert intake.skipped == 1
 
 
 def test_unreadable_files_are_named(tmp_path):
@@ -155,26 +180,25 @@ def test_unreadable_files_are_named(tmp_path):
 
 def test_official_dev_file_at_paragraph_level(data_dir):
     path = data_dir / "squad" / "dev-v1.1.squad.json.gz"
-    records = list(squad_records(read_squad(path)))
-    assert len(records) == 2067
+    records = [record for part in records_of(path) for record in part]
     reference = DatasetDirectory(data_dir / "squad")
     qrels = reference.qrels("test")
     store = reference.document_store({doc_id for judged in qrels.values() for doc_id in judged})
-    questions = {query.query_id: query for query in reference.queries("test")}
-    ours = {d.doc_id: d for documents, _ in records for d in documents}
-    judged = [item for _, judged in records for item in judged]
+    ours = {r.doc_id: r for r in records if isinstance(r, Document)}
+    assert len(ours) == 2067
+    assert {r for r in records if isinstance(r, Query)} == set(reference.queries("test"))
+    judged = [r for r in records if isinstance(r, Judgement)]
     assert len(judged) == 10_570
-    assert {query for query, _ in judged} == set(questions.values())
-    for query, doc_id in judged:
-        (expected,) = qrels[query.query_id]
-        assert ours[doc_id][1:] == store[expected][1:]
+    for judgement in judged:
+        (expected,) = qrels[judgement.query_id]
+        assert ours[judgement.doc_id][1:] == store[expected][1:]
 
 
 def test_official_dev_file_at_sentence_level(data_dir):
     path = data_dir / "squad" / "dev-v1.1.squad.json.gz"
-    records = list(squad_records(read_squad(path), level="sentence"))
-    ours = {d.doc_id: d.text for documents, _ in records for d in documents}
-    judged = {query.query_id: ours[doc_id] for _, pairs in records for query, doc_id in pairs}
+    records = [record for part in records_of(path, level="sentence") for record in part]
+    ours = {r.doc_id: r.text for r in records if isinstance(r, Document)}
+    judged = {r.query_id: ours[r.doc_id] for r in records if isinstance(r, Judgement)}
     reference = DatasetDirectory(data_dir / "multireqa_squad")
     store = reference.document_store()
     same = 0

@@ -1,0 +1,339 @@
+"""Small files of each format, as its repository describes it, and what they become."""
+
+import csv
+import json
+
+import pytest
+
+from tfde.data.compressed import write_lines
+from tfde.data.formats import columns, dpr, labelled_pairs, mrqa, msmarco, multireqa, trec
+from tfde.data.formats.json_array import read_json_array
+from tfde.data.formats.records import Answers, Judgement, LabelledPair, Source, TrainingPair
+from tfde.data.ids import id_of_text
+from tfde.data.intake import Intake
+from tfde.types import Document, Query
+
+CONTEXT = "It began in 1973. Prices rose in 1973."
+
+
+def read(module, *sources, **options):
+    return list(module.read(sources, Intake(), **options))
+
+
+def of_kind(records, kind):
+    return [record for record in records if isinstance(record, kind)]
+
+
+def mrqa_file(path):
+    question = {
+        "qid": "0a1b",
+        "question": " When  did it begin? ",
+        "question_tokens": [["When", 1]],
+        "detected_answers": [{"text": "1973", "char_spans": [[12, 15], [33, 36]]}],
+        "answers": ["1973", "in 1973", "1973"],
+    }
+    write_lines(
+        path,
+        [
+            json.dumps({"header": {"dataset": "SQuAD", "split": "train"}}),
+            json.dumps({"context": CONTEXT, "qas": [question]}),
+            json.dumps({"context": CONTEXT, "qas": [question | {"qid": "0a1c"}]}),
+        ],
+    )
+    return path
+
+
+def test_mrqa_keeps_a_context_once(tmp_path):
+    records = read(mrqa, Source("contexts", mrqa_file(tmp_path / "m.jsonl"), "dev"))
+    doc_id = id_of_text(CONTEXT)
+    assert records == [
+        Document(doc_id, "", CONTEXT),
+        Query("0a1b", "When did it begin?"),
+        Judgement("dev", "0a1b", doc_id, 1),
+        Answers("0a1b", ("1973", "in 1973")),
+        Query("0a1c", "When did it begin?"),
+        Judgement("dev", "0a1c", doc_id, 1),
+        Answers("0a1c", ("1973", "in 1973")),
+    ]
+
+
+def test_multireqa_every_sentence_with_an_answer_is_relevant(tmp_path):
+    spans = [(0, 17), (18, 38), (0, 8)]
+    write_lines(
+        tmp_path / "c.jsonl",
+        (
+            json.dumps(
+                {"candidate_id": f"SQuAD_0a1b/_0_{n}", "response_start": a, "response_end": b}
+            )
+            for n, (a, b) in enumerate(spans)
+        ),
+    )
+    first = json.loads(mrqa_file(tmp_path / "m.jsonl").read_text().splitlines()[1])
+    write_lines(tmp_path / "one.jsonl", [json.dumps(first)])
+    records = read(
+        multireqa,
+        Source("mrqa", tmp_path / "one.jsonl", "dev"),
+        Source("boundaries", tmp_path / "c.jsonl", "dev"),
+    )
+    assert of_kind(records, Document) == [
+        Document("SQuAD_0a1b/_0_0", "", "It began in 1973."),
+        Document("SQuAD_0a1b/_0_2", "", "It began"),
+        Document("SQuAD_0a1b/_0_1", "", "Prices rose in 1973."),
+    ]
+    assert [j.doc_id for j in of_kind(records, Judgement)] == ["SQuAD_0a1b/_0_0", "SQuAD_0a1b/_0_1"]
+
+
+@pytest.mark.parametrize(
+    ("candidate_id", "question_id"),
+    [
+        ("SearchQA_000077f3912049dfb4511db271697bad/_0_1", "000077f3912049dfb4511db271697bad"),
+        ("000077f3912049dfb4511db271697bad", "000077f3912049dfb4511db271697bad"),
+        ("000077f3912049dfb4511db271697bad_0_1", "000077f3912049dfb4511db271697bad"),
+        ("NaturalQuestions_ab_12_3", "ab"),
+        ("Other_ab_1", "Other_ab_1"),
+    ],
+)
+def test_multireqa_question_ids(candidate_id, question_id):
+    assert multireqa.question_id(candidate_id) == question_id
+
+
+def test_msmarco_files(tmp_path):
+    write_lines(tmp_path / "collection.tsv", ["0\tThe presence of", '1\t"Quoted" text'])
+    write_lines(tmp_path / "queries.tsv", ["10\twhat is it", "11\tnever judged"])
+    write_lines(tmp_path / "qrels.tsv", ["10\t0\t1\t1"])
+    write_lines(tmp_path / "triples.tsv", ["10\t1\t0"])
+    records = read(
+        msmarco,
+        Source("collection", tmp_path / "collection.tsv"),
+        Source("queries", tmp_path / "queries.tsv"),
+        Source("qrels", tmp_path / "qrels.tsv", "train"),
+        Source("id_triples", tmp_path / "triples.tsv", "train"),
+    )
+    assert records == [
+        Document("0", "", "The presence of"),
+        Document("1", "", '"Quoted" text'),
+        Query("10", "what is it"),
+        Query("11", "never judged"),
+        Judgement("train", "10", "1", 1),
+        TrainingPair("train", Query("10", "what is it"), "1", ("0",)),
+    ]
+
+
+def test_dpr_as_published(tmp_path):
+    """Fields beyond those of the README, as in the published files, are left alone."""
+    example = {
+        "dataset": "nq_train_psgs_w100",
+        "question": "big little lies season 2 how many episodes",
+        "answers": ["seven"],
+        "positive_ctxs": [
+            {"title": "Big", "text": "seven episodes", "score": 1000, "passage_id": "18768923"}
+        ],
+        "negative_ctxs": [{"title": "", "text": "random", "psg_id": 7}],
+        "hard_negative_ctxs": [{"title": "Little", "text": "no", "passage_id": "5"}],
+    }
+    (tmp_path / "train.json").write_text(json.dumps([example, example], indent=4))
+    records = read(dpr, Source("examples", tmp_path / "train.json", "train"))
+    query = Query(id_of_text(example["question"]), example["question"])
+    pair = TrainingPair("train", query, "18768923", ("5",))
+    assert records == [
+        Document("18768923", "Big", "seven episodes"),
+        Document("7", "", "random"),
+        Document("5", "Little", "no"),
+        query,
+        Answers(query.query_id, ("seven",)),
+        Judgement("train", query.query_id, "18768923", 1),
+        pair,
+        pair,
+    ]
+
+
+def test_dpr_passages_are_quoted_as_csv(tmp_path):
+    with open(tmp_path / "p.tsv", "w", newline="", encoding="utf-8") as file:
+        table = csv.writer(file, delimiter="\t")
+        table.writerows(
+            [("id", "text", "title"), (1, 'a "b"\n\nc', "T\t2"), (2, "é" * 200_000, "")]
+        )
+    assert list(dpr.read_passages(tmp_path / "p.tsv", Intake())) == [
+        Document("1", "T\t2", 'a "b"\n\nc'),
+        Document("2", "", "é" * 200_000),
+    ]
+
+
+@pytest.mark.parametrize("indent", [None, 4])
+@pytest.mark.parametrize("name", ["a.json", "a.json.gz"])
+def test_long_json_arrays_come_element_by_element(tmp_path, indent, name):
+    items = [{"n": n, "é\n": ["\U0001f600" * 50] * 40} for n in range(400)]  # 8 chunks or more
+    items.insert(3, {"long": "x" * 3_000_000})
+    text = json.dumps(items, indent=indent)
+    write_lines(tmp_path / name, [text])
+    found = list(read_json_array(tmp_path / name, Intake()))
+    assert [item for _, item in found] == items
+    lines = text.splitlines()
+    for number, item in found[:10]:
+        assert lines[number - 1].strip().startswith("[{" if indent is None else "{"), item
+
+
+def test_empty_json_array(tmp_path):
+    (tmp_path / "a.json").write_bytes(b"\xef\xbb\xbf [ \n ] \n")
+    assert list(read_json_array(tmp_path / "a.json", Intake())) == []
+
+
+TREC = """<DOC>
+<DOCNO> FT911-3 </DOCNO>
+<PROFILE>_AN-BEOA7AAIFT</PROFILE>
+<DATE>910514
+</DATE>
+<HEADLINE>
+FT  14 MAY 91 / International Company News: R&amp;D <P>at last</P>
+</HEADLINE>
+<TEXT>
+<P>
+A first paragraph
+of two lines &lt;sic&gt;.
+</P>
+<!-- PJG 0012 -->
+<P>
+A second.
+</P>
+</TEXT>
+<PUB>The Financial Times
+</PUB>
+</DOC>
+
+<doc><docno>LA-2</docno>
+<text>lower case</text></doc>
+"""
+TOPICS = """
+<top>
+
+<num> Number: 301
+<title> International Organized Crime
+
+<desc> Description:
+Identify organizations that participate in
+international criminal activity.
+
+<narr> Narrative:
+A relevant document must identify &amp; name.
+
+</top>
+
+<top>
+<num>302</num>
+<title>Poliomyelitis</title>
+<desc>Is it gone?</desc>
+<narr>Anything.</narr>
+</top>
+"""
+
+
+def test_trec_as_on_its_disks(tmp_path):
+    (tmp_path / "docs" / "ft").mkdir(parents=True)
+    (tmp_path / "docs" / "ft" / "ft911_1").write_text(TREC)
+    (tmp_path / "topics").write_text(TOPICS)
+    (tmp_path / "qrels").write_text("301 0 FT911-3 1\n302 0 LA-2 -1\n")
+    sources = [
+        Source("documents", tmp_path / "docs"),
+        Source("topics", tmp_path / "topics"),
+        Source("qrels", tmp_path / "qrels", "test"),
+    ]
+    assert read(trec, *sources) == [
+        Document(
+            "FT911-3",
+            "FT 14 MAY 91 / International Company News: R&D at last",
+            "A first paragraph of two lines <sic>. A second.",
+        ),
+        Document("LA-2", "", "lower case"),
+        Query("301", "International Organized Crime"),
+        Query("302", "Poliomyelitis"),
+        Judgement("test", "301", "FT911-3", 1),
+        Judgement("test", "302", "LA-2", -1),
+    ]
+    described = of_kind(read(trec, *sources, topic_field="description"), Query)
+    narrated = of_kind(read(trec, *sources, topic_field="narrative"), Query)
+    organizations = "Identify organizations that participate in international criminal activity."
+    assert described == [Query("301", organizations), Query("302", "Is it gone?")]
+    assert narrated[0].text == "A relevant document must identify & name."
+
+
+ROWS = [
+    {"anchor": "a1", "positive": "p1", "negative_1": "n1", "negative_2": "n2"},
+    {"anchor": 'a "2"\n', "positive": "p1, é", "negative_1": "", "negative_2": "n1"},
+]
+
+
+def write_rows(path, kind):
+    if kind == "jsonl":
+        write_lines(path, map(json.dumps, ROWS))
+    elif kind == "parquet":
+        pyarrow = pytest.importorskip("pyarrow")
+        import pyarrow.parquet as parquet
+
+        parquet.write_table(pyarrow.Table.from_pylist(ROWS), path)
+    else:
+        with open(path, "w", newline="", encoding="utf-8") as file:
+            table = csv.DictWriter(file, list(ROWS[0]), delimiter="," if kind == "csv" else "\t")
+            table.writeheader()
+            table.writerows(ROWS)
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv", "tsv", "parquet"])
+def test_columns_are_the_same_in_every_kind_of_table(tmp_path, kind):
+    write_rows(tmp_path / f"rows.{kind}", kind)
+    records = read(columns, Source("rows", tmp_path / f"rows.{kind}", "train"))
+    texts = {record.doc_id: record.text for record in of_kind(records, Document)}
+    assert list(texts.values()) == ["p1", "n1", "n2", "p1, é"]
+    assert [
+        (pair.query.text, texts[pair.positive], [texts[n] for n in pair.negatives])
+        for pair in of_kind(records, TrainingPair)
+    ] == [("a1", "p1", ["n1", "n2"]), ('a "2"\n', "p1, é", ["n1"])]
+    assert len(of_kind(records, Judgement)) == 2
+
+
+def test_columns_by_other_names_and_lists(tmp_path):
+    rows = [{"query": "q", "answer": "a", "negatives": ["x", "y"], "score": 3}]
+    write_lines(tmp_path / "rows.jsonl", map(json.dumps, rows))
+    records = read(columns, Source("rows", tmp_path / "rows.jsonl", "train"))
+    assert [record.text for record in of_kind(records, Document)] == ["a", "x", "y"]
+
+
+def test_a_damaged_parquet_file_is_named(tmp_path):
+    pytest.importorskip("pyarrow")
+    from tfde.errors import DataError
+
+    write_rows(tmp_path / "rows.parquet", "parquet")
+    whole = (tmp_path / "rows.parquet").read_bytes()
+    (tmp_path / "rows.parquet").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(
+        DataError, match=r"rows\.parquet: must be a whole parquet file \("
+    ) as caught:
+        read(columns, Source("rows", tmp_path / "rows.parquet", "train"))
+    assert "\n" not in str(caught.value)
+
+
+GLUE = {
+    "MRPC": 'Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t70\t71\tHe "said so.\tThey did.\n',
+    "RTE": "index\tsentence1\tsentence2\tlabel\n0\tA\tB\tentailment\n",
+    "QNLI": "index\tquestion\tsentence\tlabel\n0\tA\tB\tnot_entailment\n",
+    "STS-B": "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2"
+    "\tscore\n0\tmain\tMSR\t2012\t1\tnone\tnone\tA\tB\t5.000\n",
+    "QQP": "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n1\t2\t3\tA\tB\t0\n",
+    "MNLI": "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse"
+    "\tsentence1_parse\tsentence2_parse\tsentence1\tsentence2\tlabel1\tgold_label"
+    "\n0\t31\t31n\tx\t( A )\t( B )\t(A)\t(B)\tA\tB\tentailment\tneutral\n",
+}
+EXPECTED = {
+    "MRPC": ('He "said so.', "They did.", "1"),
+    "RTE": ("A", "B", "entailment"),
+    "QNLI": ("A", "B", "not_entailment"),
+    "STS-B": ("A", "B", "5.000"),
+    "QQP": ("A", "B", "0"),
+    "MNLI": ("A", "B", "neutral"),
+}
+
+
+@pytest.mark.parametrize("name", GLUE)
+def test_columns_of_glue(tmp_path, name):
+    (tmp_path / "rows.tsv").write_text("\ufeff" + GLUE[name], encoding="utf-8")
+    (pair,) = read(labelled_pairs, Source("rows", tmp_path / "rows.tsv", "dev"))
+    assert pair == LabelledPair("dev", *EXPECTED[name])

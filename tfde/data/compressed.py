@@ -1,0 +1,173 @@
+"""Files plain or packed: `.gz` and `.zst` are known by the name, for reading and writing."""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import gzip
+import io
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import zstandard
+
+from tfde.data.atomic import atomic_file
+from tfde.data.intake import Intake
+from tfde.errors import DataError
+
+COMPRESSION_ERRORS = (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError)
+SUFFIXES = (".gz", ".zst")
+
+_ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.bz2", ".zip")
+_MAGIC = ((b"\x1f\x8b", "gzip", ".gz"), (b"\x28\xb5\x2f\xfd", "zstd", ".zst"))
+_CHUNK_BYTES = 1 << 17
+
+
+def open_binary(path: str | Path) -> BinaryIO:
+    """Opens a file for reading, unpacked when its name ends in `.gz` or `.zst`.
+
+    Reading from it raises one of `COMPRESSION_ERRORS` where the packed stream is not whole.
+
+    Raises:
+        DataError: an archive of files; a packed file under the name of a plain one.
+    """
+    path = Path(path)
+    if path.name.endswith(_ARCHIVES):
+        raise DataError(path, None, "must be one file; unpack the archive first.")
+    if path.suffix == ".gz":
+        return cast(BinaryIO, gzip.open(path, "rb"))
+    if path.suffix == ".zst":
+        return io.BufferedReader(_ZstdReader(path), _CHUNK_BYTES)
+    file = open(path, "rb")  # noqa: SIM115  # the caller closes it
+    start = file.peek(4)
+    for magic, name, suffix in _MAGIC:
+        if start.startswith(magic):
+            file.close()
+            raise DataError(path, None, f"is packed with {name}, so its name must end in {suffix}.")
+    return file
+
+
+def compression_error(path: str | Path, line: int | None, error: Exception) -> DataError:
+    """Returns what to raise for one of `COMPRESSION_ERRORS`."""
+    name = "zstd" if Path(path).suffix == ".zst" else "gzip"
+    return DataError(path, line, f"the {name} stream must be whole ({error}).")
+
+
+def raw_lines(path: str | Path, intake: Intake | None = None) -> Iterator[tuple[int, str]]:
+    """Yields line number (from 1) and text of every line, its line end included.
+
+    A byte order mark at the start of the file is left out.
+
+    Raises:
+        DataError: a line is not UTF-8; the packed stream is truncated or damaged.
+    """
+    intake = intake or Intake()
+    number = 0
+    intake.at(path)
+    with open_binary(path) as file:
+        lines = iter(file)
+        while True:
+            try:
+                raw = next(lines)
+            except StopIteration:
+                return
+            except COMPRESSION_ERRORS as error:
+                intake.bad(compression_error(path, number + 1, error))
+                return
+            number += 1
+            intake.at(path, number)
+            if number == 1:
+                raw = raw.removeprefix(codecs.BOM_UTF8)
+            try:
+                line = raw.decode()
+            except UnicodeDecodeError as error:
+                rule = f"must be UTF-8 (byte {error.start} of the line is not)."
+                intake.bad(DataError(path, number, rule, raw))
+                continue
+            yield number, line
+
+
+def read_lines(path: str | Path, intake: Intake | None = None) -> Iterator[tuple[int, str]]:
+    """Yields line number (from 1) and text, without the line end, of every line that is not blank.
+
+    Raises:
+        DataError: as `raw_lines`.
+    """
+    for number, line in raw_lines(path, intake):
+        if line.strip():
+            yield number, line.rstrip("\r\n")
+
+
+@contextlib.contextmanager
+def open_writer(path: str | Path) -> Iterator[BinaryIO]:
+    """Opens a file for atomic writing, packed when its name ends in `.gz` or `.zst`.
+
+    Equal content gives equal bytes: the header holds neither time nor name.
+    """
+    suffix = Path(path).suffix
+    with atomic_file(path) as temporary, open(temporary, "wb") as raw:
+        if suffix == ".gz":
+            with gzip.GzipFile("", "wb", 6, raw, mtime=0) as packed:
+                yield cast(BinaryIO, packed)
+        elif suffix == ".zst":
+            with zstandard.ZstdCompressor().stream_writer(raw, closefd=False) as writer:
+                yield cast(BinaryIO, writer)
+        else:
+            yield raw
+
+
+def write_lines(path: str | Path, lines: Iterable[str]) -> int:
+    """Writes one text a line, atomically; packed by its name. Returns the number of lines."""
+    count = 0
+    with open_writer(path) as file:
+        for line in lines:
+            file.write(line.encode() + b"\n")
+            count += 1
+    return count
+
+
+class _ZstdReader(io.RawIOBase):
+    """The unpacked bytes of a zstd file, of all its frames.
+
+    zstandard's own reader ends silently where a file is cut; this one raises EOFError.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = open(path, "rb")  # noqa: SIM115  # closed with the object
+        # Windows up to the format's limit; `zstd --long=31` makes them.
+        self._unpacker = zstandard.ZstdDecompressor(max_window_size=2**31)
+        self._frame: zstandard.ZstdDecompressionObj | None = None
+        self._packed = b""
+        self._unpacked = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+    def readinto(self, buffer) -> int:  # type: ignore[no-untyped-def]
+        while not self._unpacked and self._unpack():
+            pass
+        count = min(len(buffer), len(self._unpacked))
+        buffer[:count] = self._unpacked[:count]
+        self._unpacked = self._unpacked[count:]
+        return count
+
+    def _unpack(self) -> bool:
+        """Unpacks the next piece; returns whether there was one."""
+        packed = self._packed or self._file.read(_CHUNK_BYTES)
+        if not packed:
+            if self._frame is not None:
+                raise EOFError("the file ends inside a frame")
+            return False
+        if self._frame is None:
+            self._frame = self._unpacker.decompressobj()
+        self._unpacked = memoryview(self._frame.decompress(packed))
+        self._packed = self._frame.unused_data
+        if self._frame.eof:
+            self._frame = None
+        return True

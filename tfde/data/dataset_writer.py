@@ -1,0 +1,213 @@
+"""Writes a dataset directory from a stream of records."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from tfde.data.atomic import atomic_directory
+from tfde.data.compressed import open_writer
+from tfde.data.formats.records import Answers, Judgement, Record, TrainingPair
+from tfde.data.ids import KnownIds
+from tfde.data.intake import Intake
+from tfde.data.json_lines import json_line
+from tfde.data.qrels import HEADER
+from tfde.errors import DataError
+from tfde.types import Document, Query
+
+
+class DatasetCounts(NamedTuple):
+    """What was written: numbers of records; judged queries and pairs by split."""
+
+    documents: int
+    queries: int
+    answered: int
+    judged: dict[str, int]
+    pairs: dict[str, int]
+
+
+def write_dataset(
+    path: str | Path,
+    records: Iterable[Record],
+    *,
+    splits: Iterable[str] = (),
+    overwrite: bool = False,
+    intake: Intake | None = None,
+) -> DatasetCounts:
+    """Writes a dataset directory, streamed; it appears whole or not at all.
+
+    A judgement, answers and a pair come after the documents and the query that they name. Memory
+    holds 8-byte keys of the ids.
+
+    Args:
+        path: The directory; `corpus.jsonl.gz`, `queries.jsonl.gz`, `qrels/SPLIT.tsv` and, where
+            there are such records, `answers.jsonl.gz` and `pairs/SPLIT.jsonl.gz`.
+        records: The records.
+        splits: Splits whose judgements get a file even if there are none.
+        overwrite: Whether a directory that holds something is replaced.
+        intake: What the readers of `records` use: the place that errors name, and whether bad
+            records are skipped.
+
+    Raises:
+        ConfigError: `path` is a file, or a directory that is not empty without `overwrite`.
+        DataError: a record breaks a rule of the format (an id twice, an unknown id, no text ...),
+            or there is no document; nothing is left behind.
+    """
+    with atomic_directory(path, overwrite=overwrite) as temporary:
+        writer = _Writer(temporary, Path(path), intake or Intake())
+        with writer:
+            for split in splits:
+                writer.file(f"qrels/{split}.tsv")
+            for record in records:
+                writer.write(record)
+        counts = writer.counts()
+        if not counts.documents:
+            raise DataError(
+                writer.intake.path or path, None, "the corpus is empty: no document was read."
+            )
+    return counts
+
+
+class _Writer:
+    """The open files of a dataset directory, and the ids that stand in it."""
+
+    def __init__(self, directory: Path, target: Path, intake: Intake) -> None:
+        self.intake = intake
+        self._directory, self._target = directory, target
+        self._stack = contextlib.ExitStack()
+        self._files: dict[str, BinaryIO] = {}
+        self._lines: Counter[str] = Counter()
+        self._documents, self._queries = KnownIds(), KnownIds()
+        self._answered = KnownIds()
+        # Per split: queries that are judged, pairs of query and document.
+        self._judged: defaultdict[str, KnownIds] = defaultdict(KnownIds)
+        self._judgements: defaultdict[str, KnownIds] = defaultdict(KnownIds)
+
+    def __enter__(self) -> _Writer:
+        self._stack.__enter__()
+        self.file("corpus.jsonl.gz")
+        self.file("queries.jsonl.gz")
+        return self
+
+    def __exit__(self, *error) -> None:  # type: ignore[no-untyped-def]
+        self._stack.__exit__(*error)
+
+    def write(self, record: Record) -> None:
+        """Writes one record; one that breaks a rule is raised or skipped, as the intake says."""
+        if isinstance(record, Document):
+            self.intake.take(self._document, record)
+        elif isinstance(record, Query):
+            self.intake.take(self._query, record)
+        elif isinstance(record, Judgement):
+            self.intake.take(self._judgement, record)
+        elif isinstance(record, Answers):
+            self.intake.take(self._answers, record)
+        else:
+            self.intake.take(self._pair, record)
+
+    def file(self, name: str) -> BinaryIO:
+        """Returns an open file; one of judgements begins with its header."""
+        if name not in self._files:
+            self._files[name] = self._stack.enter_context(open_writer(self._directory / name))
+            if name.startswith("qrels/"):
+                self._judged[name.removeprefix("qrels/").removesuffix(".tsv")]
+                self._line(name, "\t".join(HEADER).encode() + b"\n")
+        return self._files[name]
+
+    def counts(self) -> DatasetCounts:
+        """Returns what was written so far."""
+        pairs = {
+            name.removeprefix("pairs/").removesuffix(".jsonl.gz"): lines
+            for name, lines in self._lines.items()
+            if name.startswith("pairs/")
+        }
+        judged = {split: len(ids) for split, ids in self._judged.items()}
+        texts = (len(self._documents), len(self._queries), len(self._answered))
+        return DatasetCounts(*texts, judged, pairs)
+
+    def _document(self, document: Document) -> None:
+        name = "corpus.jsonl.gz"
+        self._check_id(name, document.doc_id)
+        if not document.title.strip() and not document.text.strip():
+            raise self._fault(name, "a document must have a text or a title.", document.doc_id)
+        record = {"_id": document.doc_id, "title": document.title, "text": document.text}
+        line = self._encoded(name, record)
+        self._new(name, self._documents, document.doc_id)
+        self._line(name, line)
+
+    def _query(self, query: Query) -> None:
+        name = "queries.jsonl.gz"
+        self._check_id(name, query.query_id)
+        if not query.text.strip():
+            raise self._fault(name, "a query must have a text.", query.query_id)
+        line = self._encoded(name, {"_id": query.query_id, "text": query.text})
+        self._new(name, self._queries, query.query_id)
+        self._line(name, line)
+
+    def _judgement(self, record: Judgement) -> None:
+        name = f"qrels/{record.split}.tsv"
+        self._known(name, "query-id", record.query_id)
+        self._known(name, "corpus-id", record.doc_id)
+        both = f"{record.query_id} {record.doc_id}"
+        if not self._judgements[record.split].add(both):
+            raise self._fault(name, "a query and document must be judged once.", both)
+        line = f"{record.query_id}\t{record.doc_id}\t{record.relevance}\n"
+        self._line(name, line.encode())
+        self._judged[record.split].add(record.query_id)
+
+    def _answers(self, record: Answers) -> None:
+        name = "answers.jsonl.gz"
+        self._known(name, "query-id", record.query_id)
+        line = self._encoded(name, {"_id": record.query_id, "answers": list(record.texts)})
+        if not self._answered.add(record.query_id):
+            raise self._fault(name, "a query must have its answers in one place.", record.query_id)
+        self._line(name, line)
+
+    def _pair(self, record: TrainingPair) -> None:
+        name = f"pairs/{record.split}.jsonl.gz"
+        self._known(name, "query-id", record.query.query_id)
+        for doc_id in (record.positive, *record.negatives):
+            self._known(name, "corpus-id", doc_id)
+        pair = {
+            "query": record.query.text,
+            "query_id": record.query.query_id,
+            "positive": record.positive,
+            "negatives": list(record.negatives),
+        }
+        self._line(name, self._encoded(name, pair))
+
+    def _check_id(self, name: str, value: str) -> None:
+        if value.split() != [value]:
+            raise self._fault(name, "field '_id' must not be empty or hold white space.", value)
+
+    def _new(self, name: str, known: KnownIds, value: str) -> None:
+        if not known.add(value):
+            raise self._fault(name, "field '_id' must be unique.", value)
+
+    def _known(self, name: str, kind: str, value: str) -> None:
+        known, where = {
+            "query-id": (self._queries, "queries"),
+            "corpus-id": (self._documents, "corpus"),
+        }[kind]
+        if value not in known:
+            raise self._fault(name, f"{kind} must be an id of the {where} file.", value)
+
+    def _encoded(self, name: str, record: Mapping[str, object]) -> bytes:
+        try:
+            return json_line(record)
+        except UnicodeEncodeError as error:
+            rule = "must be Unicode text (half a surrogate pair)."
+            raise self._fault(name, rule, record) from error
+
+    def _line(self, name: str, line: bytes) -> None:
+        self.file(name).write(line)
+        self._lines[name] += 1
+
+    def _fault(self, name: str, rule: str, value: object) -> DataError:
+        if self.intake.path is not None:
+            return DataError(self.intake.path, self.intake.line, rule, value)
+        header = name.startswith("qrels/") and name not in self._files
+        return DataError(self._target / name, self._lines[name] + 1 + header, rule, value)

@@ -1,0 +1,159 @@
+"""sentence-transformers' columns: anchor, positive, negative(s), in JSON Lines, CSV or parquet."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tfde.data.compressed import SUFFIXES
+from tfde.data.dataset_directory import DatasetDirectory
+from tfde.data.formats.beir import read_pair_file
+from tfde.data.formats.records import Judgement, Record, Source, TrainingPair, without_repeats
+from tfde.data.formats.tables import read_table
+from tfde.data.ids import id_of_text
+from tfde.data.intake import Intake
+from tfde.data.json_lines import read_json_lines, string_field, strings_field, write_json_lines
+from tfde.errors import ConfigError, DataError
+from tfde.types import Document, Query
+
+ANCHORS = ("anchor", "query", "question")
+POSITIVES = ("positive", "answer")
+_NEGATIVE = re.compile(r"negatives?|negative_\d+")
+
+
+def read(sources: Sequence[Source], intake: Intake) -> Iterator[Record]:
+    """Yields a query, its documents, a judgement and, with negatives, a pair for each row.
+
+    Columns are `anchor` (or `query`, `question`), `positive` (or `answer`), and any of
+    `negative`, `negative_1` ... and `negatives`; a negative may be empty or, except in CSV, a
+    list. Other columns are left alone. Ids are hashes of the texts.
+
+    Raises:
+        ConfigError: a name that ends in none of .jsonl, .csv, .tsv and .parquet (.gz, .zst);
+            parquet without pyarrow.
+        DataError: a missing column, or a cell that is empty or no text.
+    """
+    yield from without_repeats(_rows(sources, intake))
+
+
+def _rows(sources: Sequence[Source], intake: Intake) -> Iterator[Record]:
+    for source in sources:
+        for row in _reader(source.path, intake):
+            yield from intake.take(_records, source, intake.line, row) or ()
+
+
+def _reader(path: Path, intake: Intake) -> Iterator[Mapping[str, Any]]:
+    suffixes = [suffix for suffix in path.suffixes if suffix not in SUFFIXES]
+    kind = suffixes[-1] if suffixes else ""
+    if kind == ".jsonl":
+        return (record for _, record in read_json_lines(path, intake))
+    if kind in (".csv", ".tsv"):
+        delimiter = "," if kind == ".csv" else "\t"
+        return read_table(path, intake, delimiter=delimiter, quoted=True)
+    if path.suffix == ".parquet":
+        return _parquet_rows(path, intake)
+    raise ConfigError(
+        "`input` must be a .jsonl, .csv, .tsv (each also .gz or .zst) or .parquet file."
+        f" Received: {path.name!r}"
+    )
+
+
+def _parquet_rows(path: Path, intake: Intake) -> Iterator[Mapping[str, Any]]:
+    try:
+        from pyarrow import ArrowException
+        from pyarrow.parquet import ParquetFile
+    except ImportError as error:
+        raise ConfigError(f"{path}: parquet needs pyarrow: pip install 'tfde[parquet]'.") from error
+    number = 0
+    intake.at(path)
+    try:
+        with ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=1024):
+                for row in batch.to_pylist():
+                    number += 1
+                    intake.at(path, number)  # a row, where other files have lines
+                    yield row
+    except (ArrowException, OSError) as error:
+        if isinstance(error, FileNotFoundError):
+            raise
+        fault = str(error).splitlines()[0]
+        intake.bad(DataError(path, None, f"must be a whole parquet file ({fault})."))
+
+
+def _records(source: Source, line: int | None, row: Mapping[str, Any]) -> list[Record]:
+    path = source.path
+    text = string_field(path, line, row, _column(path, line, row, ANCHORS))
+    positive = _text(path, line, row, _column(path, line, row, POSITIVES))
+    negatives: list[Document] = []
+    for name in row:
+        if _NEGATIVE.fullmatch(name):
+            if isinstance(row[name], list):
+                negatives += map(_document, strings_field(path, line, row, name))
+            elif row[name]:
+                negatives.append(_text(path, line, row, name))
+    query = Query(id_of_text(text), text)
+    records: list[Record] = [positive, *negatives, query]
+    records.append(Judgement(source.split, query.query_id, positive.doc_id, 1))
+    if negatives:
+        ids = tuple(document.doc_id for document in negatives)
+        records.append(TrainingPair(source.split, query, positive.doc_id, ids))
+    return records
+
+
+def _column(path: Path, line: int | None, row: Mapping[str, Any], names: Sequence[str]) -> str:
+    for name in names:
+        if name in row:
+            return name
+    rule = f"column {names[0]!r} (or {', '.join(names[1:])}) is missing."
+    raise DataError(path, line, rule, " ".join(row))
+
+
+def _text(path: Path, line: int | None, row: Mapping[str, Any], name: str) -> Document:
+    return _document(string_field(path, line, row, name))
+
+
+def _document(text: str) -> Document:
+    return Document(id_of_text(text), "", text)
+
+
+def write(
+    dataset: DatasetDirectory, directory: Path, *, splits: Sequence[str], suffix: str
+) -> dict[str, int]:
+    """Writes `SPLIT.jsonl`, one line for each relevant document of each query.
+
+    Title and text stand together, as there is one column. Where the dataset has pairs, their
+    negatives are `negative_1` ...; a line with fewer than others has them as null, so that all
+    lines have the same columns. Memory holds the texts of the documents that a split names.
+    """
+    counts = {}
+    for split in splits:
+        name = f"{split}.jsonl{suffix}"
+        counts[name] = write_json_lines(directory / name, _columns(dataset, split))
+    return counts
+
+
+def _columns(dataset: DatasetDirectory, split: str) -> Iterator[dict[str, str | None]]:
+    negatives: dict[tuple[str, str], dict[str, None]] = {}
+    if split in dataset.pair_splits:
+        for pair in read_pair_file(dataset.pair_file(split), split, Intake()):
+            key = pair.query.query_id, pair.positive
+            negatives.setdefault(key, {}).update(dict.fromkeys(pair.negatives))
+    width = max(map(len, negatives.values()), default=0)
+    qrels = dataset.qrels(split)
+    wanted = {doc_id for judged in qrels.values() for doc_id in judged}
+    store = dataset.document_store(wanted.union(*negatives.values()))
+
+    def text(doc_id: str) -> str:
+        return f"{store[doc_id].title} {store[doc_id].text}".strip()
+
+    for query in dataset.queries(split):
+        for doc_id, relevance in qrels[query.query_id].items():
+            if relevance > 0:
+                row: dict[str, str | None] = {"anchor": query.text, "positive": text(doc_id)}
+                given = list(negatives.get((query.query_id, doc_id), ()))
+                for place in range(width):
+                    has_one = place < len(given)
+                    row[f"negative_{place + 1}"] = text(given[place]) if has_one else None
+                yield row

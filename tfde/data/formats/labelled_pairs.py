@@ -1,0 +1,92 @@
+"""Sentence pairs with labels: GLUE's tables, and the folder of TSVs that they become."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import BinaryIO
+
+from tfde.data.atomic import atomic_directory
+from tfde.data.compressed import open_writer
+from tfde.data.formats.records import LabelledPair, Source
+from tfde.data.formats.tables import read_table
+from tfde.data.intake import Intake
+from tfde.errors import DataError
+
+COLUMNS = ("sentence1", "sentence2", "label")
+# First sentence, second sentence, label; a table is taken for the first that it has whole.
+GLUE_COLUMNS = {
+    "MRPC": ("#1 String", "#2 String", "Quality"),
+    "MNLI, SNLI": ("sentence1", "sentence2", "gold_label"),
+    "STS-B": ("sentence1", "sentence2", "score"),
+    "QQP": ("question1", "question2", "is_duplicate"),
+    "QNLI": ("question", "sentence", "label"),
+    "RTE, WNLI, ours": COLUMNS,
+}
+
+
+def read(sources: Sequence[Source], intake: Intake) -> Iterator[LabelledPair]:
+    """Yields the pairs of tables with a header, tab-separated, where every `"` is text.
+
+    Raises:
+        DataError: no known columns, as in the unlabelled test files of GLUE; a row of another
+            length; an empty sentence; an empty label, or "-", SNLI's mark of no agreement.
+
+    Source: the column names of GLUE's downloads, as read by github.com/nyu-mll/GLUE-baselines.
+    """
+    for source in sources:
+        columns: Sequence[str] = ()
+        for row in read_table(source.path, intake, delimiter="\t", quoted=False):
+            columns = columns or _known_columns(source.path, row)
+            cells = tuple(" ".join(row[name].split()) for name in columns)
+            if not all(cells) or cells[2] == "-":
+                rule = f"a row must have {', '.join(map(repr, columns))}."
+                intake.bad(DataError(source.path, intake.line, rule, cells))
+                continue
+            yield LabelledPair(source.split, *cells)
+
+
+def _known_columns(path: Path, row: dict[str, str]) -> tuple[str, ...]:
+    for columns in GLUE_COLUMNS.values():
+        if all(name in row for name in columns):
+            return columns
+    known = "; ".join(" ".join(map(repr, columns)) for columns in GLUE_COLUMNS.values())
+    raise DataError(path, 1, f"must have one of these sets of columns: {known}.", list(row))
+
+
+def write_labelled_pairs(
+    path: str | Path,
+    pairs: Iterable[LabelledPair],
+    *,
+    overwrite: bool = False,
+    intake: Intake | None = None,
+) -> dict[str, Counter[str]]:
+    """Writes a folder of `SPLIT.tsv` with the header `sentence1 sentence2 label`.
+
+    It appears whole or not at all.
+
+    Returns:
+        How often each label stands in each split.
+
+    Raises:
+        ConfigError: `path` is a file, or a directory that is not empty without `overwrite`.
+        DataError: there is no pair; nothing is left behind.
+    """
+    labels: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    files: dict[str, BinaryIO] = {}
+    with atomic_directory(path, overwrite=overwrite) as temporary:
+        with ExitStack() as stack:
+            for pair in pairs:
+                if pair.split not in files:
+                    file = stack.enter_context(open_writer(temporary / f"{pair.split}.tsv"))
+                    file.write(("\t".join(COLUMNS) + "\n").encode())
+                    files[pair.split] = file
+                line = "\t".join((pair.first, pair.second, pair.label))
+                files[pair.split].write(f"{line}\n".encode())
+                labels[pair.split][pair.label] += 1
+        if not labels:
+            place = (intake.path if intake else None) or path
+            raise DataError(place, None, "there is no pair of sentences.")
+    return dict(labels)

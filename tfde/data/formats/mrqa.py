@@ -1,0 +1,183 @@
+"""The MRQA shared task's JSON Lines: contexts, questions, and where detected answers stand."""
+
+from __future__ import annotations
+
+import bisect
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from tfde.data.dataset_directory import DatasetDirectory
+from tfde.data.formats.paragraphs import Level, Paragraph, Question, paragraph_records
+from tfde.data.formats.records import Record, Source
+from tfde.data.ids import KnownIds, id_of_text
+from tfde.data.intake import Intake
+from tfde.data.json_lines import (
+    id_field,
+    list_field,
+    read_json_lines,
+    string_field,
+    strings_field,
+    write_json_lines,
+)
+from tfde.errors import ConfigError, DataError
+from tfde.types import Document, Query
+
+_TOKEN = re.compile(r"\w+|[^\w\s]")
+
+
+def read(
+    sources: Sequence[Source], intake: Intake, *, level: Level = "paragraph"
+) -> Iterator[Record]:
+    """Yields the records of MRQA files; documents are contexts or their sentences."""
+    known = KnownIds()
+    for source in sources:
+        for paragraph in read_mrqa(source.path, intake):
+            new = known.add(paragraph.document.doc_id)
+            for record in paragraph_records(paragraph, source.split, level=level):
+                # Some sets ask about one context in several lines.
+                if new or not isinstance(record, Document):
+                    yield record
+
+
+def read_mrqa(path: str | Path, intake: Intake) -> Iterator[Paragraph]:
+    """Yields the contexts of an MRQA file with their questions; the header line is optional.
+
+    A context has no id of its own and gets one from its hash. Offsets in the file are inclusive
+    characters of the context; the marks `[TLE]`, `[DOC]`, `[PAR]` stay in it, for they count.
+
+    Raises:
+        DataError: not JSON Lines; a field is missing, empty or of a wrong type; a question
+            without a detected answer; a span outside the context.
+
+    Source: README.md of github.com/mrqa/MRQA-Shared-Task-2019, "Dataset Format".
+    """
+    for line, record in read_json_lines(path, intake):
+        if "header" in record:
+            continue
+        context = intake.take(string_field, path, line, record, "context")
+        items = intake.take(list_field, path, line, record, "qas")
+        if context is None or items is None:
+            continue
+        questions = []
+        for item in items:
+            question = intake.take(_question, path, line, item, context)
+            if question is not None:
+                questions.append(question)
+        yield Paragraph(Document(id_of_text(context), "", context), tuple(questions))
+
+
+def _question(path: str | Path, line: int, item: Any, context: str) -> Question:
+    if not isinstance(item, dict):
+        raise DataError(path, line, "field 'qas' must hold objects.", item)
+    query = Query(
+        id_field(path, line, item, "qid"),
+        " ".join(string_field(path, line, item, "question").split()),
+    )
+    starts = []
+    for answer in list_field(path, line, item, "detected_answers"):
+        if not isinstance(answer, dict):
+            raise DataError(path, line, "field 'detected_answers' must hold objects.", answer)
+        for span in list_field(path, line, answer, "char_spans"):
+            starts.append(_start(path, line, span, context))
+    if not starts:
+        rule = "field 'detected_answers' must hold at least one span."
+        raise DataError(path, line, rule, query.query_id)
+    return Question(query, strings_field(path, line, item, "answers"), tuple(starts))
+
+
+def _start(path: str | Path, line: int, span: Any, context: str) -> int:
+    whole = isinstance(span, list) and len(span) == 2 and all(type(end) is int for end in span)
+    if not whole or not 0 <= span[0] <= span[1] < len(context):
+        rule = f"a span of 'char_spans' must be [first, last] in [0, {len(context)})."
+        raise DataError(path, line, rule, span)
+    start: int = span[0]
+    return start
+
+
+def write(
+    dataset: DatasetDirectory, directory: Path, *, splits: Sequence[str], suffix: str
+) -> dict[str, int]:
+    """Writes `SPLIT.jsonl` for each split: the contexts that are relevant to its questions.
+
+    Every place where an answer occurs is a span. Tokens are runs of word characters and single
+    other ones, where the original has spaCy's. Titles and ids of documents have no field.
+
+    Raises:
+        ConfigError: the dataset has no answers, or a question has several relevant documents.
+        DataError: no answer to a question occurs in its relevant document.
+    """
+    counts = {}
+    for split in splits:
+        name = f"{split}.jsonl{suffix}"
+        header = {"header": {"dataset": dataset.name, "mrqa_split": split}}
+        contexts = _contexts(dataset, split)
+        records = (record for part in ([header], contexts) for record in part)
+        counts[name] = write_json_lines(directory / name, records) - 1
+    return counts
+
+
+def _contexts(dataset: DatasetDirectory, split: str) -> Iterator[dict[str, Any]]:
+    answers = dataset.answers()
+    questions: defaultdict[str, list[str]] = defaultdict(list)
+    for query_id, judged in dataset.qrels(split).items():
+        relevant = [doc_id for doc_id, relevance in judged.items() if relevance > 0]
+        if len(relevant) != 1:
+            raise ConfigError(
+                f"{dataset.path}: MRQA gives each question one context, but {query_id!r} has"
+                f" {len(relevant)} relevant documents."
+            )
+        questions[relevant[0]].append(query_id)
+    texts = {query.query_id: query.text for query in dataset.queries(split)}
+    for document in dataset.documents():
+        if document.doc_id not in questions:
+            continue
+        tokens = _tokens(document.text)
+        qas = []
+        for query_id in questions[document.doc_id]:
+            accepted = answers.get(query_id, ())
+            detected = _detected(document.text, tokens, accepted)
+            if not detected:
+                rule = f"no answer occurs in the relevant document {document.doc_id!r}."
+                raise DataError(
+                    dataset.file("answers.jsonl"), None, f"{query_id}: {rule}", accepted
+                )
+            qas.append(
+                {
+                    "qid": query_id,
+                    "question": texts[query_id],
+                    "question_tokens": _tokens(texts[query_id]),
+                    "detected_answers": detected,
+                    "answers": list(accepted),
+                    "is_impossible": False,
+                }
+            )
+        yield {"context": document.text, "context_tokens": tokens, "qas": qas}
+
+
+def _tokens(text: str) -> list[tuple[str, int]]:
+    return [(match[0], match.start()) for match in _TOKEN.finditer(text)]
+
+
+def _detected(
+    context: str, tokens: list[tuple[str, int]], answers: Sequence[str]
+) -> list[dict[str, Any]]:
+    starts = [start for _, start in tokens]
+    found = []
+    for answer in answers:
+        places = [match.start() for match in re.finditer(f"(?={re.escape(answer)})", context)]
+        spans = [(place, place + len(answer) - 1) for place in places]
+        if spans:
+            found.append(
+                {
+                    "text": answer,
+                    "char_spans": spans,
+                    "token_spans": [
+                        tuple(max(bisect.bisect_right(starts, end) - 1, 0) for end in span)
+                        for span in spans
+                    ],
+                }
+            )
+    return found

@@ -1,0 +1,142 @@
+"""SQuAD 1.1's JSON: articles of paragraphs with questions and the places of their answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from tfde.data.compressed import COMPRESSION_ERRORS, compression_error, open_binary
+from tfde.data.formats.paragraphs import Level, Paragraph, Question, paragraph_records
+from tfde.data.formats.records import Record, Source
+from tfde.data.intake import Intake
+from tfde.data.json_lines import json_fault
+from tfde.errors import DataError, shorten
+from tfde.types import Document, Query
+
+
+def read(
+    sources: Sequence[Source], intake: Intake, *, level: Level = "paragraph"
+) -> Iterator[Record]:
+    """Yields the records of SQuAD files; documents are paragraphs or their sentences."""
+    for source in sources:
+        for paragraph in read_squad(source.path, intake):
+            yield from paragraph_records(paragraph, source.split, level=level)
+
+
+def read_squad(path: str | Path, intake: Intake | None = None) -> Iterator[Paragraph]:
+    """Yields the paragraphs of a SQuAD 1.1 file, plain or packed, in their order.
+
+    A paragraph's id is its article's title and its number in the article, from 0; in the title of
+    a document, the underscores of the article's title are spaces. White space inside a question is
+    run together (407 of the dev file's 10,570 have some too much); contexts stay as they are, for
+    offsets point into them. The whole file is read into memory.
+
+    Raises:
+        DataError: not JSON; a field is missing, empty or of a wrong type; a question has no
+            answer or one that stands outside the context; the id of a question or the title of
+            an article comes twice. The message names the place inside the JSON.
+    """
+    intake = intake or Intake()
+    intake.at(path)
+    reader = _Reader(Path(path), intake)
+    articles = intake.take(lambda: reader.field(reader.load(), "data", list, ""))
+    for a, article in enumerate(articles or []):
+        title = intake.take(reader.title, article, f"data[{a}]")
+        if title is None:
+            continue
+        place = f"data[{a}].paragraphs"
+        paragraphs = intake.take(reader.field, article, "paragraphs", list, f"data[{a}]")
+        for p, record in enumerate(paragraphs or []):
+            name = "_".join(title.split())
+            paragraph = intake.take(
+                reader.paragraph, record, f"{name}-{p}", title.replace("_", " "), f"{place}[{p}]"
+            )
+            if paragraph is not None:
+                yield paragraph
+
+
+class _Reader:
+    """Takes fields out of the JSON and names the place of what is wrong."""
+
+    def __init__(self, path: Path, intake: Intake) -> None:
+        self.path, self.intake = path, intake
+        self.titles: set[str] = set()
+        self.query_ids: set[str] = set()
+
+    def load(self) -> Any:
+        try:
+            with open_binary(self.path) as file:
+                return json.loads(file.read().decode("utf-8-sig"))
+        except UnicodeDecodeError as error:
+            raise DataError(self.path, None, f"must be UTF-8 (byte {error.start}).") from error
+        except COMPRESSION_ERRORS as error:
+            raise compression_error(self.path, None, error) from error
+        except (ValueError, RecursionError) as error:
+            if isinstance(error, DataError):
+                raise
+            line = error.lineno if isinstance(error, json.JSONDecodeError) else None
+            raise DataError(self.path, line, f"must be JSON ({json_fault(error)}).") from error
+
+    def fail(self, place: str, rule: str, value: object = None) -> DataError:
+        return DataError(self.path, None, f"{place or 'the file'} {rule}", value)
+
+    def field(self, record: Any, name: str, kind: type, place: str) -> Any:
+        if not isinstance(record, dict):
+            raise self.fail(place, "must be an object.", record)
+        inside = f"{place}.{name}" if place else name
+        if name not in record:
+            raise self.fail(inside, "is missing (SQuAD 1.1 has it).", shorten(sorted(record)))
+        value = record[name]
+        # bool is an int, but no offset.
+        if not isinstance(value, kind) or isinstance(value, bool):
+            kinds = {list: "a list", str: "a string", int: "an integer"}
+            raise self.fail(inside, f"must be {kinds[kind]}.", value)
+        return value
+
+    def text(self, record: Any, name: str, place: str) -> str:
+        value: str = self.field(record, name, str, place)
+        if not value.strip():
+            raise self.fail(f"{place}.{name}", "must not be empty.", value)
+        return value
+
+    def unique(self, value: str, seen: set[str], place: str) -> None:
+        if value in seen:
+            raise self.fail(place, "must be unique.", value)
+        seen.add(value)
+
+    def title(self, article: Any, place: str) -> str:
+        title = self.text(article, "title", place)
+        self.unique(title, self.titles, f"{place}.title")
+        return title
+
+    def paragraph(self, record: Any, doc_id: str, title: str, place: str) -> Paragraph:
+        context = self.text(record, "context", place)
+        questions = []
+        for q, item in enumerate(self.field(record, "qas", list, place)):
+            question = self.intake.take(self.question, item, context, f"{place}.qas[{q}]")
+            if question is not None:
+                questions.append(question)
+        return Paragraph(Document(doc_id, title, context), tuple(questions))
+
+    def question(self, record: Any, context: str, place: str) -> Question:
+        query_id = self.text(record, "id", place)
+        if query_id.split() != [query_id]:
+            raise self.fail(f"{place}.id", "must not hold white space.", query_id)
+        query = Query(query_id, " ".join(self.text(record, "question", place).split()))
+        answers = self.field(record, "answers", list, place)
+        if not answers:
+            raise self.fail(f"{place}.answers", "must hold at least one answer.", answers)
+        texts, starts = [], []
+        for number, answer in enumerate(answers):
+            inside = f"{place}.answers[{number}]"
+            text = self.text(answer, "text", inside)
+            start = self.field(answer, "answer_start", int, inside)
+            if not 0 <= start <= len(context) - len(text):
+                rule = f"must be in [0, {len(context) - len(text)}], the answer inside the context."
+                raise self.fail(f"{inside}.answer_start", rule, start)
+            texts.append(text)
+            starts.append(start)
+        self.unique(query_id, self.query_ids, f"{place}.id")
+        return Question(query, tuple(texts), tuple(starts))

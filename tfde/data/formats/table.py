@@ -1,0 +1,167 @@
+"""The formats that `tfde convert` knows: what each reads, and how it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tfde.data.atomic import atomic_directory
+from tfde.data.dataset_directory import DatasetDirectory
+from tfde.data.formats import (
+    beir,
+    columns,
+    dpr,
+    labelled_pairs,
+    mrqa,
+    msmarco,
+    multireqa,
+    nq_open,
+    squad,
+    trec,
+)
+from tfde.errors import ConfigError
+
+
+class Role(NamedTuple):
+    """A kind of file that belongs to a format."""
+
+    name: str
+    meaning: str
+    has_split: bool = True
+    required: bool = True
+
+
+class Format(NamedTuple):
+    """A format: `read(sources, intake, **options)` yields records, `write` is the way back.
+
+    `options` names the options of `read`; `write(dataset, directory, *, splits, suffix)` returns
+    the number of records by file.
+    """
+
+    summary: str
+    roles: tuple[Role, ...]
+    read: Callable[..., Iterator[Any]]
+    write: Callable[..., dict[str, int]] | None = None
+    options: tuple[str, ...] = ()
+
+
+FORMATS = {
+    "beir": Format(
+        "BEIR: a folder of corpus.jsonl, queries.jsonl, qrels/SPLIT.tsv",
+        (Role("directory", "the folder", has_split=False),),
+        beir.read,
+        beir.write,
+    ),
+    "squad": Format(
+        "SQuAD 1.1 JSON",
+        (Role("articles", "the JSON file"),),
+        squad.read,
+        options=("level",),
+    ),
+    "mrqa": Format(
+        "MRQA shared task: JSON Lines of contexts, questions, detected answers",
+        (Role("contexts", "the JSON Lines"),),
+        mrqa.read,
+        mrqa.write,
+        options=("level",),
+    ),
+    "multireqa": Format(
+        "MultiReQA: sentence boundaries of MRQA's contexts",
+        (
+            Role("mrqa", "MRQA's JSON Lines"),
+            Role("boundaries", "candidates.json of the same set"),
+        ),
+        multireqa.read,
+    ),
+    "msmarco": Format(
+        "MS MARCO passages: TSVs, or triples of texts alone",
+        (
+            Role("collection", "id, passage", has_split=False, required=False),
+            Role("queries", "id, query", has_split=False, required=False),
+            Role("qrels", "query id, 0, passage id, relevance", required=False),
+            Role("id_triples", "query id, positive id, negative id", required=False),
+            Role("triples", "query, positive, negative", required=False),
+        ),
+        msmarco.read,
+        msmarco.write,
+    ),
+    "dpr": Format(
+        "DPR: JSON of questions with contexts, and its passages TSV",
+        (
+            Role("examples", "the JSON array"),
+            Role("passages", "id, text, title", has_split=False, required=False),
+        ),
+        dpr.read,
+        dpr.write,
+    ),
+    "nq-open": Format(
+        "NQ-open: questions with answers, beside a corpus in DPR's passages TSV",
+        (
+            Role("questions", "the JSON Lines", has_split=False),
+            Role("passages", "id, text, title", has_split=False),
+        ),
+        nq_open.read,
+        nq_open.write,
+    ),
+    "trec": Format(
+        "TREC: documents in SGML, topics, qrels",
+        (
+            Role("documents", "a file or a folder of files", has_split=False),
+            Role("topics", "<top> blocks", has_split=False),
+            Role("qrels", "query id, iteration, document id, relevance", required=False),
+        ),
+        trec.read,
+        trec.write,
+        options=("topic_field",),
+    ),
+    "sentence-transformers": Format(
+        "columns anchor, positive, negative(s): .jsonl, .csv, .tsv, .parquet",
+        (Role("rows", "the table"),),
+        columns.read,
+        columns.write,
+    ),
+    "sentence-pairs": Format(
+        "two sentences and a label: GLUE's TSVs -> a folder of SPLIT.tsv",
+        (Role("rows", "the table"),),
+        labelled_pairs.read,
+    ),
+}
+
+
+def write_format(
+    name: str,
+    dataset: DatasetDirectory,
+    output: str | Path,
+    *,
+    splits: tuple[str, ...] | None = None,
+    suffix: str = "",
+    overwrite: bool = False,
+) -> dict[str, int]:
+    """Writes a dataset directory in another format; the folder appears whole or not at all.
+
+    Args:
+        name: A format that has a `write`.
+        dataset: What is written.
+        output: The folder of the format's files.
+        splits: The splits; `None` takes all.
+        suffix: ".gz" or ".zst" packs every file; "" none.
+        overwrite: Whether a folder that holds something is replaced.
+
+    Returns:
+        The number of records by the name of the file.
+
+    Raises:
+        ConfigError: a format that is only read, no such split, an output that is not empty, or
+            the format cannot hold the dataset.
+        DataError: the dataset breaks a rule.
+    """
+    write = FORMATS[name].write
+    if write is None:
+        writable = ", ".join(key for key, known in FORMATS.items() if known.write)
+        raise ConfigError(f"`format` can be written for {writable}. Received: {name!r}")
+    for split in splits or ():
+        dataset.qrels_file(split)
+    wanted = dataset.splits if splits is None else splits
+    with atomic_directory(output, overwrite=overwrite) as temporary:
+        return write(dataset, temporary, splits=wanted, suffix=suffix)

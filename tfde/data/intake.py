@@ -1,0 +1,78 @@
+"""Where a reader stands, and what becomes of a record that breaks a rule."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+from tfde.errors import DataError
+
+logger = logging.getLogger(__name__)
+
+Parameters = ParamSpec("Parameters")
+Taken = TypeVar("Taken")
+
+
+class Intake:
+    """What a chain of readers and a writer share about the file that is being read.
+
+    Readers are generators, so whoever gets a record finds here the line it came from.
+
+    Args:
+        skip_bad: Whether a bad record is counted and named in the log instead of raised.
+
+    Attributes:
+        path: The file that is being read; `None` before the first.
+        line: 1-based line in it; `None` where the format has no lines.
+        skipped: How many bad records were left out.
+        kinds: The same by kind, where the reader tells kinds apart.
+        left_out: How many records were left out that are good, but nothing for this reader.
+    """
+
+    def __init__(self, *, skip_bad: bool = False) -> None:
+        self.skip_bad = skip_bad
+        self.skipped = 0
+        self.kinds: Counter[str] = Counter()
+        self.left_out: Counter[str] = Counter()
+        self.path: Path | None = None
+        self.line: int | None = None
+
+    def at(self, path: str | Path, line: int | None = None) -> None:
+        """Notes where the reader stands."""
+        self.path = path if isinstance(path, Path) else Path(path)
+        self.line = line
+
+    def bad(self, error: DataError, kind: str = "bad record", count: int = 1) -> None:
+        """Raises `error`, or counts and names it where bad records are to be skipped.
+
+        Args:
+            error: What is wrong with the first of them.
+            kind: A word or two for the count.
+            count: How many records.
+        """
+        if not self.skip_bad:
+            raise error
+        self.skipped += count
+        self.kinds[kind] += count
+        logger.warning("skipped: %s", error)
+
+    def leave_out(self, kind: str, count: int = 1) -> None:
+        """Counts records that are good, but nothing for this reader."""
+        if count:
+            self.left_out[kind] += count
+
+    def take(
+        self,
+        make: Callable[Parameters, Taken],
+        *args: Parameters.args,
+        **kwargs: Parameters.kwargs,
+    ) -> Taken | None:
+        """Returns `make(...)`, or `None` where that failed and the record was skipped."""
+        try:
+            return make(*args, **kwargs)
+        except DataError as error:
+            self.bad(error)
+            return None

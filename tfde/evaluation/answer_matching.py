@@ -1,0 +1,106 @@
+"""Accuracy of open-domain retrieval: does one of the first k documents hold an answer's words?"""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+import regex
+
+from tfde.errors import ConfigError
+from tfde.evaluation.measures import first_documents
+from tfde.types import Document, Run
+
+CUTOFFS = (1, 5, 20, 100)
+
+# Runs of letters, digits and marks; any other character that is neither white space nor control.
+_TOKEN = regex.compile(r"[\p{L}\p{N}\p{M}]+|[^\p{Z}\p{C}]")
+
+
+def holds_answer(text: str, answers: Iterable[str]) -> bool:
+    """Returns whether the tokens of an answer stand in the text, one after the other.
+
+    Tokens are runs of letters, digits and combining marks, and single other characters, of the
+    text in Unicode's decomposed form (NFD), in lower case; accents count. An answer without a
+    token is held by no text (in DPR's own code it is held by every one).
+
+    Source: Karpukhin et al. 2020, section 5, as github.com/facebookresearch/DPR measures it.
+    """
+    line = _token_line(text)
+    return any(token_line in line for token_line in _answer_lines(answers))
+
+
+def answer_ranks(
+    run: Run,
+    answers: Mapping[str, Sequence[str]],
+    documents: Iterable[Document],
+    *,
+    depth: int,
+) -> dict[str, int | None]:
+    """Returns query -> rank (from 1) of its first document that holds an answer, or `None`.
+
+    Documents are read once and none is kept. Only the text counts, not the title, as for DPR.
+
+    Args:
+        run: Query -> document -> score; ties are broken as trec_eval does.
+        answers: Query -> accepted answers; these queries are measured, with results or without.
+        documents: The corpus.
+        depth: How many of a query's first documents are looked at.
+
+    Raises:
+        ConfigError: there are no answers, or a document of the run is not in the corpus.
+    """
+    if not answers:
+        raise ConfigError("`answers` must hold at least one query. Received: none")
+    wanted: defaultdict[str, list[tuple[str, int]]] = defaultdict(list)
+    for query_id in answers:
+        for rank, doc_id in enumerate(first_documents(run.get(query_id, {}), depth), start=1):
+            wanted[doc_id].append((query_id, rank))
+    lines = {query_id: _answer_lines(texts) for query_id, texts in answers.items()}
+    ranks: dict[str, int | None] = dict.fromkeys(answers)
+    for document in documents:
+        line = ""
+        for query_id, rank in wanted.pop(document.doc_id, ()):
+            best = ranks[query_id]
+            if best is None or rank < best:
+                line = line or _token_line(document.text)
+                if any(token_line in line for token_line in lines[query_id]):
+                    ranks[query_id] = rank
+    if wanted:
+        raise ConfigError(
+            f"`run` must name documents of the corpus. Received: {next(iter(wanted))!r}"
+        )
+    return ranks
+
+
+def answer_accuracy(
+    run: Run,
+    answers: Mapping[str, Sequence[str]],
+    documents: Iterable[Document],
+    *,
+    cutoffs: Sequence[int] = CUTOFFS,
+) -> dict[str, float]:
+    """Returns `Answer@k` -> share of the questions with an answer in the first k documents.
+
+    Arguments and errors as `answer_ranks`; each of `cutoffs` is at least 1.
+    """
+    if not cutoffs or min(cutoffs) < 1:
+        raise ConfigError(f"`cutoffs` must be at least 1. Received: {tuple(cutoffs)}")
+    ranks = answer_ranks(run, answers, documents, depth=max(cutoffs))
+    return {
+        f"Answer@{cutoff}": sum((rank or math.inf) <= cutoff for rank in ranks.values())
+        / len(ranks)
+        for cutoff in cutoffs
+    }
+
+
+def _answer_lines(answers: Iterable[str]) -> list[str]:
+    return [line for line in map(_token_line, answers) if line.strip()]
+
+
+def _token_line(text: str) -> str:
+    """Returns the tokens with a space before, between and after; no token holds a space."""
+    tokens = _TOKEN.findall(unicodedata.normalize("NFD", text))
+    return " ".join(["", *(token.lower() for token in tokens), ""])
