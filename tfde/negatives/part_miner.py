@@ -180,7 +180,7 @@ class PartMiner:
         return read_text(document)
 
     def _line(self, pair: _MinedPair) -> dict[str, Any]:
-        line = {
+        line: dict[str, Any] = {
             "query": pair.query.text,
             "query_id": pair.query.query_id,
             "positive": self._written(pair.positive.doc_id),

@@ -33,8 +33,8 @@ class ReadText(NamedTuple):
 
 
 def read_text(document: Document) -> ReadText:
-    """Returns the document prepared for comparison; its title does not count."""
-    words = normal_words(document.text)
+    """Returns the document ready for comparison; the title counts only where there is no text."""
+    words = normal_words(document.text if document.text.strip() else document.title)
     return ReadText(document, " ".join(words), shingles(words))
 
 

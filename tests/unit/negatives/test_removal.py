@@ -116,3 +116,10 @@ def test_each_candidate_counts_once_under_the_first_reason():
 def test_impossible_rules(options, message):
     with pytest.raises(ConfigError, match=message):
         MiningRules(**options)
+
+
+def test_the_title_counts_where_there_is_no_text():
+    one, two = (read_text(Document("d", title, " ")) for title in ("Red River", "Bread"))
+    assert one.words == "red river"
+    assert one.words != two.words
+    assert read_text(Document("d", "Title", "text")).words == "text"
