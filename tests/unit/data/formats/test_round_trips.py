@@ -24,6 +24,10 @@ from tfde.data.intake import Intake
 from tfde.data.json_lines import read_json_lines, write_json_lines
 from tfde.types import Document, Query
 
+# SQuAD's dev file each time, both files (98,169 questions) with the slow tests.
+SQUADS = ["squad_dev", pytest.param("squad_whole", marks=pytest.mark.slow)]
+SETS = [*SQUADS, "scifact"]
+
 
 @pytest.fixture(scope="module")
 def squad_dev(data_dir, tmp_path_factory):
@@ -87,7 +91,9 @@ def judgements_by_text(dataset, split):
     )
 
 
-def check_mrqa(dataset, output):
+@pytest.mark.parametrize("name", SQUADS)
+def test_mrqa(name, request, tmp_path):
+    dataset, output = request.getfixturevalue(name), tmp_path / "mrqa"
     counts = write_format("mrqa", dataset, output, suffix=".gz")
     splits = dataset.splits
     for split in splits:
@@ -109,15 +115,6 @@ def check_mrqa(dataset, output):
             if j.split == split
         )
         assert judged == judgements_by_text(dataset, split)
-
-
-def test_mrqa_squad_dev(squad_dev, tmp_path):
-    check_mrqa(squad_dev, tmp_path / "mrqa")
-
-
-@pytest.mark.slow
-def test_mrqa_squad_whole(squad_whole, tmp_path):
-    check_mrqa(squad_whole, tmp_path / "mrqa")
 
 
 def test_mrqa_has_the_fields_of_its_repository(squad_dev, tmp_path):
@@ -210,7 +207,7 @@ def test_multireqa_gives_the_sentences_of_the_real_boundaries(data_dir, tmp_path
     assert judged == {q: store[next(iter(ids))].text for q, ids in relevant.items()}
 
 
-@pytest.mark.parametrize("name", ["squad_dev", "scifact"])
+@pytest.mark.parametrize("name", SETS)
 def test_msmarco(name, request, tmp_path):
     dataset = request.getfixturevalue(name)
     write_format("msmarco", dataset, tmp_path / "out", suffix=".gz")
@@ -276,7 +273,7 @@ def test_msmarco_triples_of_texts(scifact, tmp_path):
     ] == expected
 
 
-@pytest.mark.parametrize("name", ["squad_dev", "scifact"])
+@pytest.mark.parametrize("name", SETS)
 def test_dpr(name, request, tmp_path):
     dataset = request.getfixturevalue(name)
     write_format("dpr", dataset, tmp_path / "out")
@@ -289,7 +286,7 @@ def test_dpr(name, request, tmp_path):
     assert sorted(of_kind(records, Query)) == sorted(dataset.queries())
     assert by_split(records) == {split: dataset.qrels(split) for split in dataset.splits}
     answers = {a.query_id: a.texts for a in of_kind(records, Answers)}
-    if name == "squad_dev":
+    if name != "scifact":
         assert answers == dataset.answers()
     else:
         negatives = defaultdict(set)
@@ -321,30 +318,30 @@ def test_dpr_has_the_fields_of_its_repository(scifact, tmp_path):
     assert rows[1:] == [[d.doc_id, d.text, d.title] for d in scifact.documents()]
 
 
-def test_nq_open(squad_dev, tmp_path):
-    write_format("nq-open", squad_dev, tmp_path / "out")
-    write_format("dpr", squad_dev, tmp_path / "dpr")
-    sources = [
-        Source("questions", tmp_path / "out" / "dev.jsonl"),
-        Source("passages", tmp_path / "dpr" / "passages.tsv"),
-    ]
-    records = read_back(nq_open, sources)
-    assert of_kind(records, Document) == list(squad_dev.documents())
+@pytest.mark.parametrize("name", SQUADS)
+def test_nq_open(name, request, tmp_path):
+    dataset = request.getfixturevalue(name)
+    write_format("nq-open", dataset, tmp_path / "out")
+    write_format("dpr", dataset, tmp_path / "dpr")
+    files = [tmp_path / "out" / f"{split}.jsonl" for split in dataset.splits]
+    passages = Source("passages", tmp_path / "dpr" / "passages.tsv")
+    records = read_back(nq_open, [*(Source("questions", file) for file in files), passages])
+    assert of_kind(records, Document) == list(dataset.documents())
     queries, answers = of_kind(records, Query), of_kind(records, Answers)
-    expected = squad_dev.answers()
+    expected = dataset.answers()
     assert [(q.text, a.texts) for q, a in zip(queries, answers, strict=True)] == [
-        (query.text, expected[query.query_id]) for query in squad_dev.queries()
+        (query.text, expected[query.query_id]) for query in dataset.queries()
     ]
-    assert queries[0].query_id == answers[0].query_id == "dev-1"
+    assert queries[0].query_id == answers[0].query_id == f"{dataset.splits[0]}-1"
     counts = write_dataset(tmp_path / "d", records)
     assert counts.judged == {}
     again = write_format("nq-open", DatasetDirectory(tmp_path / "d"), tmp_path / "again")
-    assert again == {"questions.jsonl": 10_570}
-    first, second = tmp_path / "out" / "dev.jsonl", tmp_path / "again" / "questions.jsonl"
-    assert first.read_bytes() == second.read_bytes()
+    assert again == {"questions.jsonl": dataset.num_queries}
+    written = (tmp_path / "again" / "questions.jsonl").read_bytes()
+    assert written == b"".join(file.read_bytes() for file in files)
 
 
-@pytest.mark.parametrize("name", ["squad_dev", "scifact"])
+@pytest.mark.parametrize("name", SETS)
 @pytest.mark.parametrize("topic_field", ["title", "description"])
 def test_trec(name, topic_field, request, tmp_path):
     dataset = request.getfixturevalue(name)
