@@ -35,7 +35,7 @@ def imported():
 def test_every_import_is_required():
     distributions = packages_distributions()
     # An extra's import stands where it is used, beside the line that says how to install it.
-    required = set(requirements()) | set(requirements("parquet"))
+    required = {*requirements(), *requirements("parquet"), *requirements("pages")}
     missing = {
         name
         for name in set(imported()) - sys.stdlib_module_names - {"tfde"}
@@ -54,6 +54,7 @@ def pinned(*names):
     ("extra", "files"),
     [
         (None, ["constraints.txt"]),
+        ("pages", ["constraints.txt"]),
         ("dev", ["constraints.txt"]),
         ("peers", ["constraints.txt", "constraints-peers.txt"]),
     ],

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from tfde.data.json_lines import write_json_lines
+from tfde.data.compressed import read_lines
+from tfde.data.intake import Intake
+from tfde.data.json_lines import id_field, json_fault, string_field, write_json_lines
+from tfde.errors import DataError
+
+NO_TEXT = "a page must have text: a section with a passage."
 
 
 class Section(NamedTuple):
@@ -23,6 +29,75 @@ class Page(NamedTuple):
     title: str
     sections: tuple[Section, ...]
     links: tuple[str, ...] = ()
+
+
+def read_pages(path: str | Path, intake: Intake | None = None) -> Iterator[Page]:
+    """Yields the pages of a file of pages, JSON Lines, in their order.
+
+    A line is `{"id", "title", "sections": [{"heading", "passages": [...]}], "links": [ids]}`;
+    `title`, `heading` and `links` may be absent, other fields are ignored, and a section without
+    passages is left out. Whether ids are unique and links lead somewhere is for the reader of all
+    pages to say (`tfde.pretraining.build_store`).
+
+    Args:
+        path: The file, plain or packed.
+        intake: Takes bad lines; `None` raises the first.
+
+    Raises:
+        DataError: a line is not UTF-8, not JSON, lacks a field or has one of a wrong type, or a
+            page has no text; the packed stream is damaged; the file holds no page.
+    """
+    path = Path(path)
+    intake = intake or Intake()
+    found = False
+    for number, line in read_lines(path, intake):
+        try:
+            page = parse_page(path, number, line)
+        except DataError as error:
+            intake.bad(error, fault_kind(error.rule))
+            continue
+        found = True
+        yield page
+    if not found:
+        raise empty_corpus(path)
+
+
+def parse_page(path: str | Path, number: int, line: str) -> Page:
+    """Returns the page that a line of a file of pages holds.
+
+    Raises:
+        DataError: as `read_pages`.
+    """
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise DataError(path, number, f"must be JSON ({json_fault(error)}).", line) from error
+    if not isinstance(record, dict):
+        raise DataError(path, number, "must be a JSON object.", record)
+    page_id = id_field(path, number, record, "id")
+    title = string_field(path, number, record, "title", optional=True)
+    sections = tuple(
+        Section(heading, passages)
+        for heading, passages in (
+            _section(path, number, value) for value in _list(path, number, record, "sections")
+        )
+        if passages
+    )
+    if not sections:
+        raise DataError(path, number, NO_TEXT, page_id)
+    links = tuple(_texts(path, number, record, "links")) if record.get("links") else ()
+    return Page(page_id, title, sections, links)
+
+
+def fault_kind(rule: str) -> str:
+    """Returns in a word or two what is wrong with a page, for counting."""
+    kinds = {NO_TEXT: "page without text", "must be JSON": "not JSON"}
+    return next((kind for start, kind in kinds.items() if rule.startswith(start)), "bad field")
+
+
+def empty_corpus(path: str | Path) -> DataError:
+    """Returns what to raise where no page at all was found."""
+    return DataError(path, None, "must hold at least one page with text.")
 
 
 def write_pages(path: str | Path, pages: Iterable[Page]) -> int:
@@ -42,3 +117,25 @@ def write_pages(path: str | Path, pages: Iterable[Page]) -> int:
             for page in pages
         ),
     )
+
+
+def _section(path: str | Path, line: int, value: Any) -> tuple[str, tuple[str, ...]]:
+    if not isinstance(value, Mapping):
+        rule = "field 'sections' must hold objects with 'heading' and 'passages'."
+        raise DataError(path, line, rule, value)
+    heading = string_field(path, line, value, "heading", optional=True)
+    return heading, tuple(_texts(path, line, value, "passages"))
+
+
+def _texts(path: str | Path, line: int, record: Mapping[str, Any], name: str) -> Iterator[str]:
+    for value in _list(path, line, record, name):
+        yield string_field(path, line, {name: value}, name)
+
+
+def _list(path: str | Path, line: int, record: Mapping[str, Any], name: str) -> list[Any]:
+    if name not in record:
+        raise DataError(path, line, f"field {name!r} is missing.", dict(record))
+    value = record[name]
+    if not isinstance(value, list):
+        raise DataError(path, line, f"field {name!r} must be a list.", value)
+    return value

@@ -1,0 +1,170 @@
+import sys
+
+import pytest
+
+from tfde.data.intake import Intake
+from tfde.data.pages import Page, Section, read_pages
+from tfde.errors import ConfigError, DataError
+from tfde.pretraining.folder import read_folder
+from tfde.pretraining.html_text import parse_html
+
+HTML = """<!DOCTYPE html><html><head><title>The site</title><style>p {}</style></head><body>
+<nav><a href="nowhere.html">Menu</a></nav>
+<main><h1>The <em>page</em></h1>
+<p>First   paragraph,
+with <a href="b.md#part">a link</a>.</p><p>Second.</p>
+<ul><li>One</li><li>Two<p>Deeper</p></li></ul>
+<h2>Part</h2>Bare text<br>goes on<pre>code()</pre><table><tr><td>cell</td></tr></table>
+<div>Block</div>
+<h3></h3><p>Under an empty heading</p><script>x</script>
+</main><footer>Imprint</footer></body></html>"""
+
+
+def test_html_becomes_sections():
+    parsed = parse_html(HTML)
+    assert parsed.title == "The page"
+    assert parsed.sections == (
+        Section("", ("First paragraph, with a link.", "Second.", "One Two", "Deeper")),
+        Section("Part", ("Bare text goes on", "Block")),
+        Section("", ("Under an empty heading",)),
+    )
+    assert parsed.links == ("b.md#part",)
+
+
+@pytest.mark.parametrize(
+    ("text", "title", "passages"),
+    [
+        ("<title>T</title><p>a", "T", [("a",)]),
+        ("<p>a</p><h1>One</h1>b<h1>Two</h1>c", "One", [("a", "b"), ("c",)]),
+        ("<article>x</article><article>y</article>", "", [("x", "y")]),
+        ("a &amp; b&nbsp;c <!-- d -->", "", [("a & b c",)]),
+        ("<div>" * 5000 + "deep", "", [("deep",)]),
+        ("", "", []),
+    ],
+)
+def test_html_of_all_kinds(text, title, passages):
+    parsed = parse_html(text)
+    assert parsed.title == title
+    # A second <h1> begins a section, the first is the title.
+    assert [section.passages for section in parsed.sections] == passages
+
+
+@pytest.fixture
+def folder(tmp_path):
+    root = tmp_path / "site"
+    (root / "sub dir").mkdir(parents=True)
+    (root / ".hidden").mkdir()
+    (root / ".hidden" / "x.md").write_text("hidden")
+    (root / "a.html").write_text(HTML)
+    (root / "picture.png").write_bytes(b"")
+    (root / "b.md").write_text(
+        "---\ntitle: front\n---\nIntro.\n\n# B\n\nText with `code`,\nsecond line.\n\n"
+        "- one\n- two\n\n```\nprint()\n```\n\n## Why?\n\nBecause [of](sub%20dir/) "
+        "[this](/a) ![p](picture.png) [out](http://x.org) [up](../..) [img](picture.png) [me](#x)\n"
+    )
+    (root / "sub dir" / "README.md").write_text("See [b](../b.md), [a](../a.html?q#f).")
+    return root
+
+
+def test_a_folder_is_read(folder):
+    intake = Intake()
+    assert list(read_folder(folder, intake)) == [
+        Page("a.html", "The page", parse_html(HTML).sections, ("b.md",)),
+        Page(
+            "b.md",
+            "B",
+            (
+                Section("", ("Intro.", "Text with code, second line.", "one two")),
+                Section("Why?", ("Because of this out up img me",)),
+            ),
+            ("sub%20dir/README.md", "a.html"),
+        ),
+        Page("sub%20dir/README.md", "README", (Section("", ("See b, a.",)),), ("b.md", "a.html")),
+    ]
+    assert intake.left_out == {
+        "files of other kinds": 1,
+        "links out of the folder or to files of other kinds": 3,
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message", "kind"),
+    [
+        (
+            "c.md",
+            b"x\ncaf\xe9",
+            r"c\.md:2: must be utf-8 \(byte 5 of the file is not",
+            "broken encoding",
+        ),
+        (
+            "c.html",
+            b'<meta charset="koi9">x',
+            r"c\.html: must declare a known encoding\. .*'koi9'",
+            "broken encoding",
+        ),
+        ("c.html", b"<pre>x</pre>", r"c\.html: a page must have text", "page without text"),
+        (
+            "c.md",
+            b"[x](no.html)",
+            r"c\.md: a link must lead to a file of the folder\. .*'no.html'",
+            "link to nowhere",
+        ),
+    ],
+)
+def test_a_bad_file_is_named_and_skipped_only_when_asked(folder, name, content, message, kind):
+    (folder / name).write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        list(read_folder(folder))
+    intake = Intake(skip_bad=True)
+    assert len(list(read_folder(folder, intake))) == 3 + (kind == "link to nowhere")
+    assert intake.kinds == {kind: 1}
+
+
+def test_a_declared_encoding_is_used(tmp_path):
+    (tmp_path / "a.html").write_bytes('<meta charset="latin-1"><p>café'.encode("latin-1"))
+    (tmp_path / "b.html").write_bytes("\ufeff<p>汉".encode())
+    passages = [page.sections[0].passages for page in read_folder(tmp_path)]
+    assert passages == [("café",), ("汉",)]
+
+
+def test_an_empty_folder_and_a_missing_one_are_refused(tmp_path):
+    with pytest.raises(DataError, match=r"must hold at least one page with text"):
+        list(read_folder(tmp_path, Intake(skip_bad=True)))
+    with pytest.raises(ConfigError, match=r"no: `input` must be a folder that exists"):
+        list(read_folder(tmp_path / "no"))
+
+
+@pytest.mark.parametrize("package", ["selectolax.lexbor", "markdown_it"])
+def test_without_the_parsers_the_extra_is_named(folder, monkeypatch, package):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ImportError, match=r"needs selectolax and markdown-it-py: pip install 'tf"):
+        list(read_folder(folder))
+
+
+def test_real_pages_come_back_from_html(data_dir, tmp_path):
+    pages = list(read_pages(data_dir / "peps" / "pages.jsonl.gz"))[:60]
+    known = {page.page_id for page in pages}
+    for page in pages:
+        parts = [f"<h1>{_html(page.title)}</h1>"]
+        for place, section in enumerate(page.sections):
+            parts += [f"<h2>{_html(section.heading)}</h2>"] if place else []
+            parts += [f"<p>{_html(passage)}</p>" for passage in section.passages]
+        links = "".join(f'<a href="{link}.html"></a>' for link in page.links if link in known)
+        text = f'<html><meta charset="utf-8"><body>{"".join(parts)}{links}'
+        (tmp_path / f"{page.page_id}.html").write_text(text, encoding="utf-8")
+    found = {page.page_id: page for page in read_folder(tmp_path)}
+    assert len(found) == len(pages)
+    for page in pages:
+        read = found[f"{page.page_id}.html"]
+        assert read.title == " ".join(page.title.split())
+        assert read.links == tuple(
+            f"{link}.html" for link in page.links if link in known and link != page.page_id
+        )
+        assert [section.passages for section in read.sections] == [
+            tuple(" ".join(passage.split()) for passage in section.passages)
+            for section in page.sections
+        ]
+
+
+def _html(text):
+    return text.replace("&", "&amp;").replace("<", "&lt;")

@@ -1,0 +1,163 @@
+from collections import Counter
+
+import pytest
+from scipy import stats
+
+from tfde.data.pages import Page, Section
+from tfde.pretraining.draws import Draws
+from tfde.pretraining.split_page import Question, split_page, split_text
+from tfde.pretraining.tasks import (
+    bfs_pair,
+    has_ict,
+    has_span_crop,
+    ict_pair,
+    question_pair,
+    span_crop_pair,
+    wlp_pair,
+)
+
+PAGE = split_page(
+    Page(
+        "p",
+        "Title",
+        (
+            Section("", ("It rains. It snows. It hails.", "Only one here.")),
+            Section("Is it dry?", ("Dry it is. Not wet.", "Quite dry.")),
+            Section("End", ("The end.",)),
+        ),
+    )
+)
+OTHER = split_page(Page("o", "Other", (Section("", ("First. Second.", "Third.")),)))
+
+
+def drawn(make, count=600):
+    """How often each pair of query and document came out."""
+    pairs = [make(Draws(key)) for key in range(count)]
+    return Counter((pair.query.text, pair.positive.text) for pair in pairs)
+
+
+def is_uniform(counts, kinds):
+    assert len(counts) == kinds
+    return stats.chisquare(list(counts.values())).pvalue > 0.001
+
+
+def test_a_page_is_cut():
+    first = PAGE.passages[0]
+    assert [first.text[a:b] for a, b in first.sentences] == ["It rains.", "It snows.", "It hails."]
+    assert [len(passage.sentences) for passage in PAGE.passages] == [3, 1, 2, 1, 1]
+    assert PAGE.num_first == 2
+    assert PAGE.questions == [Question("Is it dry?", 2, 4)]
+    assert [has_ict(passage) for passage in PAGE.passages] == [True, False, True, False, False]
+
+
+@pytest.mark.parametrize(
+    "text", ["One. Two.", "  One.\n\nTwo!  Three?  ", "…", "汉字。再来。", "x"]
+)
+def test_sentences_hold_every_visible_character(text):
+    spans = split_text(text)
+    pieces = [text[a:b] for a, b in spans]
+    assert "".join("".join(pieces).split()) == "".join(text.split())
+    assert all(piece == piece.strip() != "" for piece in pieces)
+
+
+def test_ict_takes_each_sentence_as_often_and_leaves_the_rest():
+    counts = drawn(lambda draws: ict_pair(PAGE, 0, draws))
+    assert set(counts) == {
+        ("It rains.", "It snows. It hails."),
+        ("It snows.", "It rains. It hails."),
+        ("It hails.", "It rains. It snows."),
+    }
+    assert is_uniform(counts, 3)
+
+
+def test_bfs_takes_first_section_and_any_other_passage():
+    texts = [passage.text for passage in PAGE.passages]
+    first = [("It rains.", 0), ("It snows.", 0), ("It hails.", 0), ("Only one here.", 1)]
+    counts = drawn(lambda draws: bfs_pair(PAGE, draws), 3000)
+    assert set(counts) == {
+        (query, text) for query, own in first for text in texts if text != texts[own]
+    }
+    assert is_uniform(counts, 16)
+
+
+def test_wlp_takes_first_section_and_any_passage_of_the_linking_page():
+    counts = drawn(lambda draws: wlp_pair(PAGE, OTHER, draws), 1500)
+    first = ("It rains.", "It snows.", "It hails.", "Only one here.")
+    assert set(counts) == {(q, text) for q in first for text in ("First. Second.", "Third.")}
+    assert is_uniform(counts, 8)
+
+
+def test_titles_stand_where_they_are_asked_for():
+    draws = Draws(0)
+    assert ict_pair(PAGE, 0, draws).positive.title == "Title"
+    assert ict_pair(PAGE, 0, draws, title=False).positive.title == ""
+    assert bfs_pair(PAGE, draws).positive.title == ""
+    assert bfs_pair(PAGE, draws, title=True).positive.title == "Title"
+    # The title is that of the document's page.
+    assert wlp_pair(PAGE, OTHER, draws, title=True).positive.title == "Other"
+    assert span_crop_pair(words(40), 0, draws, title=True).positive.title == "T"
+    assert question_pair(PAGE, 0, title=True).positive.title == "Title"
+
+
+def test_a_question_is_answered_by_its_section():
+    pair = question_pair(PAGE, 0)
+    assert (pair.query.text, pair.positive.text) == ("Is it dry?", "Dry it is. Not wet. Quite dry.")
+
+
+def words(count):
+    text = " ".join(f"w{number:03}" for number in range(count))
+    return split_page(Page("w", "T", (Section("", (text,)),)))
+
+
+@pytest.mark.parametrize("count", [20, 100])
+def test_spans_have_the_lengths_and_deletions_of_the_paper(count):
+    kept = total = 0
+    lengths, starts = set(), set()
+    for key in range(800):
+        pair = span_crop_pair(words(count), 0, Draws(key))
+        for text in (pair.query.text, pair.positive.text):
+            numbers = [int(word[1:]) for word in text.split()]
+            assert numbers == sorted(set(numbers))
+            reach = numbers[-1] - numbers[0] + 1
+            # Deleted words at the ends do not show.
+            assert 1 <= reach <= count // 2
+            lengths.add(reach)
+            starts.add(numbers[0])
+            kept += max(0, len(numbers) - 2)
+            total += max(0, reach - 2)
+    assert max(lengths) == count // 2
+    assert min(starts) == 0
+    assert abs(kept / total - 0.9) < 0.01
+    queries = {span_crop_pair(words(count), 0, Draws(key)).query.text for key in range(50)}
+    assert len(queries) > 25
+
+
+def test_a_short_passage_is_not_cropped():
+    assert not has_span_crop(words(19).passages[0])
+    assert has_span_crop(words(20).passages[0])
+
+
+def test_equal_texts_have_equal_ids():
+    one, two = ict_pair(PAGE, 0, Draws(0)), ict_pair(PAGE, 0, Draws(0))
+    assert one == two
+    assert one.positive_doc_ids == (one.positive.doc_id,)
+    assert one.positive.doc_id != ict_pair(PAGE, 0, Draws(0), title=False).positive.doc_id
+
+
+@pytest.mark.parametrize(
+    ("text", "sentences"),
+    [
+        ("Use 3.X or Foo.bar. They differ.", ["Use 3.X or Foo.bar.", "They differ."]),
+        ('He said "Why?" Then he left.', ['He said "Why?"', "Then he left."]),
+        ("第一句。第二句。", ["第一句。", "第二句。"]),
+    ],
+)
+def test_a_sentence_of_ascii_ends_before_white_space(text, sentences):
+    language = "en" if text.isascii() else "zh"
+    assert [text[a:b] for a, b in split_text(text, language)] == sentences
+
+
+def test_the_rest_of_a_passage_without_spaces_has_none():
+    page = split_page(Page("p", "", (Section("", ("一。二。三。",)),)), language="zh")
+    documents = {ict_pair(page, 0, Draws(key)).positive.text for key in range(50)}
+    assert documents == {"二。三。", "一。三。", "一。二。"}

@@ -1,0 +1,84 @@
+"""`tfde make-pages`: a wiki's dump or a folder of HTML and Markdown -> a file of pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jsonargparse.typing import PositiveInt
+
+from tfde.cli.parser import CommandParser, command_parser
+
+if TYPE_CHECKING:
+    from tfde.data.intake import Intake
+    from tfde.data.pages import Page
+
+
+def build_parser() -> CommandParser:
+    """Returns the command's parser."""
+    parser = command_parser(
+        "make-pages",
+        "Writes the pages of a MediaWiki XML dump, or of a folder of HTML and Markdown files, as"
+        " JSON Lines with sections, passages and links.",
+    )
+    parser.add_argument(
+        "--input",
+        type=str,
+        required=True,
+        help="a MediaWiki XML dump (.xml, also .bz2, .gz, .zst) or a folder",
+    )
+    parser.add_argument(
+        "--output", type=str, required=True, help="the file of pages, packed if named .gz or .zst"
+    )
+    parser.add_argument(
+        "--skip_bad", action="store_true", help="skip and count bad pages and links to nowhere"
+    )
+    parser.add_argument(
+        "--workers", type=PositiveInt, default=1, help="processes that parse a wiki's markup"
+    )
+    return parser
+
+
+def run(args: Any) -> int:
+    """Runs the command."""
+    from tqdm import tqdm
+
+    from tfde.cli.logs import show_logs
+    from tfde.data.intake import Intake
+    from tfde.data.pages import write_pages
+    from tfde.errors import ConfigError
+    from tfde.pretraining.folder import read_folder
+    from tfde.pretraining.mediawiki import read_mediawiki
+
+    path = Path(args.input)
+    if not path.exists():
+        raise ConfigError(f"{path}: `input` must be a file or a folder that exists.")
+    show_logs()
+    intake = Intake(skip_bad=args.skip_bad)
+    if path.is_dir():
+        pages = read_folder(path, intake)
+    else:
+        pages = read_mediawiki(path, intake, workers=args.workers)
+    counts = dict.fromkeys(("pages", "sections", "passages", "links"), 0)
+
+    def counted(pages: Iterator[Page]) -> Iterator[Page]:
+        for page in pages:
+            counts["pages"] += 1
+            counts["sections"] += len(page.sections)
+            counts["passages"] += sum(len(section.passages) for section in page.sections)
+            counts["links"] += len(page.links)
+            yield page
+
+    write_pages(args.output, tqdm(counted(pages), desc=path.name, unit=" pages", disable=None))
+    print(f"{args.output}: " + ", ".join(f"{count:,} {what}" for what, count in counts.items()))
+    print_left_out(intake)
+    return 0
+
+
+def print_left_out(intake: Intake) -> None:
+    """Prints what a reader left out and what it skipped, by kind."""
+    for head, kinds in (("left out", intake.left_out), ("skipped as bad", intake.kinds)):
+        if kinds:
+            parts = (f"{count:,} {kind}" for kind, count in sorted(kinds.items()))
+            print(f"{head}: " + ", ".join(parts))

@@ -1,0 +1,1 @@
+"""Pages of anybody's corpus, and the pairs that a dual encoder is pre-trained on."""

@@ -1,0 +1,149 @@
+"""Pages on the disk, cut into passages and sentences: any of them is read in microseconds.
+
+The tasks need pages in random order, and for links two at a time. A file of pages gives them in
+its own order only, and cutting sentences costs far more than drawing a pair. So pages are cut once
+(`tfde.pretraining.build_store`) and their parts lie in flat files that are mapped: resident are
+only the parts in use, and several processes share them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+
+from tfde.errors import ConfigError, CorruptError
+from tfde.pretraining.ragged_column import RaggedColumn, flat_column
+from tfde.pretraining.split_page import Passage, Question, SplitPage
+
+STORE_FILE = "store.json"
+STORE_VERSION = 1
+NUMBER = np.dtype("<i4")
+
+
+class PageStore:
+    """Pages cut into sentences, with the pages that link to each.
+
+    Args:
+        directory: What `build_store` wrote.
+
+    Raises:
+        ConfigError: there is no page store in `directory`, or one of another version.
+        CorruptError: a file is missing or of another size than was written.
+
+    Attributes:
+        about: What `store.json` says: counts of pages, sections, passages, sentences and links,
+            what was left out, the file of pages and its sha256, the language.
+        page_passages: Where each page's passages start, (pages + 1,) int64.
+        ict_counts: Passages of at least two sentences of each page, (pages,) int32.
+        crop_counts: Passages long enough for span cropping of each page, (pages,) int32.
+        question_counts: Headings that are questions of each page, (pages,) int64.
+        link_counts: How many other pages link to each page, (pages,) int64.
+    """
+
+    def __init__(self, directory: str | Path) -> None:
+        self.path = Path(directory)
+        self.about = read_about(self.path)
+        for name, size in self.about["files"].items():
+            file = self.path / name
+            found = file.stat().st_size if file.is_file() else None
+            if found != size:
+                raise CorruptError(f"{file}: must have {size} bytes. Received: {found}")
+        self._page_ids = RaggedColumn(self.path, "page_ids")
+        self._titles = RaggedColumn(self.path, "titles")
+        self._texts = RaggedColumn(self.path, "texts")
+        self._sentences = RaggedColumn(self.path, "sentences", NUMBER)
+        self._questions = RaggedColumn(self.path, "questions", NUMBER)
+        self._headings = RaggedColumn(self.path, "headings")
+        self._in_links = RaggedColumn(self.path, "in_links", NUMBER)
+        self._num_first = self._flat("num_first")
+        self._croppable = self._flat("croppable", np.dtype("i1"))
+        self.page_passages = RaggedColumn(self.path, "page_passages").starts
+        self.ict_counts = self._flat("ict_counts")
+        self.crop_counts = self._flat("crop_counts")
+        self.question_counts = np.diff(self._questions.starts) // 2
+        self.link_counts = np.diff(self._in_links.starts)
+
+    def __len__(self) -> int:
+        """Returns the number of pages."""
+        return len(self._page_ids)
+
+    def page(self, number: int) -> SplitPage:
+        """Returns page `number`; its passages are read when they are looked at."""
+        start, stop = self.page_passages[number : number + 2].tolist()
+        first = int(self._questions.starts[number]) // 2
+        questions = [
+            Question(self._headings.text(first + place), *bounds)
+            for place, bounds in enumerate(self._questions.row(number).reshape(-1, 2).tolist())
+        ]
+        return SplitPage(
+            self._page_ids.text(number),
+            self._titles.text(number),
+            _StoredPassages(self, start, stop),
+            int(self._num_first[number]),
+            questions,
+        )
+
+    def ict_passages(self, number: int) -> np.ndarray:
+        """Returns which passages of page `number` have at least two sentences."""
+        start, stop = self.page_passages[number : number + 2]
+        return np.flatnonzero(np.diff(self._sentences.starts[start : stop + 1]) > 2)
+
+    def crop_passages(self, number: int) -> np.ndarray:
+        """Returns which passages of page `number` are long enough for span cropping."""
+        start, stop = self.page_passages[number : number + 2]
+        return np.flatnonzero(self._croppable[start:stop])
+
+    def linking_pages(self, number: int) -> np.ndarray:
+        """Returns the numbers of the other pages that link to page `number`, ascending."""
+        return self._in_links.row(number)
+
+    def passage(self, number: int) -> Passage:
+        """Returns passage `number` of all pages."""
+        bounds = self._sentences.row(number).tolist()
+        return Passage(self._texts.text(number), tuple(zip(bounds[::2], bounds[1::2], strict=True)))
+
+    def _flat(self, name: str, dtype: np.dtype = NUMBER) -> np.ndarray:
+        return flat_column(self.path / f"{name}.data", dtype)
+
+
+class _StoredPassages(Sequence[Passage]):
+    """The passages of one page."""
+
+    def __init__(self, store: PageStore, start: int, stop: int) -> None:
+        self._store, self._start, self._stop = store, start, stop
+
+    def __len__(self) -> int:
+        return self._stop - self._start
+
+    @overload
+    def __getitem__(self, number: int) -> Passage: ...
+    @overload
+    def __getitem__(self, number: slice) -> list[Passage]: ...
+    def __getitem__(self, number: int | slice) -> Passage | list[Passage]:
+        if isinstance(number, slice):
+            return [self[place] for place in range(*number.indices(len(self)))]
+        if not 0 <= number < len(self):
+            raise IndexError(f"`number` must be in [0, {len(self)}). Received: {number}")
+        return self._store.passage(self._start + number)
+
+
+def read_about(directory: Path) -> dict[str, Any]:
+    """Returns what `store.json` says.
+
+    Raises:
+        ConfigError: there is none, or it is of another version.
+    """
+    path = directory / STORE_FILE
+    if not path.is_file():
+        raise ConfigError(f"{directory}: a page store must hold {STORE_FILE}.")
+    about: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    if about.get("version") != STORE_VERSION:
+        raise ConfigError(
+            f"{path}: the version must be {STORE_VERSION}; make the store anew."
+            f" Received: {about.get('version')!r}"
+        )
+    return about

@@ -1,0 +1,143 @@
+"""From MediaWiki's markup to sections of plain paragraphs, and the titles it links to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from tfde.data.pages import Section
+from tfde.pretraining.plain_text import join_sections, paragraphs
+
+if TYPE_CHECKING:
+    from mwparserfromhell.wikicode import Wikicode
+
+# Sections that list sources; in other languages they stay.
+_APPARATUS_NAMES = """
+references|notes|footnotes|citations|notes and references|references and notes|sources|
+bibliography|works cited|further reading|external links|see also
+"""
+_APPARATUS = frozenset(_APPARATUS_NAMES.replace("\n", "").split("|"))
+# What a reader does not see as running text.
+_HIDDEN_NAMES = """
+ref references gallery math chem ce timeline score graph imagemap categorytree inputbox
+templatedata section templatestyles table style script hiero syntaxhighlight source pre
+mapframe maplink indicator
+"""
+_HIDDEN_TAGS = frozenset(_HIDDEN_NAMES.split())
+_LANGUAGE = re.compile(r"[a-z]{2,3}(-[a-z]+)*")
+_FILE, _CATEGORY = 6, 14
+_LEFTOVERS = (
+    (re.compile(r"'{2,}"), ""),  # unbalanced marks of bold and italic
+    (re.compile(r"__[A-Z]+__"), ""),  # __NOTOC__ and its kin
+    (re.compile(r"[ \t\xa0]*\(\s*(?:[,;:]\s*)*\)"), ""),  # brackets that held only a template
+)
+
+
+class WikiText(NamedTuple):
+    """The sections of a page that have text, and what its links name, as written."""
+
+    sections: tuple[Section, ...]
+    links: tuple[str, ...]
+
+
+def parse_wikitext(text: str, namespaces: Mapping[str, int]) -> WikiText:
+    """Returns the plain text and the links of a page.
+
+    Templates, tables, files, references and formulas are dropped (what a template would show is
+    not in the dump); a link shows its text. Sections that list sources are dropped, their links
+    are kept.
+
+    Args:
+        text: The markup.
+        namespaces: Numbers of the wiki's namespaces by their names in small letters.
+
+    Raises:
+        ImportError: mwparserfromhell is not installed.
+        ValueError: the markup cannot be parsed.
+    """
+    try:
+        import mwparserfromhell
+        from mwparserfromhell.nodes import Heading
+        from mwparserfromhell.parser import ParserError
+    except ImportError as error:
+        raise ImportError(
+            "reading MediaWiki dumps needs mwparserfromhell: pip install 'tfde[pages]'"
+        ) from error
+    try:
+        code = mwparserfromhell.parse(text)
+    except (ParserError, RecursionError) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from error
+    renderer = _Renderer(namespaces)
+    parts: list[tuple[str, list[str]]] = [("", [])]
+    for node in code.nodes:
+        if isinstance(node, Heading):
+            heading = _clean(renderer.text(node.title))
+            parts.append((" ".join(heading.split()), []))
+        else:
+            parts[-1][1].append(renderer.node(node))
+    sections = (
+        (heading, paragraphs(_clean("".join(pieces))))
+        for heading, pieces in parts
+        if heading.lower() not in _APPARATUS
+    )
+    return WikiText(join_sections(sections), tuple(dict.fromkeys(renderer.links)))
+
+
+class _Renderer:
+    """Turns nodes into what a reader sees, and notes the links on the way."""
+
+    def __init__(self, namespaces: Mapping[str, int]) -> None:
+        self.links: list[str] = []
+        self._namespaces = namespaces
+
+    def text(self, code: Wikicode | None) -> str:
+        return "" if code is None else "".join(map(self.node, code.nodes))
+
+    def node(self, node: object) -> str:
+        # By name: importing the classes here would need the package at import.
+        kind = type(node).__name__
+        show = getattr(self, f"_{kind.lower()}", None)
+        return show(node) if show else ""
+
+    def _text(self, node) -> str:  # type: ignore[no-untyped-def]
+        return str(node.value)
+
+    def _htmlentity(self, node) -> str:  # type: ignore[no-untyped-def]
+        try:
+            return str(node.normalize())
+        except (ValueError, OverflowError, KeyError):
+            return ""  # no such character
+
+    def _externallink(self, node) -> str:  # type: ignore[no-untyped-def]
+        return self.text(node.title) if node.brackets else str(node.url)
+
+    def _tag(self, node) -> str:  # type: ignore[no-untyped-def]
+        name = str(node.tag).strip().lower()
+        if name in _HIDDEN_TAGS:
+            return ""
+        inside = "" if node.self_closing else self.text(node.contents)
+        if name in ("br", "hr", "li", "dt", "dd"):
+            return f" {inside}"
+        return f"\n\n{inside}\n\n" if name in ("p", "div", "blockquote", "center") else inside
+
+    def _wikilink(self, node) -> str:  # type: ignore[no-untyped-def]
+        target = str(node.title).strip()
+        shown = self.text(node.text)
+        plain = target.removeprefix(":").strip()
+        prefix, colon, _ = plain.partition(":")
+        prefix = prefix.strip().replace("_", " ").lower()
+        namespace = self._namespaces.get(prefix, 0) if colon else 0
+        if namespace in (_FILE, _CATEGORY) and not target.startswith(":"):
+            return ""
+        if colon and not namespace and node.text is None and _LANGUAGE.fullmatch(prefix):
+            return ""  # the same page in another language
+        if not namespace and not plain.startswith("#"):
+            self.links.append(plain)
+        return shown or plain
+
+
+def _clean(text: str) -> str:
+    for pattern, replacement in _LEFTOVERS:
+        text = pattern.sub(replacement, text)
+    return text
