@@ -40,7 +40,7 @@ def write_dataset(
     """Writes a dataset directory, streamed; it appears whole or not at all.
 
     A judgement, answers and a pair come after the documents and the query that they name. Memory
-    holds 8-byte keys of the ids.
+    holds a number for each id, about 80 bytes, and no text.
 
     Args:
         path: The directory; `corpus.jsonl.gz`, `queries.jsonl.gz`, `qrels/SPLIT.tsv` and, where

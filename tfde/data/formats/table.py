@@ -48,7 +48,7 @@ class Format(NamedTuple):
 
 FORMATS = {
     "beir": Format(
-        "BEIR: a folder of corpus.jsonl, queries.jsonl, qrels/SPLIT.tsv",
+        "a folder of corpus.jsonl, queries.jsonl, qrels/SPLIT.tsv",
         (Role("directory", "the folder", has_split=False),),
         beir.read,
         beir.write,
@@ -60,14 +60,14 @@ FORMATS = {
         options=("level",),
     ),
     "mrqa": Format(
-        "MRQA shared task: JSON Lines of contexts, questions, detected answers",
+        "JSON Lines of contexts, questions, detected answers",
         (Role("contexts", "the JSON Lines"),),
         mrqa.read,
         mrqa.write,
         options=("level",),
     ),
     "multireqa": Format(
-        "MultiReQA: sentence boundaries of MRQA's contexts",
+        "sentence boundaries of MRQA's contexts",
         (
             Role("mrqa", "MRQA's JSON Lines"),
             Role("boundaries", "candidates.json of the same set"),
@@ -75,7 +75,7 @@ FORMATS = {
         multireqa.read,
     ),
     "msmarco": Format(
-        "MS MARCO passages: TSVs, or triples of texts alone",
+        "TSVs of passages, queries and judgements, or triples of texts alone",
         (
             Role("collection", "id, passage", has_split=False, required=False),
             Role("queries", "id, query", has_split=False, required=False),
@@ -87,7 +87,7 @@ FORMATS = {
         msmarco.write,
     ),
     "dpr": Format(
-        "DPR: JSON of questions with contexts, and its passages TSV",
+        "JSON of questions with their contexts, and a TSV of passages",
         (
             Role("examples", "the JSON array"),
             Role("passages", "id, text, title", has_split=False, required=False),
@@ -96,7 +96,7 @@ FORMATS = {
         dpr.write,
     ),
     "nq-open": Format(
-        "NQ-open: questions with answers, beside a corpus in DPR's passages TSV",
+        "questions with answers, beside a corpus in DPR's passages TSV",
         (
             Role("questions", "the JSON Lines", has_split=False),
             Role("passages", "id, text, title", has_split=False),
@@ -105,7 +105,7 @@ FORMATS = {
         nq_open.write,
     ),
     "trec": Format(
-        "TREC: documents in SGML, topics, qrels",
+        "documents in SGML, topics, qrels",
         (
             Role("documents", "a file or a folder of files", has_split=False),
             Role("topics", "<top> blocks", has_split=False),
