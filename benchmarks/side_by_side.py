@@ -6,6 +6,7 @@ line it reads it does the work once and prints one JSON line. What is compared i
 pairs' ratios, with their spread, because a shared machine is never twice equally fast.
 """
 
+import ctypes
 import functools
 import json
 import os
@@ -32,6 +33,7 @@ def serve(work: Callable[[], dict], about: dict | None = None) -> None:
 
 def ready(about: dict | None = None) -> None:
     """Says that this worker has loaded everything, and what there is to say about it."""
+    _give_memory_back()
     print(READY, json.dumps(about or {}), flush=True)
 
 
@@ -42,11 +44,17 @@ def asked() -> bool:
 
 def answer(measured: dict) -> None:
     """Gives back what was measured in this turn."""
+    _give_memory_back()
     print(json.dumps(measured), flush=True)
 
 
+def _give_memory_back() -> None:
+    # Else malloc keeps it, and a large batch of one side and one of the other must fit together.
+    ctypes.CDLL("libc.so.6").malloc_trim(0)
+
+
 class Worker:
-    """One side.
+    """One side; its process starts when it is first asked for something.
 
     Args:
         python: The interpreter of its environment.
@@ -55,9 +63,13 @@ class Worker:
     """
 
     def __init__(self, python: Path | str, script: str, arguments: Sequence[str]) -> None:
+        self._command = [str(python), script, *arguments]
+
+    @functools.cached_property
+    def _process(self) -> subprocess.Popen:
         environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "HF_HUB_OFFLINE": "1"}
-        self._process = subprocess.Popen(
-            [str(python), script, *arguments],
+        return subprocess.Popen(
+            self._command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -103,7 +115,7 @@ def compare(ours: Worker, theirs: Worker, *, pairs: int, seconds: str = "seconds
         pairs: How often both are measured, after one turn each that does not count.
         seconds: Key of the time in what the workers answer.
     """
-    # Both load side by side; nothing is measured before both have.
+    # One after the other; nothing is measured before both have loaded.
     for worker in (ours, theirs):
         _ = worker.about
     ours.measure(), theirs.measure()

@@ -19,6 +19,7 @@ Pooling = Literal["first", "max", "mean", "mean_sqrt_length", "weighted_mean", "
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
 DenseActivation = Literal["identity", "tanh", "relu", "gelu", "sigmoid", "silu"]
 HiddenActivation = Literal["tanh", "relu"]
+TowerPart = Literal["token_embedder", "encoder", "projection"]
 Precision = Literal["auto", "float32", "mixed_bfloat16", "mixed_float16"]
 Distribution = Literal["auto", "one_device", "mirrored", "multi_worker", "tpu"]
 
@@ -355,18 +356,20 @@ class ModelConfig:
 
 @dataclass(frozen=True)
 class OptimizerConfig:
-    """Optimizer and learning rate: warm-up from 0, then linear decay to 0 at the stage's end.
+    """Optimizer and learning rate.
 
     Args:
         name: `adafactor` (Dong et al., Ni et al.) or `adamw`.
         learning_rate: Highest rate, > 0.
+        schedule: After the warm-up, `linear` decay to 0 at the stage's end, or `constant`.
         warmup_steps: Steps of linear growth from 0.
-        weight_decay: For `adamw`; biases and norms are left out.
+        weight_decay: For `adamw`, which is Adam where it is 0; biases and norms are left out.
         clip_norm: Largest global norm of the gradients; `null` for no clipping.
     """
 
     name: Literal["adafactor", "adamw"] = "adafactor"
     learning_rate: float = 1e-3
+    schedule: Literal["linear", "constant"] = "linear"
     warmup_steps: int = 0
     weight_decay: float = 0.01
     clip_norm: float | None = 1.0
@@ -408,13 +411,50 @@ class ValidationConfig:
 
 
 @dataclass(frozen=True)
+class SourceConfig:
+    """One of several sources of a stage's pairs.
+
+    Args:
+        data: A dataset directory, or a pair file (JSON Lines); give this or `pages`.
+        split: The split of a dataset directory.
+        dataset: For a pair file that names documents by id: the directory that holds them.
+        limit: Only the first so many pairs.
+        pages: A file of pages (JSON Lines), from which pairs are drawn anew in each epoch.
+        tasks: Task -> weight, of pages: `ict`, `bfs`, `wlp`, `span_crop`, `question`.
+        titles: The tasks whose documents have their page's title.
+        weight: Share of each batch, relative to the other sources'.
+    """
+
+    data: str | None = None
+    split: str = "train"
+    dataset: str | None = None
+    limit: int | None = None
+    pages: str | None = None
+    tasks: dict[str, float] = field(default_factory=lambda: {"ict": 1.0, "bfs": 1.0, "wlp": 1.0})
+    titles: tuple[str, ...] = ("ict",)
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        if (self.data is None) == (self.pages is None):
+            raise ConfigError(
+                "a source needs either `data` or `pages`."
+                f" Received: data={self.data!r}, pages={self.pages!r}"
+            )
+        _require(self.limit is None or self.limit >= 1, "limit", "at least 1", self.limit)
+        _require(self.weight > 0, "weight", "above 0", self.weight)
+
+
+@dataclass(frozen=True)
 class StageConfig:
     """One stage of training.
 
     Args:
-        data: A dataset directory, or a pair file (JSON Lines).
+        data: A dataset directory, or a pair file (JSON Lines); give this or `mixture`.
         split: The split of a dataset directory.
         dataset: For a pair file that names documents by id: the directory that holds them.
+        mixture: Several sources, or pages; each batch has rows of all, by their weights.
+        objective: `retrieval`, in-batch softmax of queries and documents; or `masked_lm`, which
+            trains the backbone to find masked tokens of the same texts.
         steps: Batches to train; give this or `epochs`.
         epochs: Passes over the pairs.
         batch_size: Queries a batch.
@@ -422,8 +462,12 @@ class StageConfig:
             the batch; `null` for the whole batch at once.
         negatives_per_query: Given hard negatives of each query in the denominator.
         limit: Only the first so many pairs.
+        topic_clusters: A file of `tfde cluster-queries`; each batch holds queries of one cluster.
         temperature: Divides the similarity.
         bidirectional: Documents also choose among queries.
+        query_max_length_tokens: Longest query in this stage; `null` takes the model's.
+        document_max_length_tokens: Longest document in this stage; `null` takes the model's.
+        freeze: Parts that do not train in this stage: `token_embedder`, `encoder`, `projection`.
         sampling_correction: Subtract the log of each document's share of the training pairs.
         optimizer: Optimizer and learning rate.
         validation: Retrieval on a dev split at intervals.
@@ -431,17 +475,23 @@ class StageConfig:
         log_every_steps: Steps between lines of `history.jsonl` and TensorBoard.
     """
 
-    data: str
+    data: str | None = None
     split: str = "train"
     dataset: str | None = None
+    mixture: tuple[SourceConfig, ...] = ()
+    objective: Literal["retrieval", "masked_lm"] = "retrieval"
     steps: int | None = None
     epochs: int | None = None
     batch_size: int = 64
     chunk_size: int | None = None
     negatives_per_query: int = 0
     limit: int | None = None
+    topic_clusters: str | None = None
     temperature: float = 0.05
     bidirectional: bool = False
+    query_max_length_tokens: int | None = None
+    document_max_length_tokens: int | None = None
+    freeze: tuple[TowerPart, ...] = ()
     sampling_correction: bool = False
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     validation: ValidationConfig | None = None
@@ -449,6 +499,22 @@ class StageConfig:
     log_every_steps: int = 50
 
     def __post_init__(self) -> None:
+        if (self.data is None) != bool(self.mixture):
+            raise ConfigError(
+                "a stage needs either `data` or `mixture`."
+                f" Received: data={self.data!r}, {len(self.mixture)} sources of a mixture"
+            )
+        for name, none in (("chunk_size", None), ("freeze", ()), ("validation", None)):
+            value = getattr(self, name)
+            retrieves = self.objective == "retrieval"
+            _require(retrieves or value == none, name, f"{none} with objective masked_lm", value)
+        for name in ("dataset", "limit"):
+            value = getattr(self, name)
+            _require(not self.mixture or value is None, name, "that of a source", value)
+        clusters = self.topic_clusters
+        _require(
+            not self.mixture or clusters is None, "topic_clusters", "null with `mixture`", clusters
+        )
         if (self.steps is None) == (self.epochs is None):
             raise ConfigError(
                 "a stage needs either `steps` or `epochs`."
@@ -457,6 +523,9 @@ class StageConfig:
         for name in ("steps", "epochs", "batch_size", "chunk_size", "limit"):
             value = getattr(self, name)
             _require(value is None or value >= 1, name, "at least 1", value)
+        for name in ("query_max_length_tokens", "document_max_length_tokens"):
+            value = getattr(self, name)
+            _require(value is None or value >= 3, name, "at least 3", value)
         for name in ("checkpoint_every_steps", "log_every_steps"):
             _require(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
         _require(

@@ -26,6 +26,7 @@ stages:
     steps: 30
     batch_size: 16
     temperature: 0.1
+    objective: {objective}
     optimizer: {{name: adafactor, warmup_steps: 3}}
     checkpoint_every_steps: 10
     log_every_steps: 1
@@ -34,6 +35,8 @@ stages:
     steps: 60
     batch_size: 16
     chunk_size: 6
+    document_max_length_tokens: 12
+    freeze: [token_embedder]
     bidirectional: true
     temperature: 0.05
     optimizer: {{name: adamw, learning_rate: 0.003}}
@@ -45,6 +48,7 @@ SIZES = {
     "t5": "num_layers: 1, num_heads: 2, hidden_dim: 8, intermediate_dim: 8, dropout: 0.2",
     "bert": "num_layers: 1, num_heads: 2, hidden_dim: 8, intermediate_dim: 8, dropout: 0.2",
 }
+OBJECTIVES = {"t5": "retrieval", "bert": "masked_lm"}  # of the first stage
 
 
 def start(recipe, output):
@@ -93,7 +97,8 @@ def test_killed_twice_ends_the_same(tmp_path, kind):
     vocabulary = tmp_path / "vocab.txt"
     vocabulary.write_text("\n".join(tiny.VOCABULARY) + "\n")
     recipe = tmp_path / "recipe.yaml"
-    recipe.write_text(RECIPE.format(kind=kind, sizes=SIZES[kind], tokenizer=vocabulary, data=data))
+    settings = {"kind": kind, "sizes": SIZES[kind], "objective": OBJECTIVES[kind]}
+    recipe.write_text(RECIPE.format(tokenizer=vocabulary, data=data, **settings))
     out = finish(recipe, tmp_path / "whole")
     assert "token_embedder" in out
     assert "best_model" in out

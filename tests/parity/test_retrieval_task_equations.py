@@ -9,17 +9,16 @@ from tfde.tasks.retrieval_task import RetrievalTask
 B, M, D = 5, 2, 7  # queries, given negatives a query, embedding size
 
 
-def reference(queries, candidates, allowed, tau, bidirectional, probability=None):
+def reference(queries, candidates, allowed, tau, bidirectional):
     """Loss and gradients by hand: softmax cross entropy over the allowed candidates.
 
     `allowed[i]` is the set of candidates in the denominator of query i.
     """
     loss, grad_q, grad_c = 0.0, np.zeros_like(queries), np.zeros_like(candidates)
-    correction = np.zeros(len(candidates)) if probability is None else np.log(probability)
     weight = 1.0 / len(queries) / (2 if bidirectional else 1)
     for i, query in enumerate(queries):
         members = sorted(allowed[i])
-        logits = candidates[members] @ query / tau - correction[members]
+        logits = candidates[members] @ query / tau
         p = np.exp(logits - logits.max())
         p /= p.sum()
         own = members.index(i)
@@ -120,16 +119,50 @@ def test_without_the_removal_an_oracle_is_punished_for_duplicates():
     np.testing.assert_allclose(loss, 2 / 4 * np.log(2), rtol=1e-9)
 
 
-def test_sampling_probability_is_subtracted_from_the_logits():
+@pytest.mark.parametrize("factor", [1.0, 30.0])  # expected counts may be above 1
+def test_expected_counts_are_subtracted_but_for_the_own_positive(factor):
     rng = np.random.default_rng(2)
     queries, candidates = unit(rng, B), unit(rng, B)
     keys = np.arange(1, B + 1)
-    probability = np.array([0.5, 0.2, 0.1, 0.15, 0.05])
-    allowed = [set(range(B))] * B
-    actual = run(RetrievalTask(0.2), queries, candidates, keys, keys[:, None], probability)
-    expected = reference(queries, candidates, allowed, 0.2, False, probability)
-    for got, want in zip(actual, expected, strict=True):
-        np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-8)
+    counts = factor * np.array([0.5, 0.2, 0.1, 0.15, 0.05])
+    loss, *_ = run(RetrievalTask(0.2), queries, candidates, keys, keys[:, None], counts)
+    logits = queries @ candidates.T / 0.2
+    corrected = logits - np.log(counts) * (1 - np.eye(B))
+    expected = np.mean(np.log(np.exp(corrected).sum(1)) - np.diag(logits))
+    np.testing.assert_allclose(loss, expected, rtol=1e-6)
+
+
+def test_corrected_batches_learn_the_softmax_over_the_corpus():
+    """The gradient by the documents, over many batches, against that of the full softmax.
+
+    Pairs are drawn from a joint distribution of 6 queries and 40 documents, some of which come
+    up a thousand times as often as others. Without the correction the documents that come up
+    often are pushed away, however large the batch is.
+    """
+    rng = np.random.default_rng(5)
+    num_queries, num_documents, tau = 6, 40, 0.5
+    queries, documents = unit(rng, num_queries), unit(rng, num_documents)
+    weights = np.exp(rng.uniform(-7, 0, (num_queries, num_documents)))
+    joint = weights / weights.sum()
+    shares = joint.sum(0)
+    logits = queries @ documents.T / tau
+    softmax = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    full = (joint.sum(1)[:, None] * softmax - joint).T @ queries / tau
+
+    def error(batch, batches, corrected):
+        task, mean = RetrievalTask(tau), np.zeros_like(documents)
+        for _ in range(batches):
+            drawn = rng.choice(joint.size, batch, p=joint.ravel())
+            asked, found = np.divmod(drawn, num_documents)
+            counts = (batch - 1) * shares[found] if corrected else None
+            keys = found + 1
+            inputs = (queries[asked], documents[found], keys, keys[:, None])
+            np.add.at(mean, found, run(task, *inputs, counts)[2] / batches)
+        return np.linalg.norm(mean - full) / np.linalg.norm(full)
+
+    small, large = error(8, 2000, True), error(256, 200, True)
+    assert large < 0.05 < small  # the logarithm of a small batch's sum is biased, its sum is not
+    assert error(256, 200, False) > 4 * large
 
 
 def test_permuted_documents_permute_the_gradient():

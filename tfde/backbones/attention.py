@@ -61,11 +61,14 @@ def attention(
             overlap = tf.cast(upstream, tf.float32) * tf.cast(output, tf.float32)
             mean = tf.reduce_sum(overlap, axis=-1, keepdims=True)
             upstream *= scale
-            # Anew, for it is the largest tensor there is; by another op, or it would be kept.
-            kept = weights if keep is None else tf.where(keep, weights, 0.0)
-            kept = tf.cast(kept, value.dtype)
+            # The largest tensors there are: computed anew, and not before they are wanted, or
+            # they would be kept from the way forward.
+            with tf.control_dependencies([upstream]):
+                kept = weights if keep is None else tf.where(keep, weights, 0.0)
+                kept = tf.cast(kept, value.dtype)
+                alive = None if keep is None else tf.identity(keep)
             of_weights = tf.cast(tf.matmul(upstream, value, transpose_b=True), tf.float32)
-            of_scores = weights * (_only(keep, of_weights) - mean)
+            of_scores = weights * (_only(alive, of_weights) - mean)
             of_bias = _sum_to(of_scores, bias)
             of_scores = tf.cast(of_scores, query.dtype)
             return (

@@ -164,7 +164,9 @@ def _gelu(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
     normal = 0.5 + 0.5 * tf.math.erf(x * math.sqrt(0.5))
 
     def gradient(upstream: tf.Tensor) -> tf.Tensor:
-        density = tf.exp(x * x * -0.5) * (1.0 / math.sqrt(2.0 * math.pi))
+        # Else it would be computed on the way forward, as soon as it can be, and kept.
+        with tf.control_dependencies([upstream]):
+            density = tf.exp(x * x * -0.5) * (1.0 / math.sqrt(2.0 * math.pi))
         return upstream * (normal + x * density)
 
     return x * normal, gradient

@@ -84,15 +84,21 @@ class SeededLayer(keras.layers.Layer):
         """Returns a random tensor of bool, true where dropout keeps a number."""
         count = tf.reduce_prod(shape)
         # Drawing random bits is most of what dropout costs: four numbers share 32 of them.
+        bits = tf.random.stateless_uniform(
+            ((count + 3) // 4,), self._next_seed(), None, None, tf.uint32
+        )
+        numbers = tf.reshape(tf.bitcast(bits, tf.uint8), (-1,))[:count]
+        lowest = tf.constant(int(self.rounded_dropout * 256), tf.uint8)
+        return tf.reshape(numbers >= lowest, shape)
+
+    def _next_seed(self) -> tf.Tensor:
+        """Returns another seed at each call, (2,) int64, in each replica another one."""
         seed = tf.cast(self.seed_generator.next(), tf.int64)
         replica = tf.distribute.get_replica_context()
         if replica is not None and replica.num_replicas_in_sync > 1:
             # Replicas hold equal states: without this, the rows of each would be dropped alike.
             seed += tf.stack([0, tf.cast(replica.replica_id_in_sync_group, tf.int64) * 2**32])
-        bits = tf.random.stateless_uniform(((count + 3) // 4,), seed, None, None, tf.uint32)
-        numbers = tf.reshape(tf.bitcast(bits, tf.uint8), (-1,))[:count]
-        lowest = tf.constant(int(self.rounded_dropout * 256), tf.uint8)
-        return tf.reshape(numbers >= lowest, shape)
+        return seed
 
 
 def _untouched_zeros(shape: tuple[int, ...], dtype: str) -> tf.Tensor:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
+from tfde.data.pair_batches import PairBatches, string_array
 from tfde.data.pair_table import PairTable
 from tfde.data.read_pairs import read_pairs
+from tfde.data.topic_order import TopicOrder
 from tfde.errors import ConfigError
 from tfde.types import Pair
-
-_MAX_STEP = np.iinfo(np.int64).max
 
 
 def pairs(
@@ -27,6 +25,7 @@ def pairs(
     shuffle: bool = True,
     dataset: str | Path | None = None,
     limit: int | None = None,
+    clusters: Mapping[str, int] | None = None,
 ) -> PairDataset:
     """Returns the training batches of a dataset directory or of a pair file.
 
@@ -39,6 +38,7 @@ def pairs(
         shuffle: Whether each epoch has an order of its own; else file order.
         dataset: The dataset directory whose documents a pair file names by id.
         limit: Take only the first so many pairs.
+        clusters: The topic of each query, as `PairDataset`.
 
     Raises:
         ConfigError: as `PairDataset` and `read_pairs`.
@@ -51,22 +51,20 @@ def pairs(
         seed=seed,
         negatives_per_query=negatives_per_query,
         shuffle=shuffle,
+        clusters=clusters,
     )
 
 
-class PairDataset:
-    """Batches of strings from training pairs; batch number s is a pure function of (seed, s).
-
-    A batch is a dict: `query` (B,) string; `document_title`, `document_text` (B,) string;
-    `document_key` (B,) int64; `positive_keys` (B, P) int64, the known positives of the query,
-    0 = padding; `negative_title`, `negative_text` (B, M) string; `negative_key` (B, M) int64,
-    0 = no negative (its texts are empty); `document_probability` (B,) float32, the share of the
-    pairs whose positive is that document. P is the most positives that a query of the batch has.
+class PairDataset(PairBatches):
+    """Batches of pairs that are in memory; batch number s is a pure function of (seed, s).
 
     With `shuffle`, an epoch is a permutation drawn from (seed, epoch) and its last pairs that fill
     no batch are left out (they stand elsewhere in the next epoch), so all batches are full.
     Without, pairs come in their order and the last batch of an epoch may be smaller. A query with
     more than M given negatives gets M of them, drawn from (seed, s).
+
+    With `clusters`, all queries of a batch are of one cluster; an epoch is drawn as `TopicOrder`
+    says.
 
     Args:
         pairs: The pairs; texts are kept once however often they occur.
@@ -74,11 +72,12 @@ class PairDataset:
         seed: At least 0.
         negatives_per_query: Given negatives in each row, M.
         shuffle: Whether each epoch has an order of its own.
+        clusters: The cluster of each query id, such as `read_clusters` gives; needs `shuffle`.
 
     Raises:
         ConfigError: there are no pairs; `batch_size` is below 1 or, when shuffling, above the
             number of pairs; `seed` or `negatives_per_query` is negative; negatives are asked for
-            and no pair has one.
+            and no pair has one; `clusters` without `shuffle`, or as `TopicOrder`.
     """
 
     def __init__(
@@ -89,6 +88,7 @@ class PairDataset:
         seed: int = 0,
         negatives_per_query: int = 0,
         shuffle: bool = True,
+        clusters: Mapping[str, int] | None = None,
     ) -> None:
         self.table = pairs if isinstance(pairs, PairTable) else PairTable(pairs)
         self.batch_size = batch_size
@@ -97,6 +97,13 @@ class PairDataset:
         self.shuffle = shuffle
         self._check()
         count = len(self.table)
+        self._topics: TopicOrder | None = None
+        if clusters is not None:
+            if not shuffle:
+                raise ConfigError("`clusters` need `shuffle`: their batches have no other order.")
+            ids = [query.query_id for query in self.table.queries]
+            query_ids = [ids[row] for row in self.table.query_rows]
+            self._topics = TopicOrder(query_ids, clusters, batch_size)
         self._shares = np.bincount(self.table.positive_rows) / count
         self._order: tuple[int, np.ndarray] = (-1, np.arange(count))
 
@@ -104,25 +111,26 @@ class PairDataset:
         """Returns the number of pairs."""
         return len(self.table)
 
+    def texts(self) -> Iterator[str]:
+        """Yields the texts of all queries and documents once."""
+        for query in self.table.queries:
+            yield query.text
+        for document in self.table.documents:
+            yield f"{document.title} {document.text}"
+
     @property
     def steps_per_epoch(self) -> int:
         """Batches in an epoch: full ones only when shuffling, else with the rest as the last."""
+        if self._topics is not None:
+            return self._topics.steps_per_epoch
         count = len(self.table)
         return count // self.batch_size if self.shuffle else -(-count // self.batch_size)
 
     @property
-    def element_spec(self) -> dict[str, tf.TensorSpec]:
-        """Shape and dtype of each part of a batch."""
-        columns = {
-            "positive_keys": None,
-            "negative_title": self.negatives_per_query,
-            "negative_text": self.negatives_per_query,
-            "negative_key": self.negatives_per_query,
-        }
-        return {
-            name: tf.TensorSpec((None, columns[name]) if name in columns else (None,), dtype)
-            for name, dtype in _DTYPES.items()
-        }
+    def smallest_batch(self) -> int:
+        """Pairs in the smallest batch: the last one of an epoch, where it does not fill up."""
+        rest = 0 if self.shuffle else len(self) % self.batch_size
+        return rest or self.batch_size
 
     def rows(self, step: int) -> np.ndarray:
         """Returns which pairs stand in batch number `step`, counted from 0 over all epochs."""
@@ -130,7 +138,10 @@ class PairDataset:
         known, order = self._order  # read once: two iterators may be in two epochs
         if self.shuffle and known != epoch:
             generator = np.random.Generator(np.random.PCG64([self.seed, epoch]))
-            order = generator.permutation(len(self.table))
+            if self._topics is None:
+                order = generator.permutation(len(self.table))
+            else:
+                order = self._topics.epoch(generator)
             self._order = (epoch, order)
         start = place * self.batch_size
         return order[start : start + self.batch_size]
@@ -145,7 +156,7 @@ class PairDataset:
         # Row -1 is "no negative": title and text are empty, the key is 0.
         keys = np.where(negatives >= 0, table.document_keys[negatives], 0)
         return {
-            "query": _strings([table.queries[row].text for row in queries], queries.shape),
+            "query": string_array([table.queries[row].text for row in queries], queries.shape),
             "document_title": self._texts(positives, "title"),
             "document_text": self._texts(positives, "text"),
             "document_key": table.document_keys[positives],
@@ -155,31 +166,6 @@ class PairDataset:
             "negative_key": keys,
             "document_probability": self._shares[positives].astype(np.float32),
         }
-
-    def dataset(self, *, start_step: int = 0, steps: int | None = None) -> tf.data.Dataset:
-        """Returns the batches from number `start_step` on.
-
-        Args:
-            start_step: The number of the first batch; starting late costs nothing.
-            steps: How many batches; `None` never ends.
-        """
-        if start_step < 0:
-            raise ConfigError(f"`start_step` must be at least 0. Received: {start_step}")
-        specs = self.element_spec
-        dtypes = [spec.dtype for spec in specs.values()]
-
-        def batch(step: tf.Tensor) -> dict[str, tf.Tensor]:
-            parts = tf.numpy_function(
-                lambda number: list(self.batch(int(number)).values()), [step], dtypes
-            )
-            return {
-                name: tf.ensure_shape(part, spec.shape)
-                for part, (name, spec) in zip(parts, specs.items(), strict=True)
-            }
-
-        stop = _MAX_STEP if steps is None else start_step + steps
-        # Calls in parallel would only wait for Python's lock.
-        return tf.data.Dataset.range(start_step, stop).map(batch).prefetch(4)
 
     def _negatives(self, step: int, rows: np.ndarray) -> np.ndarray:
         """Returns rows of documents, (B, M), -1 = none."""
@@ -198,7 +184,7 @@ class PairDataset:
 
     def _texts(self, rows: np.ndarray, field: str) -> np.ndarray:
         documents = self.table.documents
-        return _strings(
+        return string_array(
             [getattr(documents[row], field) if row >= 0 else "" for row in rows.flat], rows.shape
         )
 
@@ -221,22 +207,3 @@ class PairDataset:
                 "`negatives_per_query` must be 0, for no pair has given negatives."
                 f" Received: {self.negatives_per_query}"
             )
-
-
-_DTYPES: Mapping[str, Any] = {
-    "query": tf.string,
-    "document_title": tf.string,
-    "document_text": tf.string,
-    "document_key": tf.int64,
-    "positive_keys": tf.int64,
-    "negative_title": tf.string,
-    "negative_text": tf.string,
-    "negative_key": tf.int64,
-    "document_probability": tf.float32,
-}
-
-
-def _strings(texts: list[str], shape: tuple[int, ...]) -> np.ndarray:
-    array = np.empty(len(texts), object)
-    array[:] = [text.encode() for text in texts]
-    return array.reshape(shape)

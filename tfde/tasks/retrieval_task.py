@@ -28,7 +28,8 @@ class RetrievalTask:
         temperature: Divides the similarity, > 0.
         bidirectional: Whether documents also choose among queries.
         sampling_correction: Whether `DualEncoder.fit` passes how often each document is expected
-            in a batch as its sampling probability (Chang et al. 2020, section 3.2).
+            in a batch, so that the denominator estimates the sum over the whole corpus
+            (Chang et al. 2020, section 3.2).
 
     Raises:
         ConfigError: `temperature` is not above 0.
@@ -50,12 +51,9 @@ class RetrievalTask:
         self.temperature = float(temperature)
         self.bidirectional = bidirectional
         self.sampling_correction = sampling_correction
-        tfrs, legacy_keras = _import_tfrs()
-        self._retrieval = tfrs.tasks.Retrieval(
-            loss=legacy_keras.losses.CategoricalCrossentropy(
-                from_logits=True, reduction=legacy_keras.losses.Reduction.SUM
-            ),
-            temperature=self.temperature,
+        self._tfrs, legacy_keras = _import_tfrs()
+        self._cross_entropy = legacy_keras.losses.CategoricalCrossentropy(
+            from_logits=True, reduction=legacy_keras.losses.Reduction.SUM
         )
         # Keras 3 traces train steps with AutoGraph off, the Keras 2 task needs it on: its own
         # tf.function turns it on again.
@@ -66,14 +64,26 @@ class RetrievalTask:
         query_embeddings: tf.Tensor,
         candidate_embeddings: tf.Tensor,
         score_mask: tf.Tensor,
-        candidate_sampling_probability: tf.Tensor | None,
+        expected_counts: tf.Tensor | None,
     ) -> tf.Tensor:
+        probability, own = None, tf.zeros([], query_embeddings.dtype)
+        if expected_counts is not None:
+            # The task wants at most 1; a factor that all candidates share changes no softmax.
+            probability = expected_counts / tf.maximum(tf.reduce_max(expected_counts), 1.0)
+            own = tf.math.log(expected_counts[: tf.shape(query_embeddings)[0]])[:, tf.newaxis]
+
+        def loss(y_true: tf.Tensor, y_pred: tf.Tensor, sample_weight: None) -> tf.Tensor:
+            # The own positive is no draw: it is there by choice, and its copies are masked. So
+            # it gets back what the task took from it.
+            return self._cross_entropy(y_true, y_pred + tf.cast(y_true, y_pred.dtype) * own)
+
+        retrieval = self._tfrs.tasks.Retrieval(loss=loss, temperature=self.temperature)
         # `call`, not `__call__`: a Keras 2 layer would cast its first argument to float32.
-        return self._retrieval.call(
+        return retrieval.call(
             query_embeddings,
             candidate_embeddings,
             score_mask=score_mask,
-            candidate_sampling_probability=candidate_sampling_probability,
+            candidate_sampling_probability=probability,
             compute_metrics=False,
             compute_batch_metrics=False,
         )
@@ -96,8 +106,11 @@ class RetrievalTask:
                 B on are given negatives, used for every query.
             candidate_keys: (C,) int64, equal for equal documents; 0 = padding, never a candidate.
             positive_keys: (B, P) int64, the keys of all known positives of each query; 0 = none.
-            candidate_sampling_probability: (C,) float, the probability of each candidate to stand
-                in a batch; its logarithm is subtracted from the logits (of query to document).
+            candidate_sampling_probability: (C,) float above 0, how often each candidate is
+                expected among the documents of the other queries of a batch, 1 for a given
+                negative; its logarithm is subtracted from the logits (of query to document), but
+                for a query's own positive, which is always there. Then exp(logit) of the
+                candidates adds up to that of the corpus, on average.
             other_queries: Embeddings (Q, D) and known positives (Q, P) of more queries, among
                 which documents choose too; they have no loss of their own here.
 

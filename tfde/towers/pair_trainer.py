@@ -10,7 +10,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfde.data.pairs import PairDataset
+from tfde.data.pair_batches import PairBatches
 from tfde.errors import ConfigError
 from tfde.tasks.gradient_cache import cached_gradients
 from tfde.tasks.replicas import (
@@ -101,11 +101,12 @@ class PairTrainer(keras.Model):
 
     def fit(
         self,
-        x: PairDataset | tf.data.Dataset,
+        x: PairBatches | tf.data.Dataset,
         *,
         epochs: int = 1,
         steps: int | None = None,
         initial_step: int = 0,
+        preprocessor: TextPreprocessor | None = None,
         callbacks: Sequence[keras.callbacks.Callback] | None = None,
         verbose: str | int = "auto",
     ) -> keras.callbacks.History:
@@ -116,6 +117,8 @@ class PairTrainer(keras.Model):
             epochs: Passes over the pairs.
             steps: Train up to this step instead; it counts from the beginning of the data.
             initial_step: First batch to take, to go on where an earlier run stopped.
+            preprocessor: Texts to token ids in this training, where texts are cut elsewhere than
+                the model cuts them; `None` takes the model's own.
             callbacks: Keras callbacks.
             verbose: As in Keras.
 
@@ -126,7 +129,7 @@ class PairTrainer(keras.Model):
             ConfigError: there is nothing left to train, or batches cannot be shared out evenly.
         """
         batches, given = x, callbacks or ()
-        if isinstance(x, PairDataset):
+        if isinstance(x, PairBatches):
             self._check_rows(x)
             total = steps if steps is not None else epochs * x.steps_per_epoch
             if total <= initial_step:
@@ -153,7 +156,11 @@ class PairTrainer(keras.Model):
             )
         return fit_epochs(
             self,
-            distribute_batches(batches, self.prepare_batch, self.distribute_strategy),
+            distribute_batches(
+                batches,
+                functools.partial(self.prepare_batch, preprocessor=preprocessor),
+                self.distribute_strategy,
+            ),
             epochs=epochs,
             steps=steps,
             callbacks=given,
@@ -173,24 +180,28 @@ class PairTrainer(keras.Model):
                 jit_compile=self.jit_compile,
             )
 
-    def prepare_batch(self, batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    def prepare_batch(
+        self, batch: Mapping[str, tf.Tensor], *, preprocessor: TextPreprocessor | None = None
+    ) -> dict[str, tf.Tensor]:
         """Tokenizes a batch of `tfde.pairs` (graph ops); given negatives follow the positives.
 
         Args:
             batch: Strings and keys, as `PairDataset.dataset` yields them.
+            preprocessor: As in `fit`.
 
         Returns:
             Token ids and masks as `call` takes them, `positive_keys` (B, P) and `candidate_keys`
             (C,) int64, and `candidate_sampling_probability` (C,) float32 if the task wants it;
-            it is how often a document is expected in a batch, B times its share of the pairs
-            and at most 1; a given negative is there by choice, its probability is 1.
+            it is how often a document is expected among the B - 1 others of a batch, so many
+            times its share of the pairs; a given negative is there by choice and counts 1.
         """
         titles, texts, keys = (
             tf.concat([batch[f"document_{name}"], tf.reshape(batch[f"negative_{name}"], [-1])], 0)
             for name in ("title", "text", "key")
         )
-        query_ids, query_mask = self.preprocessor.queries(batch["query"])
-        document_ids, document_mask = self.preprocessor.documents(titles, texts)
+        preprocessor = preprocessor or self.preprocessor
+        query_ids, query_mask = preprocessor.queries(batch["query"])
+        document_ids, document_mask = preprocessor.documents(titles, texts)
         prepared = {
             "query_token_ids": query_ids,
             "query_padding_mask": query_mask,
@@ -203,7 +214,7 @@ class PairTrainer(keras.Model):
             given = tf.ones([tf.size(batch["negative_key"])], tf.float32)
             share = batch["document_probability"]
             rows = tf.size(share) * self.distribute_strategy.num_replicas_in_sync
-            expected = tf.minimum(share * tf.cast(rows, tf.float32), 1.0)
+            expected = share * tf.cast(tf.maximum(rows - 1, 1), tf.float32)
             prepared["candidate_sampling_probability"] = tf.concat([expected, given], 0)
         return prepared
 
@@ -327,10 +338,10 @@ class PairTrainer(keras.Model):
         """Returns loss and in-batch accuracy so far."""
         return self.get_metrics_result()
 
-    def _check_rows(self, batches: PairDataset) -> None:
+    def _check_rows(self, batches: PairBatches) -> None:
         """Refuses batches whose rows cannot be shared out evenly."""
         replicas = self.distribute_strategy.num_replicas_in_sync
-        last = 0 if batches.shuffle else len(batches) % batches.batch_size
+        last = batches.smallest_batch
         for name, rows in (("`batch_size`", batches.batch_size), ("the last batch", last)):
             if rows % replicas:
                 raise ConfigError(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+from collections.abc import Collection, Iterator
 
 import keras
 
@@ -103,6 +105,34 @@ def build_towers(
     if query_parts.projection is not None and document_projection is not None:
         document_projection.set_weights(query_parts.projection.get_weights())
     return Towers(query_tower, document_tower, query_parts, document_parts)
+
+
+@contextlib.contextmanager
+def frozen_parts(towers: Towers, parts: Collection[str]) -> Iterator[None]:
+    """Keeps parts of both towers from training; what trained before does so again after.
+
+    Args:
+        towers: The towers.
+        parts: Some of `token_embedder`, `encoder`, `projection`.
+
+    Raises:
+        ConfigError: nothing would be left to train.
+    """
+    sides = (towers.query_parts, towers.document_parts)
+    layers = {id(layer): layer for side in sides for p in parts if (layer := getattr(side, p))}
+    layers = {key: layer for key, layer in layers.items() if layer.trainable}
+    for layer in layers.values():
+        layer.trainable = False
+    try:
+        if not towers.query_tower.trainable_weights + towers.document_tower.trainable_weights:
+            raise ConfigError(
+                "`freeze` must leave something to train."
+                f" Received: {', '.join(parts)} of {', '.join(PARTS)}"
+            )
+        yield
+    finally:
+        for layer in layers.values():
+            layer.trainable = True
 
 
 def sharing_table(towers: Towers, sharing: Sharing) -> str:

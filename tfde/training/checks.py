@@ -6,14 +6,25 @@ import dataclasses
 import os
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from tfde.config import Sharing, StageConfig, TrainRun, backbone_from_mapping
+from tfde.config import Sharing, SourceConfig, StageConfig, TrainRun, backbone_from_mapping
 from tfde.data.dataset_directory import DatasetDirectory
-from tfde.data.pairs import PairDataset, pairs
+from tfde.data.ids import id_of_text
+from tfde.data.pair_batches import PairBatches
+from tfde.data.pair_mixture import PairMixture, shares_of_batch
+from tfde.data.pairs import PairDataset
+from tfde.data.query_clusters import read_clusters
+from tfde.data.read_pairs import read_pairs
+from tfde.data.streamed_pairs import StreamedPairs
 from tfde.errors import ConfigError
 from tfde.evaluation.measures import parse_measures
+from tfde.pretraining.build_store import page_store
+from tfde.pretraining.page_store import PageStore
+from tfde.pretraining.pair_stream import PairStream
 from tfde.training.optimizers import build_optimizer
+
+Source = TypeVar("Source", StageConfig, SourceConfig)
 
 
 def expand_run(run: TrainRun) -> TrainRun:
@@ -36,9 +47,11 @@ def expand_run(run: TrainRun) -> TrainRun:
                 validation, dataset=_expand(validation.dataset, f"{where}.validation.dataset")
             )
         stages[name] = dataclasses.replace(
-            stage,
-            data=_expand(stage.data, f"{where}.data"),
-            dataset=_expand(stage.dataset, f"{where}.dataset"),
+            _expand_source(stage, where),
+            mixture=tuple(
+                _expand_source(source, f"{where}.mixture[{place}]")
+                for place, source in enumerate(stage.mixture)
+            ),
             validation=validation,
         )
     return dataclasses.replace(run, model=model, stages=stages)
@@ -58,13 +71,12 @@ def check_run(run: TrainRun) -> None:
     if tokenizer is not None and not Path(tokenizer).exists():
         raise ConfigError(f"model.tokenizer: {tokenizer} does not exist.")
     for name, stage in run.stages.items():
-        path = Path(stage.data)
-        if not path.exists():
-            raise ConfigError(f"stages.{name}.data: {path} does not exist.")
-        if path.is_dir():
-            DatasetDirectory(path).qrels_file(stage.split)
-        if stage.dataset is not None:
-            DatasetDirectory(stage.dataset)
+        for place, source in enumerate(sources_of(stage)):
+            where = f"stages.{name}.mixture[{place}]" if stage.mixture else f"stages.{name}"
+            _check_source(source, where)
+        clusters = stage.topic_clusters
+        if clusters is not None and not Path(clusters).is_file():
+            raise ConfigError(f"stages.{name}.topic_clusters: {clusters} does not exist.")
         if stage.validation is not None:
             DatasetDirectory(stage.validation.dataset).qrels_file(stage.validation.split)
             parse_measures(stage.validation.measures)
@@ -72,9 +84,25 @@ def check_run(run: TrainRun) -> None:
             raise ConfigError(
                 f"stages: a name holds letters, digits, '_', '.' and '-'. Received: {name!r}"
             )
-    # Reading all pairs takes seconds; a fault in the last stage found after the first, hours.
+
+
+def check_stages(run: TrainRun, stores: Path | None = None) -> None:
+    """Reads all pairs, and finds what is impossible with them.
+
+    It takes seconds; a fault in the last stage that is found after the first takes hours.
+
+    Args:
+        run: What is to be trained.
+        stores: As `stage_pairs`; looks at the stages with pages then, and without at the others.
+
+    Raises:
+        ConfigError, DataError: pairs cannot be read or batched so, or a schedule is impossible.
+    """
     for stage in run.stages.values():
-        build_optimizer(stage.optimizer, steps=stage_steps(stage, stage_pairs(stage, run.seed)))
+        pages = any(source.pages is not None for source in sources_of(stage))
+        if pages == (stores is not None):
+            batches = stage_pairs(stage, run.seed, stores=stores)
+            build_optimizer(stage.optimizer, steps=stage_steps(stage, batches))
 
 
 def check_replicas(run: TrainRun, replicas: int) -> None:
@@ -91,26 +119,91 @@ def check_replicas(run: TrainRun, replicas: int) -> None:
             )
 
 
-def stage_pairs(stage: StageConfig, seed: int) -> PairDataset:
+def sources_of(stage: StageConfig) -> tuple[SourceConfig, ...]:
+    """Returns the sources of a stage's pairs; `data` is a single one."""
+    if stage.mixture:
+        return stage.mixture
+    return (SourceConfig(stage.data, stage.split, stage.dataset, stage.limit),)
+
+
+def build_page_stores(run: TrainRun, stores: Path) -> None:
+    """Cuts the pages of all stages into sentences, where that is not done yet."""
+    for stage in run.stages.values():
+        for source in sources_of(stage):
+            if source.pages is not None:
+                _page_store(source.pages, stores)
+
+
+def stage_pairs(stage: StageConfig, seed: int, *, stores: Path | None) -> PairBatches:
     """Returns the batches of a stage.
+
+    Args:
+        stage: The stage.
+        seed: Decides over order and draws.
+        stores: The directory of the page stores, where pages are cut into sentences; a stage
+            without pages needs none.
 
     Raises:
         ConfigError, DataError: the pairs cannot be read or batched so.
     """
-    return pairs(
-        stage.data,
-        split=stage.split,
-        dataset=stage.dataset,
-        batch_size=stage.batch_size,
-        negatives_per_query=stage.negatives_per_query,
-        limit=stage.limit,
-        seed=seed,
-    )
+    sources = sources_of(stage)
+    rows = shares_of_batch(stage.batch_size, [source.weight for source in sources])
+    parts: list[PairBatches] = []
+    for place, (source, size) in enumerate(zip(sources, rows, strict=True)):
+        # Apart: twice the same data is not to give twice the same pairs.
+        own_seed = seed + 1_000_003 * place
+        if source.pages is not None:
+            store = _page_store(source.pages, stores)
+            stream = PairStream(store, source.tasks, seed=own_seed, titles=source.titles)
+            count = stage.sampling_correction
+            parts.append(StreamedPairs(stream, batch_size=size, count_documents=count))
+            continue
+        table = read_pairs(
+            str(source.data), split=source.split, dataset=source.dataset, limit=source.limit
+        )
+        negatives = stage.negatives_per_query
+        if stage.mixture:
+            negatives = min(negatives, table.max_negatives)  # not all sources need have them
+        topics = stage.topic_clusters
+        parts.append(
+            PairDataset(
+                table,
+                batch_size=size,
+                seed=own_seed,
+                negatives_per_query=negatives,
+                clusters=None if topics is None else read_clusters(topics),
+            )
+        )
+    return parts[0] if len(parts) == 1 else PairMixture(parts)
 
 
-def stage_steps(stage: StageConfig, batches: PairDataset) -> int:
+def stage_steps(stage: StageConfig, batches: PairBatches) -> int:
     """Returns how many steps a stage trains."""
     return stage.steps or (stage.epochs or 1) * batches.steps_per_epoch
+
+
+def _expand_source(source: Source, where: str) -> Source:
+    paths = {
+        name: _expand(getattr(source, name), f"{where}.{name}")
+        for name in ("data", "dataset", "pages", "topic_clusters")
+        if hasattr(source, name)
+    }
+    return dataclasses.replace(source, **paths)
+
+
+def _check_source(source: SourceConfig, where: str) -> None:
+    name = "data" if source.pages is None else "pages"
+    path = Path(str(getattr(source, name)))
+    if not path.exists():
+        raise ConfigError(f"{where}.{name}: {path} does not exist.")
+    if name == "data" and path.is_dir():
+        DatasetDirectory(path).qrels_file(source.split)
+    if source.dataset is not None:
+        DatasetDirectory(source.dataset)
+
+
+def _page_store(pages: str, stores: Path | None) -> PageStore:
+    return page_store(pages, Path(stores or "") / id_of_text(str(Path(pages).resolve())))
 
 
 def _expand(value: Any, where: str) -> Any:

@@ -21,7 +21,7 @@ class LinearDecay(keras.optimizers.schedules.LearningRateSchedule):
 
     Args:
         learning_rate: Highest rate, > 0.
-        decay_steps: The step at which the rate is 0, > `warmup_steps`.
+        decay_steps: The step at which the rate is 0, > `warmup_steps`; `None`: it stays.
         warmup_steps: Steps of growth.
 
     Raises:
@@ -30,10 +30,12 @@ class LinearDecay(keras.optimizers.schedules.LearningRateSchedule):
     Source: Dong et al. 2022, section 4 (decay); the warm-up is derived here.
     """
 
-    def __init__(self, learning_rate: float, *, decay_steps: int, warmup_steps: int = 0) -> None:
+    def __init__(
+        self, learning_rate: float, *, decay_steps: int | None, warmup_steps: int = 0
+    ) -> None:
         if not learning_rate > 0:
             raise ConfigError(f"`learning_rate` must be above 0. Received: {learning_rate!r}")
-        if not 0 <= warmup_steps < decay_steps:
+        if decay_steps is not None and not 0 <= warmup_steps < decay_steps:
             raise ConfigError(
                 "`warmup_steps` must be in [0, decay_steps)."
                 f" Received: warmup_steps={warmup_steps}, decay_steps={decay_steps}"
@@ -46,7 +48,9 @@ class LinearDecay(keras.optimizers.schedules.LearningRateSchedule):
         """Returns the rate of a step, scalar float32."""
         step = tf.cast(step, tf.float32)
         growing = (step + 1.0) / max(self.warmup_steps, 1)
-        left = (self.decay_steps - step) / (self.decay_steps - self.warmup_steps)
+        left = tf.ones_like(step)
+        if self.decay_steps is not None:
+            left = (self.decay_steps - step) / (self.decay_steps - self.warmup_steps)
         share = tf.where(step < self.warmup_steps, growing, tf.clip_by_value(left, 0.0, 1.0))
         return self.learning_rate * share
 
@@ -62,15 +66,15 @@ class LinearDecay(keras.optimizers.schedules.LearningRateSchedule):
 def adafactor(
     learning_rate: float = 1e-3,
     *,
-    decay_steps: int,
+    decay_steps: int | None,
     warmup_steps: int = 0,
     clip_norm: float | None = 1.0,
 ) -> keras.optimizers.Optimizer:
-    """Returns Adafactor with linear decay to 0.
+    """Returns Adafactor with linear decay to 0, or at a constant rate.
 
     Args:
         learning_rate: Highest rate; multiplied by each parameter's own scale.
-        decay_steps: Steps until the rate is 0.
+        decay_steps: Steps until the rate is 0; `None`: it stays.
         warmup_steps: Steps of linear growth from 0.
         clip_norm: Largest global norm of the gradients, or `None`.
 
@@ -86,16 +90,16 @@ def adafactor(
 def adamw(
     learning_rate: float = 2e-5,
     *,
-    decay_steps: int,
+    decay_steps: int | None,
     warmup_steps: int = 0,
     weight_decay: float = 0.01,
     clip_norm: float | None = 1.0,
 ) -> keras.optimizers.Optimizer:
-    """Returns AdamW with linear decay to 0; biases and norms are not decayed.
+    """Returns AdamW, with linear decay to 0 or at a constant rate; biases and norms stay whole.
 
     Args:
         learning_rate: Highest rate.
-        decay_steps: Steps until the rate is 0.
+        decay_steps: Steps until the rate is 0; `None`: it stays.
         warmup_steps: Steps of linear growth from 0.
         weight_decay: Share of a weight that a step at rate 1 takes away.
         clip_norm: Largest global norm of the gradients, or `None`.
@@ -112,7 +116,7 @@ def adamw(
 def build_optimizer(config: OptimizerConfig, *, steps: int) -> keras.optimizers.Optimizer:
     """Returns the optimizer of a stage of `steps` batches."""
     shared: dict[str, Any] = {
-        "decay_steps": steps,
+        "decay_steps": steps if config.schedule == "linear" else None,
         "warmup_steps": config.warmup_steps,
         "clip_norm": config.clip_norm,
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import dataclasses
 import logging
 import os
 import sys
@@ -13,19 +13,25 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfde.config import TrainRun, backbone_from_mapping
+from tfde.config import StageConfig, TrainRun, backbone_from_mapping
+from tfde.errors import ConfigError
 from tfde.tasks.retrieval_task import RetrievalTask
+from tfde.text.preprocessor import TextPreprocessor
 from tfde.text.read_tokenizer import read_tokenizer
 from tfde.text.sentence_piece_tokenizer import SentencePieceTokenizer
 from tfde.text.tokenizer import Tokenizer
 from tfde.text.train_sentencepiece import train_sentencepiece
 from tfde.towers.dual_encoder import DualEncoder
+from tfde.towers.pair_trainer import PairTrainer
 from tfde.towers.preset import is_preset
+from tfde.towers.sharing import frozen_parts
 from tfde.training.callbacks import RetrievalValidation, StageCallback
 from tfde.training.checkpoint import Progress, read_progress, restore_checkpoint
 from tfde.training.checks import (
+    build_page_stores,
     check_replicas,
     check_run,
+    check_stages,
     expand_run,
     stage_pairs,
     stage_steps,
@@ -37,8 +43,9 @@ from tfde.training.devices import (
     list_devices,
 )
 from tfde.training.distribution import is_chief, lost_processes, open_strategy, wait_for_all
+from tfde.training.masked_language_model import MaskedLanguageModel
 from tfde.training.optimizers import build_optimizer
-from tfde.training.run_record import CHECKPOINT_FILE, VOCABULARY_FILE, open_output
+from tfde.training.run_record import CHECKPOINT_FILE, PAGES, VOCABULARY_FILE, open_output
 
 logger = logging.getLogger("tfde")
 
@@ -76,10 +83,14 @@ def train(run: TrainRun, output: str | Path, *, verbose: int | None = None) -> D
         # First of all: processes cannot join any more once TensorFlow has done anything.
         strategy = open_strategy(distribution, timeout_s=run.collective_timeout_s)
         check_run(run)
+        check_stages(run)
         check_replicas(run, strategy.num_replicas_in_sync)
         chief = is_chief(strategy)
         with open_output(output, run) if chief else nullcontext():
+            if chief:
+                build_page_stores(run, output / PAGES)
             wait_for_all(strategy)
+            check_stages(run, output / PAGES)
             with strategy.scope():
                 model = _train(run, output, verbose if chief else 0)
             wait_for_all(strategy)  # a process that leaves early is a lost one to the others
@@ -100,6 +111,12 @@ def _train(run: TrainRun, output: Path, verbose: int) -> DualEncoder:
 
 def _train_stages(run: TrainRun, output: Path, verbose: int) -> DualEncoder:
     model = _build_model(run, output)
+    for stage in run.stages.values():  # what is wrong with the last is found before the first
+        _stage_preprocessor(model, stage)
+        if stage.objective == "masked_lm":
+            MaskedLanguageModel(model)
+        with frozen_parts(model.towers, stage.freeze):
+            pass
     checkpoint = output / CHECKPOINT_FILE
     names = list(run.stages)
     progress = read_progress(checkpoint) if checkpoint.exists() else Progress(names[0])
@@ -118,52 +135,80 @@ def _train_stage(
 ) -> None:
     """Trains the stage that `progress` names, from its step on."""
     stage = run.stages[progress.stage]
-    batches = stage_pairs(stage, run.seed)
+    batches = stage_pairs(stage, run.seed, stores=output / PAGES)
     total = stage_steps(stage, batches)
     strategy = tf.distribute.get_strategy()
     chief = is_chief(strategy)
-    model.compile(
-        build_optimizer(stage.optimizer, steps=total),
-        task=RetrievalTask(
-            stage.temperature,
-            bidirectional=stage.bidirectional,
-            sampling_correction=stage.sampling_correction,
-        ),
-        chunk_size=stage.chunk_size,
-        jit_compile=choose_jit_compile(
-            run.jit_compile,
-            list_devices(),
-            replicas=strategy.num_replicas_in_sync,
+    trained: PairTrainer = model
+    if stage.objective == "masked_lm":
+        trained = MaskedLanguageModel(model, seed=run.seed)
+    with frozen_parts(model.towers, stage.freeze):
+        trained.compile(
+            build_optimizer(stage.optimizer, steps=total),
+            task=RetrievalTask(
+                stage.temperature,
+                bidirectional=stage.bidirectional,
+                sampling_correction=stage.sampling_correction,
+            ),
             chunk_size=stage.chunk_size,
-        ),
-    )
-    if progress.step:
-        restore_checkpoint(output / CHECKPOINT_FILE, model)
-    if progress.step >= total:
-        return
-    logger.info(
-        "stage %s: %d pairs, batches of %d, step %d of %d",
-        *(progress.stage, len(batches), stage.batch_size, progress.step, total),
-    )
-    validation = None
-    if stage.validation is not None:
-        validation = RetrievalValidation(stage.validation, seed=run.seed)
-    recorder = StageCallback(
-        output,
-        stage,
-        progress,
-        last_step=total,
-        validation=validation,
-        show=chief and not verbose,
-        writes=chief,
-    )
-    model.fit(
-        batches,
-        steps=total,
-        initial_step=progress.step,
-        callbacks=[recorder],
-        verbose=verbose,
-    )
+            jit_compile=choose_jit_compile(
+                run.jit_compile,
+                list_devices(),
+                replicas=strategy.num_replicas_in_sync,
+                chunk_size=stage.chunk_size,
+            ),
+        )
+        if progress.step:
+            restore_checkpoint(output / CHECKPOINT_FILE, trained)
+        if progress.step >= total:
+            return
+        logger.info(
+            "stage %s: %d pairs, batches of %d, step %d of %d",
+            *(progress.stage, len(batches), stage.batch_size, progress.step, total),
+        )
+        validation = None
+        if stage.validation is not None:
+            validation = RetrievalValidation(stage.validation, seed=run.seed)
+        recorder = StageCallback(
+            output,
+            stage,
+            progress,
+            last_step=total,
+            validation=validation,
+            show=chief and not verbose,
+            writes=chief,
+        )
+        trained.fit(
+            batches,
+            steps=total,
+            initial_step=progress.step,
+            preprocessor=_stage_preprocessor(model, stage),
+            callbacks=[recorder],
+            verbose=verbose,
+        )
+
+
+def _stage_preprocessor(model: DualEncoder, stage: StageConfig) -> TextPreprocessor | None:
+    """Returns what cuts texts where the stage says; `None` where it says nothing.
+
+    Raises:
+        ConfigError: a length is above the model's, for which it may have no positions.
+    """
+    text = model.preprocessor.text_config
+    lengths = {
+        name: length
+        for name in ("query_max_length_tokens", "document_max_length_tokens")
+        if (length := getattr(stage, name)) is not None
+    }
+    for name, length in lengths.items():
+        if length > getattr(text, name):
+            raise ConfigError(
+                f"`{name}` of a stage must be at most the model's, {getattr(text, name)}."
+                f" Received: {length}"
+            )
+    if not lengths:
+        return None
+    return TextPreprocessor(model.preprocessor.tokenizer, dataclasses.replace(text, **lengths))
 
 
 def _build_model(run: TrainRun, output: Path) -> DualEncoder:
@@ -200,13 +245,9 @@ def _tokenizer(run: TrainRun, output: Path) -> Tokenizer:
     path = output / VOCABULARY_FILE
     strategy = tf.distribute.get_strategy()
     if is_chief(strategy) and not path.exists():
-        table = stage_pairs(next(iter(run.stages.values())), run.seed).table
+        pairs = stage_pairs(next(iter(run.stages.values())), run.seed, stores=output / PAGES)
         size = int(run.model.backbone.get("vocabulary_size", _TRAINED_VOCABULARY))  # type: ignore[union-attr]
         logger.info("training a vocabulary of %d tokens", size)
-        texts = itertools.chain(
-            (query.text for query in table.queries),
-            (f"{document.title} {document.text}" for document in table.documents),
-        )
-        train_sentencepiece(texts, path, vocabulary_size=size)
+        train_sentencepiece(pairs.texts(), path, vocabulary_size=size)
     wait_for_all(strategy)
     return SentencePieceTokenizer.from_file(path)

@@ -21,13 +21,15 @@ from tfde.config import TrainRun
 from tfde.data.atomic import atomic_file
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.errors import ConfigError
+from tfde.training.checks import sources_of
 
 RUN_FILE = "run.json"
 CHECKPOINT_FILE = "checkpoint.safetensors"
 HISTORY_FILE = "history.jsonl"
 VOCABULARY_FILE = "vocabulary.model"
+PAGES = "pages"  # pages cut into sentences
 # All that a run writes before its first checkpoint.
-_BEFORE_CHECKPOINT = {RUN_FILE, HISTORY_FILE, VOCABULARY_FILE, "tensorboard"}
+_BEFORE_CHECKPOINT = {RUN_FILE, HISTORY_FILE, VOCABULARY_FILE, PAGES, "tensorboard"}
 _PACKAGES = (
     "tfde",
     "tensorflow",
@@ -131,7 +133,11 @@ def _checksums(run: TrainRun) -> dict[str, Any]:
     """Path -> checksums of everything the run reads."""
     paths: list[str] = []
     for stage in run.stages.values():
-        paths += [path for path in (stage.data, stage.dataset) if path is not None]
+        for source in sources_of(stage):
+            named = (source.data, source.dataset, source.pages)
+            paths += [path for path in named if path is not None]
+        if stage.topic_clusters is not None:
+            paths.append(stage.topic_clusters)
         if stage.validation is not None:
             paths.append(stage.validation.dataset)
     return {path: _checksum(Path(path)) for path in dict.fromkeys(paths)}

@@ -11,6 +11,8 @@ def test_linear_decay_by_hand():
     rates = [float(schedule(step)) for step in (0, 1, 3, 4, 7, 10, 99)]
     np.testing.assert_allclose(rates, [0.5, 1.0, 2.0, 2.0, 1.0, 0.0, 0.0])
     assert float(LinearDecay(1e-3, decay_steps=20_000)(10_000)) == pytest.approx(5e-4)
+    constant = LinearDecay(2.0, decay_steps=None, warmup_steps=4)
+    assert [float(constant(step)) for step in (1, 4, 10**9)] == [1.0, 2.0, 2.0]
     again = LinearDecay.from_config(schedule.get_config())
     assert float(again(7)) == 1.0
 

@@ -1,0 +1,86 @@
+"""Every recipe is parsed as it stands and runs dry: two steps a stage, with a tiny model."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import tiny
+import yaml
+
+from tfde.cli.main import main
+from tfde.data.pages import Page, Section, write_pages
+
+RECIPES = sorted((Path(__file__).parents[2] / "pipelines" / "recipes").glob("*.yaml"))
+BACKBONES = {
+    "t5": {"num_layers": 1, "num_heads": 2, "hidden_dim": 8, "key_value_dim": 4},
+    "bert": {"num_layers": 1, "num_heads": 2, "hidden_dim": 8},
+}
+PASSAGES = ("One red apple. Two green trees. A black dog.", "The cow is white. A stone road.")
+# What the environment variables of the recipes stand for.
+PLACES = {
+    "COMMUNITY_QA": "pairs",
+    "MS_MARCO_PAIRS": "pairs",
+    "MS_MARCO": "dataset",
+    "DATASET": "dataset",
+    "SQUAD_SENTENCES": "dataset",
+    "PAGES": "pages",
+    "BERT_BASE": "checkpoint",
+    "TFDE_MINILM": "checkpoint",
+    "T5_BASE": "checkpoint",
+    "T5_1_1_SMALL": "checkpoint",
+    "T5_1_1_BASE": "checkpoint",
+    "T5_1_1_LARGE": "checkpoint",
+}
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory):
+    """A dataset directory and a pair file with a hard negative each, by document ids."""
+    folder = tmp_path_factory.mktemp("recipes")
+    dataset = tiny.write_dataset(folder / "dataset", documents=60)
+    for name in ("squad_sent", "squad"):
+        (folder / name).symlink_to(dataset)
+    vocabulary = folder / "vocab.txt"
+    vocabulary.write_text("\n".join(tiny.VOCABULARY) + "\n")
+    with (folder / "pairs.jsonl").open("w") as file:
+        for i in range(40):
+            row = {"query": f"red {i}", "positive": f"d{i}", "negatives": [f"d{i + 1}"]}
+            file.write(json.dumps(row) + "\n")
+    write_pages(
+        folder / "pages.jsonl",
+        [
+            Page(f"p{i}", f"red {i}", (Section("", PASSAGES),), (f"p{(i + 1) % 4}",))
+            for i in range(4)
+        ],
+    )
+    return folder
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_recipe_runs_dry(tmp_path, monkeypatch, capsys, places, path):
+    text = path.read_text()
+    stages = yaml.safe_load(text)["stages"]
+    names = {"pairs": "pairs.jsonl", "dataset": "dataset", "pages": "pages.jsonl"}
+    for variable in re.findall(r"\$\{(\w+)\}", text):
+        target = "" if variable == "TFDE_DATA" else names.get(PLACES[variable], "none")
+        monkeypatch.setenv(variable, str(places / target))
+    kind = "t5" if "t5" in text.lower() else "bert"
+    backbone = {"kind": kind, "intermediate_dim": 8, **BACKBONES[kind]}
+    arguments = ["train", "--run", str(path), "--output", str(tmp_path / "run")]
+    arguments += ["--run.model.backbone", json.dumps(backbone)]
+    arguments += ["--run.model.tokenizer", str(places / "vocab.txt")]
+    for name, stage in stages.items():
+        sizes = {"steps": 2, "batch_size": 8, "optimizer.warmup_steps": 0}
+        if "chunk_size" in stage:
+            sizes["chunk_size"] = 4
+        if stage.get("data") == "${COMMUNITY_QA}":  # texts, where these pairs have ids
+            sizes["dataset"] = str(places / "dataset")
+        if "validation" in stage:
+            sizes |= {"validation.every_steps": 2, "validation.max_queries": 5}
+        for field, value in sizes.items():
+            arguments += [f"--run.stages.{name}.{field}", str(value)]
+    assert main(arguments) == 0, capsys.readouterr().err
+    lines = (tmp_path / "run" / "history.jsonl").read_text().splitlines()
+    steps = {(line["stage"], line["step"]) for line in map(json.loads, lines)}
+    assert steps == {(name, 2) for name in stages}

@@ -1,0 +1,127 @@
+"""What a stage says about the parts it trains and the lengths of its texts."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import tiny
+
+from tfde.config import (
+    ModelConfig,
+    OptimizerConfig,
+    SourceConfig,
+    StageConfig,
+    TextConfig,
+    TrainRun,
+)
+from tfde.data.pages import Page, Section, write_pages
+from tfde.errors import ConfigError
+from tfde.towers.sharing import frozen_parts
+from tfde.training.run import train
+
+BOW = {"kind": "bag_of_words", "embedding_dim": 4, "hidden_dim": 4}
+
+
+@pytest.fixture
+def run(tmp_path):
+    data = str(tiny.write_dataset(tmp_path / "data", documents=60))
+    vocabulary = tmp_path / "vocab.txt"
+    vocabulary.write_text("\n".join(tiny.VOCABULARY) + "\n")
+    rate = OptimizerConfig("adamw", 0.01, "constant")
+    first = StageConfig(data, steps=2, batch_size=8, optimizer=rate)
+    model = ModelConfig(BOW, str(vocabulary), embedding_dim=3, text=TextConfig(8, 16))
+    return TrainRun(model, {"first": first})
+
+
+def with_second(run, **options):
+    second = dataclasses.replace(run.stages["first"], **options)
+    return dataclasses.replace(run, stages={**run.stages, "second": second})
+
+
+def test_frozen_parts_stay_as_the_stage_before_left_them(tmp_path, run):
+    before = train(run, tmp_path / "one", verbose=0).towers.named_weights()
+    frozen = with_second(run, freeze=("token_embedder", "encoder"))
+    model = train(frozen, tmp_path / "two", verbose=0)
+    for name, weight in model.towers.named_weights().items():
+        same = np.array_equal(weight.numpy(), before[name].numpy())
+        assert same is (not name.startswith("projection")), name
+        assert weight.trainable
+
+
+def test_pages_and_pairs_side_by_side(tmp_path, run):
+    """A mixture trains on what its sources hold, and a stage of pages alone goes on by steps."""
+    pages = tmp_path / "pages.jsonl"
+    passages = ("One red apple. Two green trees. A dog.", "The cow is white. A stone road.")
+    write_pages(
+        pages,
+        [Page(f"p{i}", f"red {i}", (Section("", passages),), (f"p{i ^ 1}",)) for i in range(2)],
+    )
+    data = run.stages["first"].data
+    from_pages = SourceConfig(pages=str(pages), weight=0.5)
+    stages = {
+        "pretrain": StageConfig(mixture=(from_pages,), steps=3, batch_size=6),
+        "both": StageConfig(mixture=(from_pages, SourceConfig(data)), steps=2, batch_size=9),
+    }
+    model = train(dataclasses.replace(run, stages=stages), tmp_path / "run", verbose=0)
+    assert len(list((tmp_path / "run" / "pages").iterdir())) == 1
+    again = train(dataclasses.replace(run, stages=stages), tmp_path / "again", verbose=0)
+    assert again.fingerprint() == model.fingerprint()
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert set(record["data"]) == {str(pages), data}
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: StageConfig(steps=1), r"either `data` or `mixture`\. Received: data=None, 0 sou"),
+        (
+            lambda: StageConfig("x", mixture=(SourceConfig("y"),), steps=1),
+            r"either `data` or `mixture`\. Received: data='x', 1 sources",
+        ),
+        (
+            lambda: StageConfig(mixture=(SourceConfig("y"),), limit=3, steps=1),
+            r"`limit` must be that of a source\. Received: 3",
+        ),
+        (SourceConfig, r"either `data` or `pages`\. Received: data=None, pages=None"),
+        (lambda: SourceConfig("x", weight=0), r"`weight` must be above 0\. Received: 0"),
+    ],
+)
+def test_impossible_sources(make, message):
+    with pytest.raises(ConfigError, match=message):
+        make()
+
+
+@pytest.mark.parametrize("sharing", ["sde", "ade", "ade_fte"])
+def test_freezing_ends(sharing):
+    model = tiny.dual_encoder(sharing=sharing, embedding_dim=3)
+    names = [weight.path for weight in model.trainable_weights]
+    with frozen_parts(model.towers, ("token_embedder",)):
+        assert 0 < len(model.trainable_weights) == len(names) - {"sde": 1, "ade": 2}.get(sharing, 0)
+    assert [weight.path for weight in model.trainable_weights] == names
+    everything = ("token_embedder", "encoder", "projection")
+    with (
+        pytest.raises(ConfigError, match=r"`freeze` must leave something to train\. Received: tok"),
+        frozen_parts(model.towers, everything),
+    ):
+        pass
+    assert [weight.path for weight in model.trainable_weights] == names
+
+
+def test_lengths_of_a_stage(tmp_path, run):
+    """A stage whose texts are cut at three tokens (two of them special) is another training."""
+    whole = train(with_second(run), tmp_path / "whole", verbose=0)
+    short = train(
+        with_second(run, query_max_length_tokens=3, document_max_length_tokens=3),
+        tmp_path / "short",
+        verbose=0,
+    )
+    assert short.preprocessor.text_config.query_max_length_tokens == 8
+    assert short.fingerprint() != whole.fingerprint()
+    unchanged = with_second(run, query_max_length_tokens=8, document_max_length_tokens=16)
+    assert train(unchanged, tmp_path / "same", verbose=0).fingerprint() == whole.fingerprint()
+    with pytest.raises(
+        ConfigError, match=r"`query_max_length_tokens` of a stage must be at most the model's, 8"
+    ):
+        train(with_second(run, query_max_length_tokens=9), tmp_path / "long", verbose=0)
+    assert not (tmp_path / "long" / "history.jsonl").exists()
