@@ -17,6 +17,7 @@ import tiny
 
 import tfde
 from tfde.config import BackboneConfig
+from tfde.data.pairs import PairDataset
 from tfde.types import Document, Pair, Query
 
 STEPS = 3
@@ -81,9 +82,7 @@ def train(
             ),
             chunk_size=chunk_size,
         )
-    batches = tfde.data.pairs.PairDataset(
-        some_pairs(), batch_size=12, seed=2, negatives_per_query=negatives
-    )
+    batches = PairDataset(some_pairs(), batch_size=12, seed=2, negatives_per_query=negatives)
     seen: dict[str, list[float]] = {"loss": [], "in_batch_accuracy": []}
 
     class Record(keras.callbacks.Callback):
@@ -105,7 +104,7 @@ def refusals(strategy: tf.distribute.Strategy) -> dict[str, str]:
     from tfde.training.distribution import open_strategy
 
     pairs = some_pairs()[:8]
-    data = tfde.data.pairs.PairDataset
+    data = PairDataset
     with strategy.scope():
         model = tiny.dual_encoder()
         model.compile("sgd")

@@ -107,11 +107,17 @@ class StageCallback(keras.callbacks.Callback):
         self.validation = validation
         self.show = show
         self.writes = writes
+        self._rate = 0.0
         self._board = None
         if writes:
             board = str(output / "tensorboard" / progress.stage)
             self._board = tf.summary.create_file_writer(board)
             forget_history(output / HISTORY_FILE, stage=progress.stage, after=progress.step)
+
+    def on_train_batch_begin(self, batch: int, logs: dict[str, float] | None = None) -> None:
+        """Notes the learning rate, which is another after the step."""
+        if self._due(self.config.log_every_steps, ahead=1):
+            self._rate = float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate))
 
     def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
         """Does what is due at this step.
@@ -129,8 +135,7 @@ class StageCallback(keras.callbacks.Callback):
             )
         if self._due(self.config.log_every_steps):
             values = {name: float(value) for name, value in (logs or {}).items()}
-            rate = self.model.optimizer.learning_rate
-            self._write({**values, "learning_rate": float(keras.ops.convert_to_numpy(rate))})
+            self._write({**values, "learning_rate": self._rate})
             if self.show:
                 shown = "  ".join(f"{name} {value:.4g}" for name, value in sorted(values.items()))
                 logger.info("step %d of %d: %s", self.progress.step, self.last_step, shown)
@@ -145,8 +150,9 @@ class StageCallback(keras.callbacks.Callback):
         if self._board is not None:
             self._board.close()
 
-    def _due(self, every: int) -> bool:
-        return self.progress.step % every == 0 or self.progress.step == self.last_step
+    def _due(self, every: int, *, ahead: int = 0) -> bool:
+        step = self.progress.step + ahead
+        return step % every == 0 or step == self.last_step
 
     def _validate(self, validation: RetrievalValidation) -> None:
         began = time.perf_counter()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -13,6 +14,8 @@ from tfde.errors import ConfigError, shorten
 
 # From here on a GPU multiplies bfloat16, whose range is float32's: no loss scale is needed.
 _BFLOAT16_CAPABILITY = (8, 0)
+
+logger = logging.getLogger("tfde")
 
 
 class Device(NamedTuple):
@@ -70,7 +73,7 @@ def choose_distribution(
     Raises:
         ConfigError: `TF_CONFIG` is not what TensorFlow describes, or missing for multi_worker.
     """
-    processes = _processes(environment.get("TF_CONFIG", ""))
+    processes = count_processes(environment.get("TF_CONFIG", ""))
     if wanted == "multi_worker" and not processes:
         raise ConfigError(
             "`distribution: multi_worker` needs TF_CONFIG in the environment of each process:"
@@ -104,19 +107,30 @@ def choose_jit_compile(
     return bool(wanted)
 
 
-def _processes(text: str) -> int:
-    """How many processes `TF_CONFIG` names that train."""
+def count_processes(text: str) -> int:
+    """Returns how many processes train by `TF_CONFIG`; 0 where it names none.
+
+    Raises:
+        ConfigError: it is no such description, or this process is none of its cluster.
+    """
     if not text:
         return 0
     try:
         description = json.loads(text)
         cluster = description.get("cluster", {})
+        trains = {job: len(cluster.get(job, ())) for job in ("chief", "worker")}
         if cluster:
-            int(description["task"]["index"])
-            str(description["task"]["type"])
-        return sum(len(cluster.get(job, ())) for job in ("chief", "worker"))
+            kind, index = str(description["task"]["type"]), int(description["task"]["index"])
     except (ValueError, TypeError, KeyError, AttributeError):
         raise ConfigError(
             "TF_CONFIG must be JSON with `cluster` and `task` (`type` and `index`)."
             f" Received: {shorten(text)}"
         ) from None
+    if not sum(trains.values()):
+        logger.warning("TF_CONFIG names neither worker nor chief: this process trains alone")
+    elif index not in range(trains.get(kind, 0)):
+        there = ", ".join(f"{job} 0 to {count - 1}" for job, count in trains.items() if count)
+        raise ConfigError(
+            f"TF_CONFIG: `task` must be one of the cluster's, {there}. Received: {kind} {index}"
+        )
+    return sum(trains.values())

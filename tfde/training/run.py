@@ -40,6 +40,7 @@ from tfde.training.devices import (
     choose_distribution,
     choose_jit_compile,
     choose_precision,
+    count_processes,
     list_devices,
 )
 from tfde.training.distribution import is_chief, lost_processes, open_strategy, wait_for_all
@@ -79,6 +80,10 @@ def train(run: TrainRun, output: str | Path, *, verbose: int | None = None) -> D
     if verbose is None:
         verbose = int(sys.stdout.isatty())
     distribution = choose_distribution(run.distribution, list_devices(), environment=os.environ)
+    if distribution == "multi_worker":
+        processes = count_processes(os.environ["TF_CONFIG"])
+        check_replicas(run, processes)  # each has at least one
+        logger.info("waiting until all %d processes that TF_CONFIG names are there", processes)
     with lost_processes(timeout_s=run.collective_timeout_s):
         # First of all: processes cannot join any more once TensorFlow has done anything.
         strategy = open_strategy(distribution, timeout_s=run.collective_timeout_s)

@@ -65,6 +65,19 @@ def test_impossible_clusters_are_refused():
     for text in ("{", "[]", '{"cluster": {"worker": ["a:1", "b:1"]}}'):
         with pytest.raises(ConfigError, match=r"TF_CONFIG must be JSON with .* Received: "):
             choose_distribution("auto", [CPU], environment={"TF_CONFIG": text})
+    for task, received in (
+        ({"type": "worker", "index": 2}, "worker 2"),
+        ({"type": "ps", "index": 0}, "ps 0"),
+    ):
+        text = json.dumps({"cluster": {"worker": ["a:1", "b:1"]}, "task": task})
+        with pytest.raises(ConfigError, match=rf"worker 0 to 1\. Received: {received}$"):
+            choose_distribution("auto", [CPU], environment={"TF_CONFIG": text})
+
+
+def test_a_cluster_of_nobody_is_told(caplog):
+    environment = {"TF_CONFIG": '{"cluster": {}}'}
+    assert choose_distribution("auto", [CPU], environment=environment) == "one_device"
+    assert "names neither worker nor chief: this process trains alone" in caplog.text
 
 
 def test_this_machine():

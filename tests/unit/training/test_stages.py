@@ -49,6 +49,15 @@ def test_frozen_parts_stay_as_the_stage_before_left_them(tmp_path, run):
         assert weight.trainable
 
 
+def test_history_has_the_rate_of_its_step(tmp_path, run):
+    rate = OptimizerConfig("adamw", 0.01, warmup_steps=2)
+    stage = dataclasses.replace(run.stages["first"], steps=4, log_every_steps=1, optimizer=rate)
+    train(dataclasses.replace(run, stages={"only": stage}), tmp_path / "run", verbose=0)
+    lines = (tmp_path / "run" / "history.jsonl").read_text().splitlines()
+    rates = [json.loads(line)["learning_rate"] for line in lines]
+    np.testing.assert_allclose(rates, [0.005, 0.01, 0.01, 0.005], rtol=1e-6)
+
+
 def test_pages_and_pairs_side_by_side(tmp_path, run):
     """A mixture trains on what its sources hold, and a stage of pages alone goes on by steps."""
     pages = tmp_path / "pages.jsonl"
