@@ -51,7 +51,9 @@ def test_rows_of_the_table(tmp_path):
         "one_query_bfloat16 against sentence_transformers": {"ratio": 2.0, **TIMES},
     }
     startup = {"help": {"runs": 10, "lowest_s": 0.1, "median_s": 0.12, "highest_s": 0.2}}
-    rows, text = page(tmp_path, {"encoding": encoding, "startup": startup})
+    times = {"times_plain": 1.51, "times_plain_lowest": 1.4, "times_plain_highest": 1.6}
+    results = {"encoding": encoding, "startup": startup}
+    rows, text = page(tmp_path, {**results, "gradient_cache": {"squad_float32": times}})
     spread, speeds = "(1.50-2.25)", ["120 texts/s", "60 texts/s"]
     assert rows == {
         "encode documents, float32, against ONNX Runtime": [
@@ -63,7 +65,10 @@ def test_rows_of_the_table(tmp_path):
         "one query, tokenization included, bfloat16, against sentence-transformers' autocast": [
             f"2.00 {spread}", "10.00 ms", "20.00 ms", "", "-", "-", "1",
         ],
-        "`tfde --help`, seconds (0.10-0.20)": ["-", "0.12 s", "-", "", "0.3 s", "yes", "2"],
+        "`tfde --help`": ["0.12 s (0.10-0.20)", "-", "-", "", "at most 0.3 s", "yes", "2"],
+        "gradient cache, mixed lengths, float32, time of as many plain chunks": [
+            "1.51 x (1.40-1.60)", "-", "-", "", "at most 1.5 x", "**no**", "3",
+        ],
     }  # fmt: skip
     assert "dynamic int8: there is none yet." in text
     assert "1. `python benchmarks/encoding.py`\n2. `python benchmarks/startup.py`" in text
