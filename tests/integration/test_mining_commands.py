@@ -137,7 +137,7 @@ def test_topics_and_mined_pairs_in_a_recipe(work, capsys):
         negatives_per_query=2, topic_clusters=str(work / "clusters.jsonl"),
         optimizer=OptimizerConfig("adamw", learning_rate=1e-3),
     )  # fmt: skip
-    batches = stage_pairs(stage, 0, stores=work / "stores")
+    batches = stage_pairs(stage, 0, work / "stores")
     for step in range(5):
         ids = [batches.table[int(row)].query.query_id for row in batches.rows(step)]
         assert len({clusters[query_id] for query_id in ids}) == 1

@@ -20,8 +20,7 @@ SPACE = "{http://www.mediawiki.org/xml/export-0.10/}"
 @pytest.fixture(scope="module")
 def dump():
     spec = importlib.util.find_spec("gensim")  # not imported: only its files are needed
-    if spec is None:
-        pytest.skip("gensim is not installed")
+    assert spec, "gensim belongs to the environment of the peers: make test-peers"
     return Path(spec.submodule_search_locations[0], "test", "test_data", NAME)
 
 

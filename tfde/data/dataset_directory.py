@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from tfde.data.compressed import SUFFIXES, read_lines
 from tfde.data.dataset_writer import write_dataset
 from tfde.data.formats.records import Judgement, Record
-from tfde.data.ids import SeenIds
+from tfde.data.ids import KnownIds
 from tfde.data.intake import Intake
 from tfde.data.json_lines import id_field, read_json_lines, string_field, strings_field
 from tfde.data.qrels import read_qrels
@@ -292,13 +292,11 @@ def _answers(path: Path, line: int, record: dict[str, Any]) -> tuple[str, tuple[
 
 
 def _unique(path: Path, stream: Callable[[Path, Intake], Iterator[Text]]) -> Iterator[Text]:
-    seen = SeenIds()
+    known = KnownIds()
     for item in stream(path, Intake()):
-        if seen.add(item[0]):
+        if not known.add(item[0]):
             _name_duplicate(path)
         yield item
-    if seen.has_duplicate():
-        _name_duplicate(path)
 
 
 def _name_duplicate(path: Path) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from array import array
 
 import numpy as np
+
+_MIN_RECENT = 1 << 16
 
 
 def key_of(doc_id: str) -> int:
@@ -21,46 +22,39 @@ def id_of_text(text: str, *, title: str = "") -> str:
     return "x" + hashlib.blake2b(content.encode(), digest_size=12).hexdigest()
 
 
-class SeenIds:
-    """Tells whether an id came twice, in 8 bytes an id.
+class KnownIds:
+    """A set of ids that keeps their keys, not the ids, in about ten bytes each.
 
-    Duplicates are looked for each time the number of ids has doubled and when `has_duplicate` is
-    called, so a large corpus is sorted a few times instead of being held as a set of strings.
+    The keys lie in a sorted array; the most recent ones in a small set.
     """
 
     def __init__(self) -> None:
-        self._keys = array("q")
-        self._next_check = 1024
-
-    def add(self, value: str) -> bool:
-        """Notes an id; returns whether a duplicate was found by now."""
-        self._keys.append(key_of(value))
-        if len(self._keys) < self._next_check:
-            return False
-        self._next_check *= 2
-        return self.has_duplicate()
-
-    def has_duplicate(self) -> bool:
-        """Returns whether any id noted so far came twice."""
-        keys = np.sort(np.array(self._keys, dtype=np.int64))
-        return bool((keys[1:] == keys[:-1]).any())
-
-
-class KnownIds:
-    """A set of ids that keeps their keys, not the ids."""
-
-    def __init__(self) -> None:
-        self._keys: set[int] = set()
+        self._sorted = np.empty(0, np.int64)
+        self._recent: set[int] = set()
 
     def add(self, value: str) -> bool:
         """Notes an id; returns whether it is new."""
-        before = len(self._keys)
-        self._keys.add(key_of(value))
-        return len(self._keys) > before
+        key = key_of(value)
+        if self._has(key):
+            return False
+        self._recent.add(key)
+        # The set may grow with the array, so that all sorting together costs little.
+        if len(self._recent) > max(_MIN_RECENT, len(self._sorted) // 16):
+            recent = np.sort(np.fromiter(self._recent, np.int64, len(self._recent)))
+            # The stable sort merges what is sorted in one pass.
+            self._sorted = np.sort(np.concatenate([self._sorted, recent]), kind="stable")
+            self._recent.clear()
+        return True
 
     def __contains__(self, value: object) -> bool:
-        return isinstance(value, str) and key_of(value) in self._keys
+        return isinstance(value, str) and self._has(key_of(value))
 
     def __len__(self) -> int:
         """Returns the number of ids."""
-        return len(self._keys)
+        return len(self._sorted) + len(self._recent)
+
+    def _has(self, key: int) -> bool:
+        if key in self._recent:
+            return True
+        place = np.searchsorted(self._sorted, key)
+        return bool(place < len(self._sorted) and self._sorted[place] == key)

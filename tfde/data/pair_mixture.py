@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from tfde.data.largest_remainders import largest_remainders
 from tfde.data.pair_batches import PairBatches
 from tfde.errors import ConfigError
 
@@ -66,11 +67,7 @@ def shares_of_batch(batch_size: int, weights: Sequence[float]) -> list[int]:
     for weight in weights:
         if not 0 < weight < float("inf"):
             raise ConfigError(f"`weight` must be above 0. Received: {weight!r}")
-    exact = [batch_size * weight / sum(weights) for weight in weights]
-    rows = [int(share) for share in exact]
-    by_rest = sorted(range(len(exact)), key=lambda place: rows[place] - exact[place])
-    for place in by_rest[: batch_size - sum(rows)]:
-        rows[place] += 1
+    rows = largest_remainders(batch_size, weights)
     if 0 in rows:
         raise ConfigError(
             "`batch_size` must be large enough for a row of each source."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Protocol
 
@@ -45,9 +46,7 @@ class StreamedPairs(PairBatches):
             raise ConfigError(f"`batch_size` must be at least 1. Received: {batch_size}")
         self.stream = stream
         self.batch_size = batch_size
-        self._keys, self._shares = np.zeros(1, np.int64), np.zeros(1, np.float32)
-        if count_documents:
-            self._count()
+        self.count_documents = count_documents
 
     def __len__(self) -> int:
         """Returns the number of pairs in an epoch."""
@@ -84,13 +83,17 @@ class StreamedPairs(PairBatches):
     def _first_pairs(self) -> Iterator[Pair]:
         return map(self.stream.pair, range(min(_FIRST_PAIRS, len(self.stream))))
 
-    def _count(self) -> None:
+    @functools.cached_property
+    def _shares(self) -> tuple[np.ndarray, np.ndarray]:
+        """The keys of the documents that were counted, in order, and their shares."""
+        if not self.count_documents:
+            return np.zeros(1, np.int64), np.zeros(1, np.float32)
         keys = np.array([key_of(pair.positive.doc_id) for pair in self._first_pairs()], np.int64)
-        self._keys, times = np.unique(keys, return_counts=True)
-        self._shares = (times / len(keys)).astype(np.float32)
+        keys, times = np.unique(keys, return_counts=True)
+        return keys, (times / times.sum()).astype(np.float32)
 
     def _probabilities(self, keys: np.ndarray) -> np.ndarray:
         """Returns the shares of documents, (B,); one that was not counted has the smallest."""
-        places = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
-        seen = self._keys[places] == keys
-        return np.where(seen, self._shares[places], self._shares.min())
+        counted, shares = self._shares
+        places = np.minimum(np.searchsorted(counted, keys), len(counted) - 1)
+        return np.where(counted[places] == keys, shares[places], shares.min())

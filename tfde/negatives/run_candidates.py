@@ -8,6 +8,7 @@ from typing import Any
 
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.document_file import DocumentFile
+from tfde.evaluation.measures import first_documents
 from tfde.negatives.candidate_source import Ranking
 from tfde.retrieval.files import sha256
 from tfde.retrieval.runs import read_run
@@ -46,12 +47,9 @@ class RunCandidates:
 
     def search(self, queries: Sequence[Query], k: int) -> list[Ranking]:
         """Returns the first `k` documents of each query; none where the run has none."""
-        return [self._ranking(query.query_id)[:k] for query in queries]
+        found = (self._run.get(query.query_id, {}) for query in queries)
+        return [list(first_documents(results, k).items()) for results in found]
 
     def score(self, pairs: Sequence[tuple[Query, Document]]) -> list[float | None]:
         """Returns the scores in the run."""
         return [self._run.get(query.query_id, {}).get(document.doc_id) for query, document in pairs]
-
-    def _ranking(self, query_id: str) -> Ranking:
-        found = sorted(self._run.get(query_id, {}).items(), reverse=True)
-        return sorted(found, key=lambda item: -item[1])

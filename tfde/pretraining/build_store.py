@@ -19,11 +19,10 @@ from tqdm import tqdm
 
 from tfde.data.atomic import atomic_directory
 from tfde.data.compressed import read_lines
-from tfde.data.ids import key_of
+from tfde.data.ids import KnownIds, key_of
 from tfde.data.intake import Intake
 from tfde.data.pages import empty_corpus, fault_kind, parse_page
 from tfde.errors import ConfigError, DataError
-from tfde.pretraining.key_set import KeySet
 from tfde.pretraining.ordered_map import ordered_map
 from tfde.pretraining.page_store import (
     NUMBER,
@@ -145,7 +144,7 @@ def _write_pages(
 ) -> dict[str, int]:
     """Writes all columns; returns the counts."""
     counts: Counter[str] = Counter()
-    seen, keys, link_counts = KeySet(), array("q"), array("q")
+    seen, keys, link_counts = KnownIds(), array("q"), array("q")
     links_file = directory / "links.tmp"
     with contextlib.ExitStack() as stack:
         writers = {name: stack.enter_context(RaggedWriter(directory, name)) for name in _RAGGED}
@@ -155,12 +154,11 @@ def _write_pages(
         links = stack.enter_context(open(links_file, "wb"))
         progress = stack.enter_context(tqdm(desc=path.name, unit=" pages", disable=None))
         for page in _cut_pages(path, language, workers, intake):
-            key = key_of(page.page_id)
-            if not seen.add(key):
+            if not seen.add(page.page_id):
                 rule = "field 'id' must be unique."
                 intake.bad(DataError(path, page.line, rule, page.page_id), "id that comes twice")
                 continue
-            keys.append(key)
+            keys.append(key_of(page.page_id))
             for name, (lengths, data) in page.rows.items():
                 writers[name].append(lengths, data)
             for name, data in page.flat.items():

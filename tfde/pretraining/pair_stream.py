@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tfde.data.largest_remainders import largest_remainders
 from tfde.errors import ConfigError
 from tfde.pretraining.draws import Draws, ShuffledRange
 from tfde.pretraining.page_store import PageStore
@@ -188,11 +189,7 @@ def _places(store: PageStore, task: str) -> _Places:
 
 def _shares(weights: Mapping[str, float]) -> list[int]:
     """Returns how many of `ROUND` pairs each task has (largest remainders)."""
-    exact = [ROUND * weight / sum(weights.values()) for weight in weights.values()]
-    shares = [int(share) for share in exact]
-    by_rest = sorted(range(len(exact)), key=lambda row: shares[row] - exact[row])
-    for row in by_rest[: ROUND - sum(shares)]:
-        shares[row] += 1
+    shares = largest_remainders(ROUND, list(weights.values()))
     for task, share in zip(weights, shares, strict=True):
         if not share:
             raise ConfigError(

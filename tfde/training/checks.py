@@ -86,22 +86,23 @@ def check_run(run: TrainRun) -> None:
             )
 
 
-def check_stages(run: TrainRun, stores: Path | None = None) -> None:
+def check_stages(run: TrainRun, stores: Path, *, with_pages: bool) -> None:
     """Reads all pairs, and finds what is impossible with them.
 
     It takes seconds; a fault in the last stage that is found after the first takes hours.
 
     Args:
         run: What is to be trained.
-        stores: As `stage_pairs`; looks at the stages with pages then, and without at the others.
+        stores: As `stage_pairs`.
+        with_pages: Whether to look at the stages with pages, whose stores must be built by then,
+            or at the others.
 
     Raises:
         ConfigError, DataError: pairs cannot be read or batched so, or a schedule is impossible.
     """
     for stage in run.stages.values():
-        pages = any(source.pages is not None for source in sources_of(stage))
-        if pages == (stores is not None):
-            batches = stage_pairs(stage, run.seed, stores=stores)
+        if any(source.pages is not None for source in sources_of(stage)) == with_pages:
+            batches = stage_pairs(stage, run.seed, stores)
             build_optimizer(stage.optimizer, steps=stage_steps(stage, batches))
 
 
@@ -131,17 +132,16 @@ def build_page_stores(run: TrainRun, stores: Path) -> None:
     for stage in run.stages.values():
         for source in sources_of(stage):
             if source.pages is not None:
-                _page_store(source.pages, stores)
+                page_store(source.pages, _store_directory(source.pages, stores))
 
 
-def stage_pairs(stage: StageConfig, seed: int, *, stores: Path | None) -> PairBatches:
+def stage_pairs(stage: StageConfig, seed: int, stores: Path) -> PairBatches:
     """Returns the batches of a stage.
 
     Args:
         stage: The stage.
         seed: Decides over order and draws.
-        stores: The directory of the page stores, where pages are cut into sentences; a stage
-            without pages needs none.
+        stores: The directory in which `build_page_stores` built.
 
     Raises:
         ConfigError, DataError: the pairs cannot be read or batched so.
@@ -153,7 +153,7 @@ def stage_pairs(stage: StageConfig, seed: int, *, stores: Path | None) -> PairBa
         # Apart: twice the same data is not to give twice the same pairs.
         own_seed = seed + 1_000_003 * place
         if source.pages is not None:
-            store = _page_store(source.pages, stores)
+            store = PageStore(_store_directory(source.pages, stores))
             stream = PairStream(store, source.tasks, seed=own_seed, titles=source.titles)
             count = stage.sampling_correction
             parts.append(StreamedPairs(stream, batch_size=size, count_documents=count))
@@ -202,8 +202,8 @@ def _check_source(source: SourceConfig, where: str) -> None:
         DatasetDirectory(source.dataset)
 
 
-def _page_store(pages: str, stores: Path | None) -> PageStore:
-    return page_store(pages, Path(stores or "") / id_of_text(str(Path(pages).resolve())))
+def _store_directory(pages: str, stores: Path) -> Path:
+    return stores / id_of_text(str(Path(pages).resolve()))
 
 
 def _expand(value: Any, where: str) -> Any:

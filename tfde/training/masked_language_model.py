@@ -25,6 +25,20 @@ CHOSEN, MASKED, REPLACED = 0.15, 0.8, 0.1
 _NORM_EPSILON = 1e-6
 
 
+def check_encoder(dual_encoder: DualEncoder) -> None:
+    """Finds encoders that could not find a masked token.
+
+    Raises:
+        ConfigError: the encoder is no Transformer.
+    """
+    encoder = dual_encoder.towers.query_parts.encoder
+    if not isinstance(encoder, TransformerEncoder):
+        raise ConfigError(
+            "`objective` masked_lm needs a Transformer, whose tokens see each other."
+            f" Received: {type(encoder).__name__}"
+        )
+
+
 class MaskedLanguageModel(PairTrainer):
     """Trains the token embedder and encoder of a dual encoder to find masked tokens.
 
@@ -38,24 +52,20 @@ class MaskedLanguageModel(PairTrainer):
         seed: Decides over the tokens that are masked.
 
     Raises:
-        ConfigError: its encoder is no Transformer, so that a masked token could not be found.
+        ConfigError: as `check_encoder`.
 
     Source: Devlin et al. 2019, section 3.1 and appendix A.2; that the padding token stands for
         the mask where the vocabulary has none: derived here.
     """
 
     def __init__(self, dual_encoder: DualEncoder, *, seed: int | None = None) -> None:
+        check_encoder(dual_encoder)
         parts = dual_encoder.towers.query_parts
         super().__init__(
             dual_encoder.preprocessor,
             name="masked_language_model",
             dtype=parts.encoder.dtype_policy,
         )
-        if not isinstance(parts.encoder, TransformerEncoder):
-            raise ConfigError(
-                "`objective` masked_lm needs a Transformer, whose tokens see each other."
-                f" Received: {type(parts.encoder).__name__}"
-            )
         self.dual_encoder = dual_encoder
         self.query_tower = dual_encoder.query_tower
         self.document_tower = dual_encoder.document_tower

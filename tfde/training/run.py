@@ -44,7 +44,7 @@ from tfde.training.devices import (
     list_devices,
 )
 from tfde.training.distribution import is_chief, lost_processes, open_strategy, wait_for_all
-from tfde.training.masked_language_model import MaskedLanguageModel
+from tfde.training.masked_language_model import MaskedLanguageModel, check_encoder
 from tfde.training.optimizers import build_optimizer
 from tfde.training.run_record import CHECKPOINT_FILE, PAGES, VOCABULARY_FILE, open_output
 
@@ -77,6 +77,7 @@ def train(run: TrainRun, output: str | Path, *, verbose: int | None = None) -> D
     """
     run = expand_run(run)
     output = Path(output)
+    stores = output / PAGES
     if verbose is None:
         verbose = int(sys.stdout.isatty())
     distribution = choose_distribution(run.distribution, list_devices(), environment=os.environ)
@@ -88,14 +89,14 @@ def train(run: TrainRun, output: str | Path, *, verbose: int | None = None) -> D
         # First of all: processes cannot join any more once TensorFlow has done anything.
         strategy = open_strategy(distribution, timeout_s=run.collective_timeout_s)
         check_run(run)
-        check_stages(run)
+        check_stages(run, stores, with_pages=False)
         check_replicas(run, strategy.num_replicas_in_sync)
         chief = is_chief(strategy)
         with open_output(output, run) if chief else nullcontext():
             if chief:
-                build_page_stores(run, output / PAGES)
+                build_page_stores(run, stores)
             wait_for_all(strategy)
-            check_stages(run, output / PAGES)
+            check_stages(run, stores, with_pages=True)
             with strategy.scope():
                 model = _train(run, output, verbose if chief else 0)
             wait_for_all(strategy)  # a process that leaves early is a lost one to the others
@@ -119,7 +120,7 @@ def _train_stages(run: TrainRun, output: Path, verbose: int) -> DualEncoder:
     for stage in run.stages.values():  # what is wrong with the last is found before the first
         _stage_preprocessor(model, stage)
         if stage.objective == "masked_lm":
-            MaskedLanguageModel(model)
+            check_encoder(model)
         with frozen_parts(model.towers, stage.freeze):
             pass
     checkpoint = output / CHECKPOINT_FILE
@@ -140,7 +141,7 @@ def _train_stage(
 ) -> None:
     """Trains the stage that `progress` names, from its step on."""
     stage = run.stages[progress.stage]
-    batches = stage_pairs(stage, run.seed, stores=output / PAGES)
+    batches = stage_pairs(stage, run.seed, output / PAGES)
     total = stage_steps(stage, batches)
     strategy = tf.distribute.get_strategy()
     chief = is_chief(strategy)
@@ -250,7 +251,7 @@ def _tokenizer(run: TrainRun, output: Path) -> Tokenizer:
     path = output / VOCABULARY_FILE
     strategy = tf.distribute.get_strategy()
     if is_chief(strategy) and not path.exists():
-        pairs = stage_pairs(next(iter(run.stages.values())), run.seed, stores=output / PAGES)
+        pairs = stage_pairs(next(iter(run.stages.values())), run.seed, output / PAGES)
         size = int(run.model.backbone.get("vocabulary_size", _TRAINED_VOCABULARY))  # type: ignore[union-attr]
         logger.info("training a vocabulary of %d tokens", size)
         train_sentencepiece(pairs.texts(), path, vocabulary_size=size)

@@ -1,6 +1,8 @@
 import hashlib
 
-from tfde.data.ids import SeenIds, id_of_text, key_of
+import numpy as np
+
+from tfde.data.ids import KnownIds, id_of_text, key_of
 
 
 def test_keys_are_63_bit_and_stable():
@@ -17,9 +19,13 @@ def test_equal_texts_have_equal_ids():
     assert len({id_of_text("bc", title="a"), id_of_text("c", title="ab"), id_of_text("abc")}) == 3
 
 
-def test_seen_ids_finds_a_duplicate():
-    seen = SeenIds()
-    assert not any(seen.add(str(i)) for i in range(3000))
-    assert not seen.has_duplicate()
-    seen.add("7")
-    assert seen.has_duplicate()
+def test_known_ids_knows_what_it_has_seen(monkeypatch):
+    monkeypatch.setattr("tfde.data.ids._MIN_RECENT", 16)
+    ids = [f"d{number}" for number in np.random.default_rng(0).permutation(500)]
+    known = KnownIds()
+    assert all(known.add(value) for value in ids)
+    assert not any(known.add(value) for value in ids)
+    assert len(known) == 500
+    assert all(value in known for value in ids)
+    assert "d500" not in known
+    assert 7 not in known

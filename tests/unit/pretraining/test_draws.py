@@ -3,7 +3,6 @@ import pytest
 from scipy import stats
 
 from tfde.pretraining.draws import Draws, ShuffledRange
-from tfde.pretraining.key_set import KeySet
 
 
 def test_equal_keys_draw_equal_numbers_and_others_do_not():
@@ -50,12 +49,3 @@ def test_orders_of_other_keys_differ_and_look_random():
 def test_a_place_outside_is_refused(place):
     with pytest.raises(IndexError, match=rf"`place` must be in \[0, 5\)\. Received: {place}"):
         ShuffledRange(5)[place]
-
-
-def test_a_key_set_knows_what_it_has_seen(monkeypatch):
-    monkeypatch.setattr("tfde.pretraining.key_set._MIN_RECENT", 16)
-    numbers = np.random.default_rng(0).integers(0, 2**62, 500).tolist()
-    keys = KeySet()
-    assert all(keys.add(number) for number in numbers)
-    assert not any(keys.add(number) for number in numbers)
-    assert keys.add(1)
