@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import dataclasses
 import os
 import sys
 from pathlib import Path
@@ -10,7 +11,20 @@ from typing import Any
 
 from tfde.cli.logs import show_logs
 from tfde.cli.parser import CommandParser, command_parser
-from tfde.config import TrainRun
+from tfde.config import (
+    OptimizerConfig,
+    SourceConfig,
+    StageConfig,
+    TrainRun,
+    ValidationConfig,
+)
+
+_PARTS = {
+    "a stage": StageConfig,
+    "its optimizer": OptimizerConfig,
+    "its validation": ValidationConfig,
+    "a source of its mixture": SourceConfig,
+}
 
 
 def build_parser() -> CommandParser:
@@ -27,6 +41,10 @@ def build_parser() -> CommandParser:
         help="recipe (YAML); any field can be set too: --run.stages.NAME.temperature 0.02",
     )
     parser.add_argument("--output", required=True, help="directory of the run")
+    parser.epilog = "; ".join(
+        f"{what} has the fields {', '.join(field.name for field in dataclasses.fields(cls))}"
+        for what, cls in _PARTS.items()
+    )
     return parser
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -100,10 +102,20 @@ def check_stages(run: TrainRun, stores: Path, *, with_pages: bool) -> None:
     Raises:
         ConfigError, DataError: pairs cannot be read or batched so, or a schedule is impossible.
     """
-    for stage in run.stages.values():
+    for name, stage in run.stages.items():
         if any(source.pages is not None for source in sources_of(stage)) == with_pages:
-            batches = stage_pairs(stage, run.seed, stores)
-            build_optimizer(stage.optimizer, steps=stage_steps(stage, batches))
+            with errors_of_stage(name):
+                batches = stage_pairs(stage, run.seed, stores)
+                build_optimizer(stage.optimizer, steps=stage_steps(stage, batches))
+
+
+@contextlib.contextmanager
+def errors_of_stage(name: str) -> Iterator[None]:
+    """Puts the stage's name before errors about what its description asks for."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"stages.{name}: {error}") from error
 
 
 def check_replicas(run: TrainRun, replicas: int) -> None:

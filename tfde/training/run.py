@@ -32,6 +32,7 @@ from tfde.training.checks import (
     check_replicas,
     check_run,
     check_stages,
+    errors_of_stage,
     expand_run,
     stage_pairs,
     stage_steps,
@@ -117,12 +118,11 @@ def _train(run: TrainRun, output: Path, verbose: int) -> DualEncoder:
 
 def _train_stages(run: TrainRun, output: Path, verbose: int) -> DualEncoder:
     model = _build_model(run, output)
-    for stage in run.stages.values():  # what is wrong with the last is found before the first
-        _stage_preprocessor(model, stage)
-        if stage.objective == "masked_lm":
-            check_encoder(model)
-        with frozen_parts(model.towers, stage.freeze):
-            pass
+    for name, stage in run.stages.items():  # what is wrong with the last is found before the first
+        with errors_of_stage(name), frozen_parts(model.towers, stage.freeze):
+            _stage_preprocessor(model, stage)
+            if stage.objective == "masked_lm":
+                check_encoder(model)
     checkpoint = output / CHECKPOINT_FILE
     names = list(run.stages)
     progress = read_progress(checkpoint) if checkpoint.exists() else Progress(names[0])
