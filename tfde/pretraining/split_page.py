@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import sentencex
-
 from tfde.data.pages import Page
+from tfde.data.sentences import split_sentences
 
 _QUESTION_MARKS = ("?", "？", "؟")
 
@@ -53,25 +52,8 @@ def split_page(page: Page, *, language: str = "en") -> SplitPage:
     num_first = 0
     for section in page.sections:
         start = len(passages)
-        passages += [Passage(text, split_text(text, language)) for text in section.passages]
+        passages += [Passage(text, split_sentences(text, language)) for text in section.passages]
         if section.heading.rstrip().endswith(_QUESTION_MARKS):
             questions.append(Question(section.heading.strip(), start, len(passages)))
         num_first = num_first or len(passages)
     return SplitPage(page.page_id, page.title, passages, num_first, questions)
-
-
-def split_text(text: str, language: str = "en") -> tuple[tuple[int, int], ...]:
-    """Returns start and end of each sentence, white space around them left out."""
-    spans: list[tuple[int, int]] = []
-    place = 0
-    for piece in sentencex.segment(language, text):
-        sentence = piece.strip()
-        if sentence:
-            start = text.index(sentence, place)
-            stop = start + len(sentence)
-            # "version 3.X", "Foo.bar()": after ASCII comes white space, or a citation: [3], :12.
-            if spans and start == place and text[place - 1].isascii() and text[place] not in "[:":
-                start = spans.pop()[0]
-            place = stop
-            spans.append((start, place))
-    return tuple(spans)

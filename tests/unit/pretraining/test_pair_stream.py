@@ -7,10 +7,10 @@ from scipy import stats
 
 from tfde.data.pages import Page, Section, read_pages, write_pages
 from tfde.data.read_pairs import read_pairs
+from tfde.data.sentences import split_sentences
 from tfde.errors import ConfigError
 from tfde.pretraining.build_store import build_store
 from tfde.pretraining.pair_stream import ROUND, PairStream
-from tfde.pretraining.split_page import split_text
 from tfde.pretraining.tasks import MIN_CROP_WORDS
 from tfde.pretraining.write_pair_file import TaskStatistics, format_statistics, write_pair_file
 
@@ -204,7 +204,7 @@ def test_every_ict_pair_of_real_pages(real):
         (page.title, squeezed(passage))
         for page in pages
         for passage in passages_of(page)
-        if len(split_text(passage)) > 1
+        if len(split_sentences(passage)) > 1
     )
 
 
@@ -233,7 +233,7 @@ def test_every_wlp_pair_of_real_pages(real):
     asked = {}
     for page in pages:
         for passage in page.sections[0].passages:
-            for start, stop in split_text(passage):
+            for start, stop in split_sentences(passage):
                 asked.setdefault(passage[start:stop], set()).add(page.page_id)
     linked = {link for page in pages for link in page.links if link != page.page_id}
     assert len(stream) == sum(len(passages_of(p)) for p in pages if p.page_id in linked)
@@ -273,7 +273,7 @@ def test_each_sentence_of_real_passages_is_drawn_as_often(real, tmp_path):
     statistic = degrees = 0
     for page in pages:
         for passage in passages_of(page):
-            sentences = [passage[a:b] for a, b in split_text(passage)]
+            sentences = [passage[a:b] for a, b in split_sentences(passage)]
             counts = [drawn[sentence] for sentence in sentences]
             if len(sentences) > 1 and sum(counts) == epochs:  # no sentence stands elsewhere too
                 statistic += stats.chisquare(counts).statistic

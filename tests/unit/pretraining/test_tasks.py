@@ -5,7 +5,7 @@ from scipy import stats
 
 from tfde.data.pages import Page, Section
 from tfde.pretraining.draws import Draws
-from tfde.pretraining.split_page import Question, split_page, split_text
+from tfde.pretraining.split_page import Question, split_page
 from tfde.pretraining.tasks import (
     bfs_pair,
     has_ict,
@@ -48,16 +48,6 @@ def test_a_page_is_cut():
     assert PAGE.num_first == 2
     assert PAGE.questions == [Question("Is it dry?", 2, 4)]
     assert [has_ict(passage) for passage in PAGE.passages] == [True, False, True, False, False]
-
-
-@pytest.mark.parametrize(
-    "text", ["One. Two.", "  One.\n\nTwo!  Three?  ", "…", "汉字。再来。", "x"]
-)
-def test_sentences_hold_every_visible_character(text):
-    spans = split_text(text)
-    pieces = [text[a:b] for a, b in spans]
-    assert "".join("".join(pieces).split()) == "".join(text.split())
-    assert all(piece == piece.strip() != "" for piece in pieces)
 
 
 def test_ict_takes_each_sentence_as_often_and_leaves_the_rest():
@@ -142,19 +132,6 @@ def test_equal_texts_have_equal_ids():
     assert one == two
     assert one.positive_doc_ids == (one.positive.doc_id,)
     assert one.positive.doc_id != ict_pair(PAGE, 0, Draws(0), title=False).positive.doc_id
-
-
-@pytest.mark.parametrize(
-    ("text", "sentences"),
-    [
-        ("Use 3.X or Foo.bar. They differ.", ["Use 3.X or Foo.bar.", "They differ."]),
-        ('He said "Why?" Then he left.', ['He said "Why?"', "Then he left."]),
-        ("第一句。第二句。", ["第一句。", "第二句。"]),
-    ],
-)
-def test_a_sentence_of_ascii_ends_before_white_space(text, sentences):
-    language = "en" if text.isascii() else "zh"
-    assert [text[a:b] for a, b in split_text(text, language)] == sentences
 
 
 def test_the_rest_of_a_passage_without_spaces_has_none():

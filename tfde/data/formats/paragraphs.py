@@ -38,7 +38,7 @@ def paragraph_records(
     """
     whole = paragraph.document
     if level == "paragraph":
-        spans = [(0, len(whole.text))]
+        spans: tuple[tuple[int, int], ...] = ((0, len(whole.text)),)
         documents = [whole]
     else:
         spans = split_sentences(whole.text)
@@ -57,6 +57,6 @@ def paragraph_records(
         yield Answers(query_id, tuple(dict.fromkeys(question.answers)))
 
 
-def _span_of(position: int, spans: list[tuple[int, int]]) -> int:
+def _span_of(position: int, spans: tuple[tuple[int, int], ...]) -> int:
     # White space between two sentences belongs to the one after it.
     return next((i for i, (_, stop) in enumerate(spans) if position < stop), len(spans) - 1)
