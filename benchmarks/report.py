@@ -150,8 +150,8 @@ def document(results: dict[str, dict]) -> str:
         "",
         "Written by `make bench`. tfde and the peer work in turns on the same weights, texts and"
         " cores; a ratio above 1 says that tfde is faster: the median of the pairs of measurements,"
-        ' with the lowest and the highest. "Bar" is the ratio to reach. Rows of one command may come'
-        " from several runs of it.",
+        ' with the lowest and the highest. "Bar" is the ratio to reach.'
+        " Rows of one command may come from several runs of it.",
         "",
         "| question | ratio (lowest-highest) | tfde | peer | check, tfde / peer | bar | reached |"
         " command |",
