@@ -2,11 +2,12 @@
 
     python benchmarks/hard_negatives_training.py $TFDE_DATA/squad_sent [--share 0.25] [--work DIR]
 
-A bag of words of 256 dimensions is trained on a share of the train questions with the negatives of
-the batch alone. From these weights on it is trained again for as many steps, once with the batch
-alone and once with 2 negatives more a question of each kind (mined for the same questions; `model`:
-by the first model itself). Prints a Markdown table: recall at 1 and 10 over all sentences, on a
-sample of the dev questions. One seed.
+For each seed a bag of words is trained on a share of the train questions with the negatives of the
+batch alone. From these weights on it is trained again, each time for the same steps: with the batch
+alone, and with 2 negatives more a question, drawn from 4 that were found for it among the ranks 1
+to 30: by chance, by BM25, by the first model once, and by the model in training, four times over
+(the first time by the first model, with the same result). Prints a Markdown table: P@1 and RR over
+all sentences on the dev questions, the mean of the seeds and each seed's.
 """
 
 import argparse
@@ -14,7 +15,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from tfde.config import ModelConfig, OptimizerConfig, StageConfig, TrainRun
+import numpy as np
+
+from tfde.config import ModelConfig, OptimizerConfig, RefreshConfig, StageConfig, TrainRun
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.split import split_train_share
 from tfde.evaluation.measures import evaluate
@@ -27,74 +30,115 @@ from tfde.retrieval.retrieve import retrieve_from_corpus
 from tfde.towers.dual_encoder import DualEncoder
 from tfde.training.run import train
 
-SEED = 0
-MEASURES = ["R@1", "R@10"]
+MEASURES = ["P@1", "RR"]
+KINDS = ["the batch alone", "random", "BM25", "model, once", "model, refreshed"]
+BATCH = 256
+WINDOW = {"count": 4, "max_rank": 30, "choice": "random"}
 
 
-def stage(data: Path, steps: int, rate: float, dataset: Path | None = None) -> StageConfig:
-    return StageConfig(
-        str(data),
-        dataset=None if dataset is None else str(dataset),
-        steps=steps,
-        batch_size=256,
-        negatives_per_query=0 if dataset is None else 2,
-        temperature=0.05,
-        optimizer=OptimizerConfig("adamw", learning_rate=rate, warmup_steps=steps // 10),
-    )
-
-
-def recall(path: Path, dataset: DatasetDirectory, queries: int) -> list[str]:
+def measure(path: Path, dataset: DatasetDirectory, queries: int) -> list[float]:
     chosen = sorted(dataset.queries("dev"))[:: max(1, len(dataset.qrels("dev")) // queries)]
     model = DualEncoder.from_preset(path)
-    run = retrieve_from_corpus(model, dataset.documents(), chosen, 10, batch_size=256)
+    run = retrieve_from_corpus(model, dataset.documents(), chosen, 100, batch_size=BATCH)
     qrels = dataset.qrels("dev")
     found = evaluate(run, {query.query_id: qrels[query.query_id] for query in chosen}, MEASURES)
-    return [f"{found[name]:.3f}" for name in MEASURES]
+    return [found[name] for name in MEASURES]
+
+
+class Comparison:
+    """One training of each kind for each seed, in a directory."""
+
+    def __init__(self, args: argparse.Namespace, work: Path) -> None:
+        self.args, self.work = args, work
+        self.data = work / "data"
+        if not self.data.exists():
+            split_train_share(args.dataset, self.data, share=args.share)
+        self.dataset = DatasetDirectory(self.data)
+
+    def first(self, seed: int) -> Path:
+        """Trains what all kinds start from; returns the model directory."""
+        sizes = {"embedding_dim": self.args.dim, "hidden_dim": self.args.dim}
+        sizes |= {"vocabulary_size": self.args.vocabulary_size, "dropout": self.args.dropout}
+        model = ModelConfig({"kind": "bag_of_words", **sizes})
+        stage = self.stage(self.args.first_steps, 2e-3, data=str(self.data))
+        output = self.work / f"first_{seed}"
+        train(TrainRun(model, {"first": stage}, seed=seed), output, verbose=0)
+        return output / "model"
+
+    def second(self, kind: str, start: Path, seed: int) -> Path:
+        """Trains on with negatives of a kind; returns the model directory."""
+        options: dict = {"data": str(self.data), "negatives_per_query": 2}
+        if kind == "the batch alone":
+            options["negatives_per_query"] = 0
+        elif kind == "model, refreshed":
+            every = max(1, self.args.steps // 4)
+            options["refresh"] = RefreshConfig(every, at_start=True, batch_size=BATCH, **WINDOW)
+        else:
+            options |= {"data": str(self.mined(kind, start, seed)), "dataset": str(self.data)}
+        output = self.work / f"{kind.replace(', ', '_').replace(' ', '_')}_{seed}"
+        stages = {"second": self.stage(self.args.steps, 1e-3, **options)}
+        # The seed of the run is that of the choice of a refresh at its step 0, too.
+        train(TrainRun(ModelConfig(str(start)), stages, seed=seed), output, verbose=0)
+        return output / "model"
+
+    def mined(self, kind: str, start: Path, seed: int) -> Path:
+        """Mines for all questions, or finds it done."""
+        source = {
+            "random": lambda: RandomCandidates(seed=seed),
+            "BM25": Bm25Candidates,
+            "model, once": lambda: ModelCandidates(
+                DualEncoder.from_preset(start), batch_size=BATCH
+            ),
+        }[kind]()
+        output = self.work / f"mined_{kind.split(',')[0]}_{seed}.jsonl"
+        mine_negatives(self.dataset, source, output, MiningRules(**WINDOW, seed=seed))
+        return output
+
+    def stage(self, steps: int, rate: float, **options: object) -> StageConfig:
+        return StageConfig(
+            steps=steps,
+            batch_size=min(BATCH, len(self.dataset.qrels("train"))),
+            temperature=0.05,
+            optimizer=OptimizerConfig("adamw", learning_rate=rate, warmup_steps=steps // 10),
+            **options,  # type: ignore[arg-type]
+        )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("dataset")
     parser.add_argument("--share", type=float, default=0.25)
+    parser.add_argument("--first-steps", type=int, default=600)
     parser.add_argument("--steps", type=int, default=600)
-    parser.add_argument("--queries", type=int, default=2000)
+    parser.add_argument("--queries", type=int, default=5000)
+    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--dim", type=int, default=256)
+    parser.add_argument("--dropout", type=float, default=0.1)
+    parser.add_argument("--vocabulary-size", type=int, default=8000)
     parser.add_argument("--work", help="directory that keeps everything; else a temporary one")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
-        work = Path(args.work or temporary)
-        data = work / "data"
-        if not data.exists():
-            split_train_share(args.dataset, data, share=args.share, seed=SEED)
-        dataset = DatasetDirectory(data)
-        backbone = {"kind": "bag_of_words", "embedding_dim": 256, "hidden_dim": 256}
-        first = TrainRun(ModelConfig(backbone), {"first": stage(data, args.steps, 2e-3)}, seed=SEED)
-        train(first, work / "first", verbose=0)
-        start = str(work / "first" / "model")
-        print("| negatives | recall@1 | recall@10 | mining | training |\n|---|---|---|---|---|")
-        print(f"| start | {' | '.join(recall(Path(start), dataset, args.queries))} | | |")
-        model = DualEncoder.from_preset(start)
-        kinds = {
-            "the batch alone": None,
-            "random": RandomCandidates(seed=SEED),
-            "BM25": Bm25Candidates(),
-            "model": ModelCandidates(model, batch_size=256),
-        }
-        rules = MiningRules(count=4, max_rank=50, choice="random", seed=SEED)
-        for name, source in kinds.items():
-            begin = time.perf_counter()
-            pairs, documents = data, None
-            if source is not None:
-                pairs, documents = work / f"{name}.jsonl", data
-                mine_negatives(dataset, source, pairs, rules)
-            mined = time.perf_counter()
-            stages = {"second": stage(pairs, args.steps, 1e-3, documents)}
-            output = work / name.replace(" ", "_")
-            train(TrainRun(ModelConfig(start), stages, seed=SEED + 1), output, verbose=0)
-            trained = time.perf_counter()
-            cells = recall(output / "model", dataset, args.queries)
-            times = f"{mined - begin:.0f} s | {trained - mined:.0f} s"
-            print(f"| {name} | {' | '.join(cells)} | {times} |", flush=True)
-        print(f"\n{len(dataset.qrels('train')):,} train questions, {args.steps} steps of 256")
+        comparison = Comparison(args, Path(args.work or temporary))
+        found: dict[str, list[list[float]]] = {name: [] for name in ("start", *KINDS)}
+        seconds: dict[str, float] = dict.fromkeys(found, 0.0)
+        for seed in range(args.seeds):
+            start = Path()
+            for kind, values in found.items():
+                began = time.perf_counter()
+                if kind == "start":
+                    path = start = comparison.first(seed)
+                else:
+                    path = comparison.second(kind, start, seed)
+                seconds[kind] += (time.perf_counter() - began) / args.seeds
+                values.append(measure(path, comparison.dataset, args.queries))
+        print(f"| negatives | {' | '.join(MEASURES)} | each seed | seconds |")
+        print("|---" * (len(MEASURES) + 3) + "|")
+        for kind, values in found.items():
+            cells = [f"{value:.4f}" for value in np.mean(values, axis=0)]
+            each = "; ".join(", ".join(f"{value:.4f}" for value in row) for row in values)
+            print(f"| {kind} | {' | '.join(cells)} | {each} | {seconds[kind]:.0f} |")
+        count = len(comparison.dataset.qrels("train"))
+        print(f"\n{count:,} train questions, {args.first_steps} and {args.steps} steps")
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
 DenseActivation = Literal["identity", "tanh", "relu", "gelu", "sigmoid", "silu"]
 HiddenActivation = Literal["tanh", "relu"]
 TowerPart = Literal["token_embedder", "encoder", "projection"]
+NegativeChoice = Literal["top", "random", "sampled"]
 Precision = Literal["auto", "float32", "mixed_bfloat16", "mixed_float16"]
 Distribution = Literal["auto", "one_device", "mirrored", "multi_worker", "tpu"]
 
@@ -411,6 +412,43 @@ class ValidationConfig:
 
 
 @dataclass(frozen=True)
+class RefreshConfig:
+    """Hard negatives mined anew from the model in training (ANCE).
+
+    The fields that `tfde mine-negatives` has as options mean the same here.
+
+    Args:
+        every_steps: Steps between refreshes; the pairs of the steps after one have its negatives.
+        at_start: Whether the model with which the stage begins mines too. Otherwise the stage's
+            own negatives serve until the first refresh, or the batch alone where it has none.
+        count: Negatives that are found for each pair; a batch draws `negatives_per_query` of them.
+        min_rank: First rank that may be taken, from 1, positives included.
+        max_rank: Last such rank.
+        score_margin: How much less than the positive a negative must score; `null` for no margin.
+        relative_margin: The same as a share of the positive's score.
+        choice: Of what is left, the best (`top`), any (`random`), or drawn by the softmax of the
+            scores (`sampled`).
+        temperature: Divides the scores for `sampled`.
+        batch_size: Texts that are encoded at once.
+    """
+
+    every_steps: int
+    at_start: bool = False
+    count: int = 4
+    min_rank: int = 1
+    max_rank: int = 100
+    score_margin: float | None = None
+    relative_margin: float | None = None
+    choice: NegativeChoice = "top"
+    temperature: float = 1.0
+    batch_size: int = 64
+
+    def __post_init__(self) -> None:
+        for name in ("every_steps", "batch_size"):
+            _require(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
+
+
+@dataclass(frozen=True)
 class SourceConfig:
     """One of several sources of a stage's pairs.
 
@@ -461,6 +499,7 @@ class StageConfig:
         chunk_size: How many texts a tower works on at once, so that memory does not grow with
             the batch; `null` for the whole batch at once.
         negatives_per_query: Given hard negatives of each query in the denominator.
+        refresh: Negatives mined anew from the model in training at intervals (ANCE).
         limit: Only the first so many pairs.
         topic_clusters: A file of `tfde cluster-queries`; each batch holds queries of one cluster.
         temperature: Divides the similarity.
@@ -485,6 +524,7 @@ class StageConfig:
     batch_size: int = 64
     chunk_size: int | None = None
     negatives_per_query: int = 0
+    refresh: RefreshConfig | None = None
     limit: int | None = None
     topic_clusters: str | None = None
     temperature: float = 0.05
@@ -504,17 +544,17 @@ class StageConfig:
                 "a stage needs either `data` or `mixture`."
                 f" Received: data={self.data!r}, {len(self.mixture)} sources of a mixture"
             )
-        for name, none in (("chunk_size", None), ("freeze", ()), ("validation", None)):
+        alone = (("chunk_size", None), ("freeze", ()), ("validation", None), ("refresh", None))
+        for name, none in alone:
             value = getattr(self, name)
             retrieves = self.objective == "retrieval"
             _require(retrieves or value == none, name, f"{none} with objective masked_lm", value)
         for name in ("dataset", "limit"):
             value = getattr(self, name)
             _require(not self.mixture or value is None, name, "that of a source", value)
-        clusters = self.topic_clusters
-        _require(
-            not self.mixture or clusters is None, "topic_clusters", "null with `mixture`", clusters
-        )
+        for name in ("topic_clusters", "refresh"):
+            value = getattr(self, name)
+            _require(not self.mixture or value is None, name, "null with `mixture`", value)
         if (self.steps is None) == (self.epochs is None):
             raise ConfigError(
                 "a stage needs either `steps` or `epochs`."
@@ -534,6 +574,12 @@ class StageConfig:
             "at least 0",
             self.negatives_per_query,
         )
+        if self.refresh is not None:
+            wanted, found = self.negatives_per_query, self.refresh.count
+            _require(wanted >= 1, "negatives_per_query", "at least 1 with `refresh`", wanted)
+            _require(
+                found >= wanted, "refresh.count", f"at least `negatives_per_query`, {wanted}", found
+            )
         _require(self.temperature > 0, "temperature", "above 0", self.temperature)
 
 

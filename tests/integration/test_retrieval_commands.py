@@ -179,3 +179,33 @@ def test_help_imports_no_tensorflow(command):
     assert done.returncode == 0, done.stderr
     assert f"usage: tfde {command}" in done.stdout
     assert "HEAVY []" in done.stdout
+
+
+def test_other_lengths_than_the_models_own(work, capsys):
+    """Documents of one word each: what is encoded is the same as from such texts."""
+    data, model = work / "data", work / "model"
+    lengths = ["--document_max_length_tokens", 3]
+    encode = ["encode", "--model", model, "--dataset", data, "--output", work / "short"]
+    assert tfde(capsys, *encode, *lengths)[0] == 0
+    texts = [document.text.split()[0] for document in DatasetDirectory(data).documents()]
+    embeddings = Embeddings.open(work / "short")
+    expected = DualEncoder.load(model).encode_documents(texts)
+    np.testing.assert_allclose(embeddings.read(), expected, atol=1e-6)
+    args = ["build-index", "--embeddings", work / "short", "--output", work / "short_index"]
+    assert tfde(capsys, *args)[0] == 0
+    retrieve = ["retrieve", "--model", model, "--index", work / "short_index"]
+    retrieve += ["--queries", data / "queries.jsonl", "--output", work / "short.trec"]
+    code, _, error = tfde(capsys, *retrieve)
+    assert code == 1
+    assert "the index was made with model" in error
+    assert tfde(capsys, *retrieve, *lengths)[0] == 0
+    evaluate = ["evaluate", "--dataset", data, "--split", "dev", "--measures", "RR", "--json"]
+    values = [
+        json.loads(tfde(capsys, *evaluate, "--model", model, *given)[1])["rows"][0]["measures"]
+        for given in ([], lengths, ["--document_max_length_tokens", 16])
+    ]
+    assert values[0] == values[2]
+    assert values[1]["RR"] < values[0]["RR"]
+    code, _, error = tfde(capsys, *encode, "--query_max_length_tokens", 2)
+    assert code == 1
+    assert "`query_max_length_tokens` must be an integer of at least 3. Received: 2" in error

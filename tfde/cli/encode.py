@@ -8,6 +8,7 @@ from typing import Any
 
 from jsonargparse.typing import PositiveInt
 
+from tfde.cli.lengths import add_lengths, load_model
 from tfde.cli.parser import CommandParser, command_parser
 
 
@@ -29,6 +30,7 @@ def build_parser() -> CommandParser:
         default="float32",
         help="of the stored numbers; int8 has a scale for each vector",
     )
+    add_lengths(parser)
     return parser
 
 
@@ -39,9 +41,7 @@ def run(args: Any) -> int:
 
     dataset = DatasetDirectory(args.dataset)
 
-    from tfde.towers.dual_encoder import DualEncoder
-
-    model = DualEncoder.load(args.model)
+    model = load_model(args.model, args)
     start = time.perf_counter()
     embeddings = encode_corpus(
         model,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from jsonargparse.typing import PositiveInt
 
+from tfde.cli.lengths import add_lengths, load_model
 from tfde.cli.parser import CommandParser, command_parser
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ def build_parser() -> CommandParser:
     parser.add_argument("--batch_size", type=PositiveInt, default=64, help="texts a batch")
     parser.add_argument("--json", action="store_true", help="JSON in place of the table")
     parser.add_argument("--save_runs", help="directory for the runs of models and BM25")
+    add_lengths(parser)
     return parser
 
 
@@ -97,7 +99,7 @@ def run(args: Any) -> int:
     # Cheap checks first, then loading all models: a wrong name costs no hours of encoding.
     given = [(name, read_run(name)) for name in args.run_file]
     bm25 = [_bm25(args, dataset, queries, wanted)] if args.bm25 else []
-    models = [_model(name, dataset, queries, wanted, args.batch_size) for name in args.model]
+    models = [_model(name, dataset, queries, wanted, args) for name in args.model]
     # (name, function that gives the run, whether that is work of ours)
     systems: list[tuple[str, Callable[[], Run], bool]] = [
         *((name, work, True) for name, work in zip(args.model, models, strict=True)),
@@ -152,18 +154,17 @@ def _names(value: str) -> list[str]:
 
 
 def _model(
-    name: str, dataset: DatasetDirectory, queries: list[Query], k: int, batch_size: int
+    name: str, dataset: DatasetDirectory, queries: list[Query], k: int, args: Any
 ) -> Callable[[], Run]:
     from tfde.retrieval.retrieve import retrieve_from_corpus
-    from tfde.towers.dual_encoder import DualEncoder
 
-    model = DualEncoder.load(name)
+    model = load_model(name, args)
     return lambda: retrieve_from_corpus(
         model,
         dataset.documents(),
         queries,
         k,
-        batch_size=batch_size,
+        batch_size=args.batch_size,
         total=dataset.num_documents,
         show_progress=sys.stderr.isatty(),
     )

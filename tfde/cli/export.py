@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import Any
 
+from tfde.cli.lengths import add_lengths, load_model
 from tfde.cli.logs import show_logs
 from tfde.cli.parser import CommandParser, command_parser
 
@@ -52,6 +53,7 @@ def build_parser() -> CommandParser:
         default=_AS_IT_IS,
         help="what the towers compute in; int8: matrices stored in 8 bits, computed in bfloat16",
     )
+    add_lengths(parser)
     return parser
 
 
@@ -79,7 +81,6 @@ def _export_bundle(args: Any) -> int:
     from tfde.export.bundle import export_bundle
     from tfde.retrieval.embeddings import Embeddings
     from tfde.retrieval.load_index import load_index
-    from tfde.towers.dual_encoder import DualEncoder
 
     show_logs()
     dataset = DatasetDirectory(args.dataset) if args.dataset else None
@@ -89,7 +90,7 @@ def _export_bundle(args: Any) -> int:
     elif args.embeddings:
         index = Embeddings.open(args.embeddings)
     bundle = export_bundle(
-        DualEncoder.load(args.model, dtype=_DTYPES[args.precision]),
+        load_model(args.model, args, dtype=_DTYPES[args.precision]),
         index,
         args.output,
         documents=dataset.documents() if dataset else None,
@@ -105,10 +106,9 @@ def _export_bundle(args: Any) -> int:
 
 def _export_sentence_transformers(args: Any) -> int:
     from tfde.export.sentence_transformers import export_sentence_transformers, limitations
-    from tfde.towers.dual_encoder import DualEncoder
 
     show_logs()
-    model = DualEncoder.load(args.model)
+    model = load_model(args.model, args)
     directory = export_sentence_transformers(model, args.output)
     print(f"sentence-transformers directory: {directory}")
     for line in limitations(model):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from jsonargparse.typing import PositiveInt
 
+from tfde.cli.lengths import add_lengths, load_model
 from tfde.cli.parser import CommandParser, command_parser
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ def build_parser() -> CommandParser:
     parser.add_argument(
         "--batch_size", type=PositiveInt, default=64, help="texts a batch of the model"
     )
+    add_lengths(parser)
     return parser
 
 
@@ -157,6 +159,6 @@ def _source(args: Any) -> CandidateSource:
 
         return RunCandidates(args.run_file)
     from tfde.negatives.model_candidates import ModelCandidates
-    from tfde.towers.dual_encoder import DualEncoder
 
-    return ModelCandidates(DualEncoder.load(args.model), args.index, batch_size=args.batch_size)
+    model = load_model(args.model, args)
+    return ModelCandidates(model, args.index, batch_size=args.batch_size)

@@ -9,6 +9,7 @@ from typing import Any
 
 from jsonargparse.typing import PositiveInt
 
+from tfde.cli.lengths import add_lengths, load_model
 from tfde.cli.parser import CommandParser, command_parser
 
 
@@ -26,6 +27,7 @@ def build_parser() -> CommandParser:
     parser.add_argument("-k", type=PositiveInt, default=100, help="documents a query")
     parser.add_argument("--tag", default="tfde", help="last column of the run")
     parser.add_argument("--batch_size", type=PositiveInt, default=64, help="queries a batch")
+    add_lengths(parser)
     return parser
 
 
@@ -45,10 +47,9 @@ def run(args: Any) -> int:
     from tfde.retrieval.load_index import load_index
     from tfde.retrieval.retrieve import retrieve
     from tfde.retrieval.runs import write_run
-    from tfde.towers.dual_encoder import DualEncoder
 
     index = load_index(args.index)
-    model = DualEncoder.load(args.model)
+    model = load_model(args.model, args)
     start = time.perf_counter()
     results = retrieve(
         model,

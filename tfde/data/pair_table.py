@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import overload
 
 import numpy as np
@@ -77,6 +77,19 @@ class PairTable(Sequence[Pair]):
     def max_negatives(self) -> int:
         """The most given negatives that any pair has."""
         return int(np.diff(self.negative_starts).max(initial=0))
+
+    def with_negatives(self, negatives: Mapping[tuple[str, str], Sequence[Document]]) -> PairTable:
+        """Returns the same pairs in the same order with other negatives.
+
+        Args:
+            negatives: By query id and id of the positive; a pair that is not there has none.
+        """
+        return PairTable(
+            pair._replace(
+                negatives=tuple(negatives.get((pair.query.query_id, pair.positive.doc_id), ()))
+            )
+            for pair in self
+        )
 
     def __len__(self) -> int:
         return len(self.query_rows)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.near_duplicates import normal_words
 from tfde.errors import ConfigError
-from tfde.types import Query
+from tfde.types import Pair, Query
 
 
 class JudgedQueries(NamedTuple):
@@ -36,11 +39,33 @@ class JudgedQueries(NamedTuple):
         queries = [query for query in dataset.queries(split) if positives[query.query_id]]
         if not queries:
             raise ConfigError(f"{dataset.path}: split {split!r} must have a judgement above 0.")
-        queries.sort()
+        return cls._of(queries, positives)
+
+    @classmethod
+    def of_pairs(cls, pairs: Iterable[Pair]) -> JudgedQueries:
+        """Returns the queries of training pairs."""
+        queries: dict[str, Query] = {}
+        found: dict[str, dict[str, None]] = {}
+        for pair in pairs:
+            queries[pair.query.query_id] = pair.query
+            known = (pair.positive.doc_id, *pair.positive_doc_ids)
+            found.setdefault(pair.query.query_id, {}).update(dict.fromkeys(known))
+        return cls._of(queries.values(), {name: sorted(ids) for name, ids in found.items()})
+
+    @classmethod
+    def _of(cls, queries: Iterable[Query], positives: Mapping[str, list[str]]) -> JudgedQueries:
+        queries = sorted(queries)
         known: dict[str, dict[str, None]] = {}
         for query in queries:
             known.setdefault(_words(query), {}).update(dict.fromkeys(positives[query.query_id]))
-        return cls(queries, positives, known)
+        return cls(queries, dict(positives), known)
+
+    def checksum(self) -> str:
+        """Returns the sha256 (hexadecimal) of queries and positives."""
+        digest = hashlib.sha256()
+        for query in self.queries:
+            digest.update(json.dumps([*query, self.positives[query.query_id]]).encode())
+        return digest.hexdigest()
 
     def known_positives(self, query: Query) -> list[str]:
         """Returns the ids of all documents that are known to be relevant to the query."""

@@ -59,6 +59,7 @@ def mine_negatives(
     rules: MiningRules,
     *,
     split: str = "train",
+    judged: JudgedQueries | None = None,
     documents: Literal["ids", "texts"] = "ids",
     cross_encoder: PairScorer | None = None,
     queries_at_once: int = 500,
@@ -77,6 +78,7 @@ def mine_negatives(
             settings and counts.
         rules: What is left out and what is taken.
         split: Whose pairs.
+        judged: Other queries with their positives, in place of those of the split.
         documents: Whether the file names documents by id or holds their texts.
         cross_encoder: Throws out candidates that it takes for relevant; its scores are written
             as `cross_scores`.
@@ -93,7 +95,7 @@ def mine_negatives(
     _check(source, rules, cross_encoder, queries_at_once)
     settings = {
         "dataset": dataset.checksums(),
-        "split": split,
+        "split": split if judged is None else judged.checksum(),
         "source": source.describe(),
         "rules": dataclasses.asdict(rules),
         "documents": documents,
@@ -104,8 +106,9 @@ def mine_negatives(
     done = work.finished()
     if done is not None:
         return MiningReport.of(done)
-    dataset.validate([split])
-    judged = JudgedQueries.read(dataset, split)
+    if judged is None:
+        dataset.validate([split])
+        judged = JudgedQueries.read(dataset, split)
     work.begin()
     store = DocumentFile.build(dataset.documents(), work.directory / "documents")
     miner = PartMiner(

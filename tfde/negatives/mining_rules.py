@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import get_args
 
+from tfde.config import NegativeChoice
 from tfde.data.near_duplicates import NEARLY_EQUAL
 from tfde.errors import ConfigError
-
-Choice = Literal["top", "random", "sampled"]
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ class MiningRules:
     relative_margin: float | None = None
     max_cross_score: float | None = None
     cross_margin: float | None = None
-    choice: Choice = "top"
+    choice: NegativeChoice = "top"
     temperature: float = 1.0
     seed: int = 0
 
@@ -68,7 +67,7 @@ class MiningRules:
             _require(value is None or value >= 0, name, "at least 0", value)
         share = self.relative_margin
         _require(share is None or 0 <= share < 1, "relative_margin", "in [0, 1)", share)
-        kinds = get_args(Choice)
+        kinds = get_args(NegativeChoice)
         _require(self.choice in kinds, "choice", f"one of {', '.join(kinds)}", self.choice)
         _require(self.temperature > 0, "temperature", "above 0", self.temperature)
         _require(self.seed >= 0, "seed", "at least 0", self.seed)

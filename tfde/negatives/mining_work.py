@@ -29,7 +29,7 @@ class MiningWork:
     def __init__(self, output: str | Path, settings: Mapping[str, Any]) -> None:
         self.output = Path(output)
         self.directory = self.output.with_name(f"{self.output.name}.parts")
-        self._record = self.output.with_name(f"{self.output.name}.json")
+        self._record = record_of(self.output)
         self._settings = json.loads(json.dumps({"format": FORMAT, **settings}))
 
     def finished(self) -> dict[str, int] | None:
@@ -122,3 +122,20 @@ class MiningWork:
                 old, new = shorten(begun.get(name)), shorten(value)
                 return f"another `{name}`: {old}, now {new}"
         return ""
+
+
+def record_of(output: Path) -> Path:
+    """Returns where settings and counts of a finished pair file stand."""
+    return output.with_name(f"{output.name}.json")
+
+
+def check_mined(output: Path) -> None:
+    """Compares a finished pair file with its record.
+
+    Raises:
+        CorruptError: one of them is missing, or the file differs from what was written.
+    """
+    record = record_of(output)
+    if not record.is_file():
+        raise CorruptError(f"{record}: is missing.")
+    check_sha256(output, read_json(record).get("sha256", ""))

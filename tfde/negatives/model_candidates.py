@@ -17,6 +17,7 @@ from tfde.retrieval.files import sha256
 from tfde.retrieval.index_directory import MANIFEST
 from tfde.retrieval.load_index import load_index
 from tfde.retrieval.retrieve import DualEncoderLike, Index, check_fingerprints, retrieve
+from tfde.retrieval.scann_index import ScannIndex
 from tfde.types import Document, Query
 
 
@@ -28,6 +29,7 @@ class ModelCandidates:
         index: Directory of an index of the same model; `None` encodes the corpus into the working
             directory of the mining, resumable by shards, and searches it exactly.
         batch_size: Texts a batch.
+        scann_from: Without an index, corpora of so many documents are searched with ScaNN.
 
     Raises:
         FileNotFoundError: no index there.
@@ -36,18 +38,26 @@ class ModelCandidates:
     has_scores = True
 
     def __init__(
-        self, model: DualEncoderLike, index: str | Path | None = None, *, batch_size: int = 64
+        self,
+        model: DualEncoderLike,
+        index: str | Path | None = None,
+        *,
+        batch_size: int = 64,
+        scann_from: int | None = None,
     ) -> None:
         self._model = model
         self._path = None if index is None else Path(index)
         self._batch_size = batch_size
+        self._scann_from = scann_from
         self._index: Index | None = None
         if self._path is not None and not (self._path / MANIFEST).is_file():
             raise FileNotFoundError(f"{self._path}: no {MANIFEST} there.")
 
     def describe(self) -> dict[str, Any]:
         """Returns the model's fingerprint and the checksum of the index's manifest."""
-        index = "exact" if self._path is None else sha256(self._path / MANIFEST)
+        index = "exact" if self._scann_from is None else f"ScaNN from {self._scann_from}"
+        if self._path is not None:
+            index = sha256(self._path / MANIFEST)
         return {"kind": "model", "model": self._model.fingerprint(), "index": index}
 
     def prepare(
@@ -76,7 +86,13 @@ class ModelCandidates:
             total=len(documents),
             show_progress=show_progress,
         )
-        self._index = ExactIndex.from_embeddings(embeddings)
+        if self._scann_from is None or len(documents) < self._scann_from:
+            self._index = ExactIndex.from_embeddings(embeddings)
+            return
+        index = work / "index"
+        if not index.exists():  # kept: one that is built again may find others
+            ScannIndex.from_embeddings(embeddings).save(index)
+        self._index = load_index(index)
 
     def search(self, queries: Sequence[Query], k: int) -> list[Ranking]:
         """Returns the `k` best documents of each query."""

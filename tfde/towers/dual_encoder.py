@@ -278,6 +278,43 @@ class DualEncoder(PairTrainer):
             embeddings[f"{side}_embeddings"] = tower(tokens_of(side, inputs), training=training)
         return embeddings
 
+    def set_max_lengths(
+        self,
+        *,
+        query_max_length_tokens: int | None = None,
+        document_max_length_tokens: int | None = None,
+    ) -> None:
+        """Cuts texts elsewhere than before, in encoding, training, export and saving.
+
+        The lengths belong to the fingerprint: embeddings of the model with others are refused. T5
+        has no longest text, for its positions are relative; BERT has no positions beyond those it
+        was made with.
+
+        Args:
+            query_max_length_tokens: Longest query, special tokens included; `None` leaves it.
+            document_max_length_tokens: Longest document; `None` leaves it.
+
+        Raises:
+            ConfigError: a length below 3, or above the positions of the backbone.
+        """
+        given = {
+            "query_max_length_tokens": query_max_length_tokens,
+            "document_max_length_tokens": document_max_length_tokens,
+        }
+        lengths = {name: length for name, length in given.items() if length is not None}
+        if not lengths:
+            return
+        longest = getattr(self.config.backbone, "max_sequence_length", None)
+        for name, length in lengths.items():
+            if longest is not None and length > longest:
+                raise ConfigError(
+                    f"`{name}` must be at most {longest}, the positions that the backbone has."
+                    f" Received: {length}"
+                )
+        text = dataclasses.replace(self.preprocessor.text_config, **lengths)
+        self.preprocessor = TextPreprocessor(self.preprocessor.tokenizer, text)
+        self._encoders = {}
+
     # ---- encoding ----------------------------------------------------------------------------
 
     def encode_queries(

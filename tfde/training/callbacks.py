@@ -135,14 +135,18 @@ class StageCallback(keras.callbacks.Callback):
             )
         if self._due(self.config.log_every_steps):
             values = {name: float(value) for name, value in (logs or {}).items()}
-            self._write({**values, "learning_rate": self._rate})
+            self.write({**values, "learning_rate": self._rate})
             if self.show:
                 shown = "  ".join(f"{name} {value:.4g}" for name, value in sorted(values.items()))
                 logger.info("step %d of %d: %s", self.progress.step, self.last_step, shown)
             self.model.reset_metrics()  # each line speaks of its own steps only
         if self.validation is not None and self._due(self.validation.config.every_steps):
             self._validate(self.validation)
-        if self.writes and self._due(self.config.checkpoint_every_steps):
+        refresh = self.config.refresh
+        due = self._due(self.config.checkpoint_every_steps)
+        # Mining that is killed goes on with the very weights with which it began.
+        due = due or (refresh is not None and self._due(refresh.every_steps))
+        if self.writes and due:
             save_checkpoint(self.output / CHECKPOINT_FILE, self.model, self.progress)
 
     def on_train_end(self, logs: dict[str, float] | None = None) -> None:
@@ -172,9 +176,10 @@ class StageCallback(keras.callbacks.Callback):
             time.perf_counter() - began,
             ", the best so far" if better else "",
         )
-        self._write(measures)
+        self.write(measures)
 
-    def _write(self, values: dict[str, float]) -> None:
+    def write(self, values: dict[str, float]) -> None:
+        """Adds a line of the step that is done to the history and to TensorBoard."""
         if self._board is None:
             return
         record = {"stage": self.progress.stage, "step": self.progress.step, **values}

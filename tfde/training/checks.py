@@ -15,6 +15,7 @@ from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.ids import id_of_text
 from tfde.data.pair_batches import PairBatches
 from tfde.data.pair_mixture import PairMixture, shares_of_batch
+from tfde.data.pair_table import PairTable
 from tfde.data.pairs import PairDataset
 from tfde.data.query_clusters import read_clusters
 from tfde.data.read_pairs import read_pairs
@@ -147,13 +148,16 @@ def build_page_stores(run: TrainRun, stores: Path) -> None:
                 page_store(source.pages, _store_directory(source.pages, stores))
 
 
-def stage_pairs(stage: StageConfig, seed: int, stores: Path) -> PairBatches:
+def stage_pairs(
+    stage: StageConfig, seed: int, stores: Path, *, mined: Path | None = None
+) -> PairBatches:
     """Returns the batches of a stage.
 
     Args:
         stage: The stage.
         seed: Decides over order and draws.
         stores: The directory in which `build_page_stores` built.
+        mined: The pair file of a refresh, whose negatives take the place of the stage's own.
 
     Raises:
         ConfigError, DataError: the pairs cannot be read or batched so.
@@ -170,12 +174,11 @@ def stage_pairs(stage: StageConfig, seed: int, stores: Path) -> PairBatches:
             count = stage.sampling_correction
             parts.append(StreamedPairs(stream, batch_size=size, count_documents=count))
             continue
-        table = read_pairs(
-            str(source.data), split=source.split, dataset=source.dataset, limit=source.limit
-        )
+        table = read_source(source, mined)
         negatives = stage.negatives_per_query
-        if stage.mixture:
-            negatives = min(negatives, table.max_negatives)  # not all sources need have them
+        if stage.mixture or stage.refresh is not None:
+            # Not all sources need have them, and a stage may wait for those that it mines.
+            negatives = min(negatives, table.max_negatives)
         topics = stage.topic_clusters
         parts.append(
             PairDataset(
@@ -187,6 +190,26 @@ def stage_pairs(stage: StageConfig, seed: int, stores: Path) -> PairBatches:
             )
         )
     return parts[0] if len(parts) == 1 else PairMixture(parts)
+
+
+def read_source(source: SourceConfig, mined: Path | None = None) -> PairTable:
+    """Returns the pairs of a source that is no file of pages.
+
+    Args:
+        source: The source.
+        mined: As `stage_pairs`.
+
+    Raises:
+        ConfigError, DataError: the pairs cannot be read.
+    """
+    data = str(source.data)
+    table = read_pairs(data, split=source.split, dataset=source.dataset, limit=source.limit)
+    if mined is None:
+        return table
+    found = read_pairs(mined, dataset=source.dataset or data)
+    return table.with_negatives(
+        {(pair.query.query_id, pair.positive.doc_id): pair.negatives for pair in found}
+    )
 
 
 def stage_steps(stage: StageConfig, batches: PairBatches) -> int:

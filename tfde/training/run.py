@@ -46,8 +46,15 @@ from tfde.training.devices import (
 )
 from tfde.training.distribution import is_chief, lost_processes, open_strategy, wait_for_all
 from tfde.training.masked_language_model import MaskedLanguageModel, check_encoder
+from tfde.training.negative_refresh import NegativeRefresh, check_refreshes
 from tfde.training.optimizers import build_optimizer
-from tfde.training.run_record import CHECKPOINT_FILE, PAGES, VOCABULARY_FILE, open_output
+from tfde.training.run_record import (
+    CHECKPOINT_FILE,
+    NEGATIVES,
+    PAGES,
+    VOCABULARY_FILE,
+    open_output,
+)
 
 logger = logging.getLogger("tfde")
 
@@ -58,8 +65,8 @@ def train(run: TrainRun, output: str | Path, *, verbose: int | None = None) -> D
     """Trains a model by its run, or goes on where an interrupted run stopped.
 
     `output` holds `run.json` (the resolved run, versions, data checksums), `history.jsonl`,
-    `tensorboard/`, `checkpoint.safetensors`, `model/` (the last weights) and, with validation,
-    `best_model/`.
+    `tensorboard/`, `checkpoint.safetensors`, `model/` (the last weights), with validation
+    `best_model/`, and with refreshed negatives the last pair file of each stage in `negatives/`.
 
     Args:
         run: What to train.
@@ -90,6 +97,7 @@ def train(run: TrainRun, output: str | Path, *, verbose: int | None = None) -> D
         # First of all: processes cannot join any more once TensorFlow has done anything.
         strategy = open_strategy(distribution, timeout_s=run.collective_timeout_s)
         check_run(run)
+        check_refreshes(run)
         check_stages(run, stores, with_pages=False)
         check_replicas(run, strategy.num_replicas_in_sync)
         chief = is_chief(strategy)
@@ -172,26 +180,39 @@ def _train_stage(
             "stage %s: %d pairs, batches of %d, step %d of %d",
             *(progress.stage, len(batches), stage.batch_size, progress.step, total),
         )
-        validation = None
+        validation = refresh = None
         if stage.validation is not None:
             validation = RetrievalValidation(stage.validation, seed=run.seed)
-        recorder = StageCallback(
-            output,
-            stage,
-            progress,
-            last_step=total,
-            validation=validation,
-            show=chief and not verbose,
-            writes=chief,
-        )
-        trained.fit(
-            batches,
-            steps=total,
-            initial_step=progress.step,
-            preprocessor=_stage_preprocessor(model, stage),
-            callbacks=[recorder],
-            verbose=verbose,
-        )
+        if stage.refresh is not None:
+            folder = output / NEGATIVES / progress.stage
+            refresh = NegativeRefresh(
+                stage, stage.refresh, folder, stores=output / PAGES, seed=run.seed
+            )
+        while progress.step < total:
+            recorder = StageCallback(
+                output,
+                stage,
+                progress,
+                last_step=total,
+                validation=validation,
+                show=chief and not verbose,
+                writes=chief,
+            )
+            stop = total
+            if refresh is not None:
+                if chief and refresh.is_due(progress.step):
+                    recorder.write(refresh.mine(model, progress.step))
+                wait_for_all(strategy)
+                batches = refresh.batches(progress.step)
+                stop = min(refresh.next_step(progress.step), total)
+            trained.fit(
+                batches,
+                steps=stop,
+                initial_step=progress.step,
+                preprocessor=_stage_preprocessor(model, stage),
+                callbacks=[recorder],
+                verbose=verbose,
+            )
 
 
 def _stage_preprocessor(model: DualEncoder, stage: StageConfig) -> TextPreprocessor | None:

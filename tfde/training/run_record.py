@@ -28,8 +28,16 @@ CHECKPOINT_FILE = "checkpoint.safetensors"
 HISTORY_FILE = "history.jsonl"
 VOCABULARY_FILE = "vocabulary.model"
 PAGES = "pages"  # pages cut into sentences
+NEGATIVES = "negatives"  # pair files of refreshed negatives, by stage
 # All that a run writes before its first checkpoint.
-_BEFORE_CHECKPOINT = {RUN_FILE, HISTORY_FILE, VOCABULARY_FILE, PAGES, "tensorboard"}
+_BEFORE_CHECKPOINT = {
+    RUN_FILE,
+    HISTORY_FILE,
+    VOCABULARY_FILE,
+    PAGES,
+    NEGATIVES,
+    "tensorboard",
+}
 _PACKAGES = (
     "tfde",
     "tensorflow",

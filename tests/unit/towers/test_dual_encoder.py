@@ -207,3 +207,32 @@ def test_given_negatives_and_sampling_correction_reach_the_loss(tmp_path):
         corrected[range(3), range(3)] += correction  # a query's own is always there
         expected = np.mean(np.log(np.exp(corrected).sum(1)) - np.diag(corrected))
         assert loss == pytest.approx(expected, rel=1e-4)
+
+
+def test_other_lengths_than_the_models_own():
+    long = TextConfig(20, 40)
+    words = " ".join(tiny.WORDS)
+    for backbone in (tiny.T5, tiny.BAG_OF_WORDS):
+        expected = tiny.dual_encoder(backbone, text=long)
+        model = tiny.dual_encoder(backbone)
+        short = model.encode_documents([words])
+        fingerprint = model.fingerprint()
+        model.set_max_lengths()
+        assert model.fingerprint() == fingerprint
+        model.set_max_lengths(query_max_length_tokens=20, document_max_length_tokens=40)
+        assert model.fingerprint() == expected.fingerprint() != fingerprint
+        np.testing.assert_allclose(
+            model.encode_documents([words]), expected.encode_documents([words]), atol=1e-6
+        )
+        np.testing.assert_allclose(
+            model.encode_queries([words]), expected.encode_queries([words]), atol=1e-6
+        )
+        assert abs(model.encode_documents([words]) - short).max() > 1e-3
+    model = tiny.dual_encoder(tiny.BERT)
+    model.set_max_lengths(document_max_length_tokens=32)
+    for side in ("query", "document"):
+        message = rf"`{side}_max_length_tokens` must be at most 32, the positions .* Received: 33"
+        with pytest.raises(ConfigError, match=message):
+            model.set_max_lengths(**{f"{side}_max_length_tokens": 33})
+    with pytest.raises(ConfigError, match=r"`query_max_length_tokens` must be an integer of at le"):
+        model.set_max_lengths(query_max_length_tokens=2)

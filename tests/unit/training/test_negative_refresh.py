@@ -1,0 +1,248 @@
+"""Negatives that a stage mines anew: which model mines, what stays as it was, what is refused."""
+
+import dataclasses
+import gzip
+import json
+
+import numpy as np
+import pytest
+import tiny
+
+from tfde.config import (
+    ModelConfig,
+    OptimizerConfig,
+    RefreshConfig,
+    SourceConfig,
+    StageConfig,
+    TextConfig,
+    TrainRun,
+)
+from tfde.data.dataset_directory import DatasetDirectory
+from tfde.errors import ConfigError, CorruptError
+from tfde.negatives.mine import mine_negatives
+from tfde.negatives.mining_rules import MiningRules
+from tfde.negatives.model_candidates import ModelCandidates
+from tfde.training.checks import stage_pairs
+from tfde.training.negative_refresh import NegativeRefresh, check_refreshes
+from tfde.training.run import train
+
+BOW = {"kind": "bag_of_words", "embedding_dim": 4, "hidden_dim": 4, "dropout": 0.1}
+REFRESH = RefreshConfig(every_steps=3, count=3, max_rank=20, choice="random")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("refresh")
+    tiny.write_dataset(directory / "data", documents=60)
+    (directory / "vocab.txt").write_text("\n".join(tiny.VOCABULARY) + "\n")
+    return directory
+
+
+def run_of(folder, **options):
+    options = {
+        "data": str(folder / "data"),
+        "steps": 7,
+        "batch_size": 8,
+        "optimizer": OptimizerConfig("adamw", 0.02, "constant"),
+        "log_every_steps": 1,
+        **options,
+    }
+    model = ModelConfig(BOW, str(folder / "vocab.txt"), embedding_dim=3, text=TextConfig(8, 16))
+    return TrainRun(model, {"only": StageConfig(**options)}, seed=5)
+
+
+@pytest.fixture(scope="module")
+def refreshed(folder):
+    """A run that mines after 3 and 6 of 7 steps."""
+    run = run_of(folder, negatives_per_query=2, refresh=REFRESH)
+    train(run, folder / "refreshed", verbose=0)
+    return folder / "refreshed"
+
+
+def lines(path):
+    with gzip.open(path, "rt") as file:
+        return [json.loads(line) for line in file]
+
+
+def history(output):
+    return [json.loads(line) for line in (output / "history.jsonl").read_text().splitlines()]
+
+
+def mined_by(model, folder, output, step, **options):
+    rules = MiningRules(count=3, max_rank=20, choice="random", seed=5 + step)
+    dataset = DatasetDirectory(folder / "data")
+    mine_negatives(dataset, ModelCandidates(model), output, rules, **options)
+    return lines(output)
+
+
+def test_the_model_of_that_step_mines(folder, refreshed, tmp_path):
+    """Up to the first refresh the stage is one without; so its model can be trained apart."""
+    (tmp_path / "run").mkdir()
+    stop_before_second = run_of(folder, steps=6, negatives_per_query=2, refresh=REFRESH)
+    train(stop_before_second, tmp_path / "run" / "six", verbose=0)
+    assert [file.name for file in sorted((refreshed / "negatives" / "only").iterdir())] == [
+        "step-6.jsonl.gz",
+        "step-6.jsonl.gz.json",
+    ]
+    first = lines(tmp_path / "run" / "six" / "negatives" / "only" / "step-3.jsonl.gz")
+    plain = train(run_of(folder, steps=3), tmp_path / "run" / "three", verbose=0)
+    assert first == mined_by(plain, folder, tmp_path / "a.jsonl.gz", 3)
+    assert len(first) == 48
+    second = lines(refreshed / "negatives" / "only" / "step-6.jsonl.gz")
+    model = train(stop_before_second, tmp_path / "run" / "six", verbose=0)
+    assert second == mined_by(model, folder, tmp_path / "b.jsonl.gz", 6)
+    assert [line["negatives"] for line in first] != [line["negatives"] for line in second]
+
+
+def test_at_start_the_model_of_the_start_mines(folder, tmp_path):
+    refresh = dataclasses.replace(REFRESH, at_start=True)
+    run = run_of(folder, steps=2, negatives_per_query=2, refresh=refresh)
+    train(run, tmp_path / "run", verbose=0)
+    start = dataclasses.replace(run_of(folder, steps=1), seed=5)
+    # A rate of next to nothing leaves the weights as they were.
+    still = dataclasses.replace(
+        start.stages["only"],
+        optimizer=OptimizerConfig("adamw", 1e-30, "constant", weight_decay=0.0),
+    )
+    model = train(dataclasses.replace(start, stages={"only": still}), tmp_path / "zero", verbose=0)
+    found = lines(tmp_path / "run" / "negatives" / "only" / "step-0.jsonl.gz")
+    assert found == mined_by(model, folder, tmp_path / "a.jsonl.gz", 0)
+    assert history(tmp_path / "run")[0]["step"] == 0
+
+
+def test_the_history_tells_of_each_refresh(folder, refreshed):
+    told = [line for line in history(refreshed) if "refresh_seconds" in line]
+    assert [(line["stage"], line["step"]) for line in told] == [("only", 3), ("only", 6)]
+    assert told[0]["changed_negatives"] == 1.0  # the stage had none of its own
+    assert 0 < told[1]["changed_negatives"] < 1
+    found = lines(refreshed / "negatives" / "only" / "step-6.jsonl.gz")
+    gaps = [
+        line["scores"]["positive"] - score
+        for line in found
+        for score in line["scores"]["negatives"]
+    ]
+    assert told[1]["score_gap"] == pytest.approx(np.mean(gaps))
+    assert told[1]["negatives_per_pair"] == pytest.approx(len(gaps) / len(found))
+    assert all(line["refresh_seconds"] > 0 for line in told)
+    steps = [line["step"] for line in history(refreshed) if "loss" in line]
+    assert steps == list(range(1, 8))
+
+
+def test_pairs_keep_their_order(folder, refreshed):
+    run = run_of(folder, negatives_per_query=2, refresh=REFRESH)
+    stage = run.stages["only"]
+    refresh = NegativeRefresh(
+        stage, REFRESH, refreshed / "negatives" / "only", stores=folder, seed=5
+    )
+    plain = stage_pairs(run_of(folder).stages["only"], 5, folder)
+    before, after = refresh.batches(2), refresh.batches(6)
+    assert (before.negatives_per_query, after.negatives_per_query) == (0, 2)
+    found = {
+        (line["query_id"], line["positive"]): set(line["negatives"])
+        for line in lines(refreshed / "negatives" / "only" / "step-6.jsonl.gz")
+    }
+    texts = {d.doc_id: d.text for d in DatasetDirectory(folder / "data").documents()}
+    queries = {q.text: q.query_id for q in DatasetDirectory(folder / "data").queries()}
+    for step in (0, 6, 13):
+        expected = plain.batch(step)
+        for batches in (before, after):
+            actual = batches.batch(step)
+            for name in ("query", "document_text", "document_key", "positive_keys"):
+                np.testing.assert_array_equal(actual[name], expected[name])
+        for row, query in enumerate(expected["query"]):
+            query_id = queries[query.decode()]
+            given = found[query_id, f"d{query_id[1:]}"]
+            batch = after.batch(step)["negative_text"][row]
+            assert {text.decode() for text in batch} <= {texts[doc_id] for doc_id in given}
+
+
+def test_own_negatives_serve_until_the_first_refresh(folder, tmp_path):
+    """Pairs of a file, one of them twice and one beyond the limit, whose negatives are given."""
+    pairs = tmp_path / "pairs.jsonl"
+    rows = [
+        {"query": f"red {i}", "query_id": f"x{i}", "positive": f"d{i}", "negatives": ["d50"]}
+        for i in (*range(10), 3, 40)
+    ]
+    pairs.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    options = {"data": str(pairs), "dataset": str(folder / "data"), "limit": 11, "batch_size": 4}
+    run = run_of(folder, **options, steps=4, negatives_per_query=1, refresh=REFRESH)
+    check_refreshes(run)
+    train(run, tmp_path / "run", verbose=0)
+    mined = lines(tmp_path / "run" / "negatives" / "only" / "step-3.jsonl.gz")
+    assert [line["query_id"] for line in mined] == [f"x{i}" for i in range(10)]
+    refresh = NegativeRefresh(
+        run.stages["only"], REFRESH, tmp_path / "run" / "negatives" / "only", stores=folder, seed=5
+    )
+    own, new = refresh.batches(0).table, refresh.batches(3).table
+    assert {d.doc_id for pair in own for d in pair.negatives} == {"d50"}
+    assert [pair.positive for pair in new] == [pair.positive for pair in own]
+    assert [[d.doc_id for d in pair.negatives] for pair in new] == [
+        mined[int(pair.query.query_id[1:])]["negatives"] for pair in new
+    ]
+    (line,) = (line for line in history(tmp_path / "run") if "changed_negatives" in line)
+    kept = sum("d50" in row["negatives"] for row in mined)
+    total = sum(len(row["negatives"]) for row in mined)
+    assert line["changed_negatives"] == pytest.approx(1 - kept / total)
+
+
+def test_a_lost_file_is_named(folder, tmp_path):
+    run = run_of(folder, negatives_per_query=2, refresh=REFRESH)
+    refresh = NegativeRefresh(run.stages["only"], REFRESH, tmp_path, stores=tmp_path, seed=5)
+    with pytest.raises(CorruptError, match=r"step-3\.jsonl\.gz\.json: is missing"):
+        refresh.batches(4)
+    (tmp_path / "step-3.jsonl.gz").write_bytes(b"other")
+    (tmp_path / "step-3.jsonl.gz.json").write_text('{"sha256": "0"}')
+    with pytest.raises(CorruptError, match=r"step-3\.jsonl\.gz: differs from what was written"):
+        refresh.batches(4)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"refresh": REFRESH}, r"`negatives_per_query` must be at least 1 with `refresh`"),
+        (
+            {"refresh": REFRESH, "negatives_per_query": 4},
+            r"`refresh\.count` must be at least `negatives_per_query`, 4\. Received: 3",
+        ),
+        (
+            {"refresh": REFRESH, "negatives_per_query": 1, "objective": "masked_lm"},
+            r"`refresh` must be None with objective masked_lm",
+        ),
+        (
+            {
+                "refresh": REFRESH,
+                "negatives_per_query": 1,
+                "data": None,
+                "mixture": (SourceConfig("y"),),
+            },
+            r"`refresh` must be null with `mixture`",
+        ),
+    ],
+)
+def test_impossible_stages(options, message):
+    with pytest.raises(ConfigError, match=message):
+        StageConfig(**{"data": "x", "steps": 1, **options})
+
+
+@pytest.mark.parametrize("name", ["every_steps", "batch_size"])
+def test_impossible_refreshes(name):
+    with pytest.raises(ConfigError, match=rf"`{name}` must be at least 1\. Received: 0"):
+        RefreshConfig(**{"every_steps": 1, name: 0})
+
+
+def test_what_fails_later_is_said_before(folder, tmp_path):
+    wrong = dataclasses.replace(REFRESH, max_rank=0)
+    with pytest.raises(ConfigError, match=r"stages\.only: `max_rank` must be at least"):
+        check_refreshes(run_of(folder, negatives_per_query=1, refresh=wrong))
+    pairs = tmp_path / "pairs.jsonl"
+    pairs.write_text(json.dumps({"query": "red", "positive": {"title": "", "text": "green"}}))
+    alone = {"data": str(pairs), "negatives_per_query": 1, "refresh": REFRESH}
+    message = r"stages\.only: `refresh` searches a corpus: `data` must be a dataset directory, or"
+    with pytest.raises(ConfigError, match=message):
+        check_refreshes(run_of(folder, **alone))
+    message = (
+        r"stages\.only: `refresh` needs positives that are documents of .*data, named by their ids"
+    )
+    with pytest.raises(ConfigError, match=message):
+        train(run_of(folder, **alone, dataset=str(folder / "data")), tmp_path / "out", verbose=0)
+    assert not (tmp_path / "out").exists()

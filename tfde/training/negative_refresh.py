@@ -1,0 +1,201 @@
+"""Hard negatives that the model in training mines anew every so many steps (ANCE).
+
+The pairs, their order and the step that comes next stay as they were: a refresh changes nothing
+but which negatives stand beside a pair. What it found is a pair file; the last one is enough to go
+on from any checkpoint, because the step of a refresh is always one.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import sys
+import time
+from pathlib import Path
+
+from tfde.config import RefreshConfig, StageConfig, TrainRun
+from tfde.data.dataset_directory import DatasetDirectory
+from tfde.data.json_lines import read_json_lines
+from tfde.data.pair_batches import PairBatches
+from tfde.data.pair_table import PairTable
+from tfde.errors import ConfigError
+from tfde.negatives.judged_queries import JudgedQueries
+from tfde.negatives.mine import mine_negatives
+from tfde.negatives.mining_rules import MiningRules
+from tfde.negatives.mining_work import check_mined, record_of
+from tfde.negatives.model_candidates import ModelCandidates
+from tfde.towers.dual_encoder import DualEncoder
+from tfde.training.checks import errors_of_stage, read_source, sources_of, stage_pairs
+
+logger = logging.getLogger("tfde")
+
+# Below, exact search costs less than encoding the corpus.
+_SCANN_FROM = 200_000
+
+
+class NegativeRefresh:
+    """The negatives of a stage by step: its own at first, then those of the last refresh.
+
+    Args:
+        stage: What is trained.
+        config: How its negatives are mined.
+        folder: Where the pair files stand; once one is whole, older ones are removed.
+        stores: As `stage_pairs`.
+        seed: The run's; each refresh draws with one of its own.
+
+    Source:
+        Xiong et al. 2021 (ANCE), in turns: training waits while the negatives are mined.
+    """
+
+    def __init__(
+        self, stage: StageConfig, config: RefreshConfig, folder: Path, *, stores: Path, seed: int
+    ) -> None:
+        self._stage = stage
+        self._config = config
+        self._folder = folder
+        self._stores = stores
+        self._seed = seed
+
+    def next_step(self, step: int) -> int:
+        """Returns the first step after `step` at which negatives are mined."""
+        return (step // self._config.every_steps + 1) * self._config.every_steps
+
+    def is_due(self, step: int) -> bool:
+        """Returns whether negatives must be mined before the batch after `step` steps."""
+        path = self._path(step)
+        if path is None or step % self._config.every_steps:
+            return False
+        return not (path.exists() and record_of(path).exists())
+
+    def batches(self, step: int) -> PairBatches:
+        """Returns the stage's batches with the negatives that serve after `step` steps.
+
+        Raises:
+            CorruptError: their file is missing, or differs from what was written.
+        """
+        path = self._path(step)
+        if path is not None:
+            check_mined(path)
+        return stage_pairs(self._stage, self._seed, self._stores, mined=path)
+
+    def mine(self, model: DualEncoder, step: int) -> dict[str, float]:
+        """Mines what serves from `step` on; mining that was killed goes on.
+
+        Args:
+            model: As it is after `step` steps.
+            step: One at which a refresh is due.
+
+        Returns:
+            What the history tells of it: `refresh_seconds`; `negatives_per_pair`; and, if there
+            are any, `changed_negatives`, the share of them that the pair did not have before, and
+            `score_gap`, how much lower than its positive a negative scores on average.
+        """
+        path = self._path(step)
+        if path is None:
+            raise RuntimeError("no refresh is due at this step.")
+        began = time.perf_counter()
+        (source,) = sources_of(self._stage)
+        before = read_source(source, self._path(step - 1))
+        mine_negatives(
+            corpus_of(self._stage),
+            ModelCandidates(model, batch_size=self._config.batch_size, scann_from=_SCANN_FROM),
+            path,
+            rules_of(self._config, seed=self._seed + step),
+            judged=JudgedQueries.of_pairs(before),
+            show_progress=sys.stderr.isatty(),
+        )
+        for file in self._folder.iterdir():
+            if file not in (path, record_of(path)):
+                shutil.rmtree(file) if file.is_dir() else file.unlink()
+        found = {"refresh_seconds": time.perf_counter() - began, **_compare(path, before)}
+        told = "  ".join(f"{name} {value:.4g}" for name, value in found.items())
+        logger.info("\nstep %d: negatives of %d pairs mined anew: %s", step, len(before), told)
+        return found
+
+    def _path(self, step: int) -> Path | None:
+        """The file whose negatives serve after `step` steps; `None` for the stage's own."""
+        mined = step // self._config.every_steps * self._config.every_steps
+        if mined < 0 or (mined == 0 and not self._config.at_start):
+            return None
+        return self._folder / f"step-{mined}.jsonl.gz"
+
+
+def check_refreshes(run: TrainRun) -> None:
+    """Finds refreshes that would fail when their time comes.
+
+    Raises:
+        ConfigError: an impossible rule, no corpus to search, or a positive that is not in it.
+    """
+    for name, stage in run.stages.items():
+        if stage.refresh is not None:
+            with errors_of_stage(name):
+                rules_of(stage.refresh, seed=run.seed)
+                _check_positives(stage)
+
+
+def corpus_of(stage: StageConfig) -> DatasetDirectory:
+    """Returns the dataset directory whose documents a stage's refreshes search.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    if stage.dataset is not None:
+        return DatasetDirectory(stage.dataset)
+    if stage.data is None or not Path(stage.data).is_dir():
+        raise ConfigError(
+            "`refresh` searches a corpus: `data` must be a dataset directory, or `dataset` name"
+            f" one. Received: data={stage.data!r}, dataset=None"
+        )
+    return DatasetDirectory(stage.data)
+
+
+def rules_of(config: RefreshConfig, *, seed: int) -> MiningRules:
+    """Returns the rules of mining by their description.
+
+    Raises:
+        ConfigError: an impossible value.
+    """
+    return MiningRules(
+        count=config.count,
+        min_rank=config.min_rank,
+        max_rank=config.max_rank,
+        score_margin=config.score_margin,
+        relative_margin=config.relative_margin,
+        choice=config.choice,
+        temperature=config.temperature,
+        seed=seed,
+    )
+
+
+def _check_positives(stage: StageConfig) -> None:
+    corpus = corpus_of(stage)
+    if stage.dataset is None:
+        return  # judgements name documents of their own corpus
+    (source,) = sources_of(stage)
+    unknown = {pair.positive.doc_id for pair in read_source(source)}
+    unknown.difference_update(document.doc_id for document in corpus.documents())
+    if unknown:
+        raise ConfigError(
+            f"`refresh` needs positives that are documents of {corpus.path}, named by their ids."
+            f" Received: {min(unknown)!r} in {stage.data}"
+        )
+
+
+def _compare(path: Path, before: PairTable) -> dict[str, float]:
+    """Returns what is told of a refresh beside its time."""
+    known = {
+        (pair.query.query_id, pair.positive.doc_id): {d.doc_id for d in pair.negatives}
+        for pair in before
+    }
+    pairs = negatives = changed = 0
+    gap = 0.0
+    for _, line in read_json_lines(path):
+        pairs += 1
+        negatives += len(line["negatives"])
+        changed += len(set(line["negatives"]) - known[line["query_id"], line["positive"]])
+        scores = line["scores"]
+        gap += sum(scores["positive"] - score for score in scores["negatives"])
+    found = {"negatives_per_pair": negatives / pairs}
+    if negatives:
+        found |= {"changed_negatives": changed / negatives, "score_gap": gap / negatives}
+    return found
