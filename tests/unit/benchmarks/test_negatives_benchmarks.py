@@ -60,7 +60,7 @@ def test_kinds_of_negatives(dataset, tmp_path):
 
 def test_training_with_each_kind(dataset, tmp_path):
     options = ["--share", 0.5, "--first-steps", 2, "--steps", 4, "--dim", 4, "--seeds", 1]
-    options += ["--vocabulary-size", 60, "--work", tmp_path / "work"]
+    options += ["--vocabulary-size", 45, "--work", tmp_path / "work"]
     found = rows(run("hard_negatives_training.py", dataset, *options))
     assert list(found) == [
         "start",
