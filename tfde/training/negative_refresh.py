@@ -97,10 +97,10 @@ class NegativeRefresh:
         (source,) = sources_of(self._stage)
         before = read_source(source, self._path(step - 1))
         mine_negatives(
-            corpus_of(self._stage),
+            _corpus_of(self._stage),
             ModelCandidates(model, batch_size=self._config.batch_size, scann_from=_SCANN_FROM),
             path,
-            rules_of(self._config, seed=self._seed + step),
+            _rules_of(self._config, seed=self._seed + step),
             judged=JudgedQueries.of_pairs(before),
             show_progress=sys.stderr.isatty(),
         )
@@ -129,11 +129,11 @@ def check_refreshes(run: TrainRun) -> None:
     for name, stage in run.stages.items():
         if stage.refresh is not None:
             with errors_of_stage(name):
-                rules_of(stage.refresh, seed=run.seed)
+                _rules_of(stage.refresh, seed=run.seed)
                 _check_positives(stage)
 
 
-def corpus_of(stage: StageConfig) -> DatasetDirectory:
+def _corpus_of(stage: StageConfig) -> DatasetDirectory:
     """Returns the dataset directory whose documents a stage's refreshes search.
 
     Raises:
@@ -149,7 +149,7 @@ def corpus_of(stage: StageConfig) -> DatasetDirectory:
     return DatasetDirectory(stage.data)
 
 
-def rules_of(config: RefreshConfig, *, seed: int) -> MiningRules:
+def _rules_of(config: RefreshConfig, *, seed: int) -> MiningRules:
     """Returns the rules of mining by their description.
 
     Raises:
@@ -168,7 +168,7 @@ def rules_of(config: RefreshConfig, *, seed: int) -> MiningRules:
 
 
 def _check_positives(stage: StageConfig) -> None:
-    corpus = corpus_of(stage)
+    corpus = _corpus_of(stage)
     if stage.dataset is None:
         return  # judgements name documents of their own corpus
     (source,) = sources_of(stage)
