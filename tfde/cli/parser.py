@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+import difflib
 import re
 import sys
 from typing import NoReturn
 
 import jsonargparse
+
+from tfde import config
 
 
 class CommandParser(jsonargparse.ArgumentParser):
@@ -19,8 +23,22 @@ class CommandParser(jsonargparse.ArgumentParser):
         line = " ".join(part.strip() for part in message.splitlines() if part.strip())
         # Where our dataclasses live is nothing that a recipe's author knows.
         line = re.sub(r"Problem with given class_path '[\w.]+': ", "", line)
+        line += _suggestion(line)
         print(f"{self.prog}: {line} ({self.prog} --help shows the options)", file=sys.stderr)
         raise SystemExit(2)
+
+
+def _suggestion(line: str) -> str:
+    """Returns the field of a recipe that was probably meant, where there is no such field."""
+    unknown = re.search(r"Option '(\w+)' is not accepted", line)
+    known = [
+        field.name
+        for kind in vars(config).values()
+        if isinstance(kind, type) and dataclasses.is_dataclass(kind)
+        for field in dataclasses.fields(kind)
+    ]
+    near = difflib.get_close_matches(unknown[1], known, n=1) if unknown else []
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def command_parser(command: str, description: str) -> CommandParser:

@@ -22,9 +22,13 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
 
     The temporary name keeps the last suffix, for libraries that look at it. An existing file is
     replaced. After an error nothing is left behind and an older file stays as it was.
+
+    Raises:
+        ConfigError: the directory of `path` cannot be made.
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    with _creating(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
     temporary = _beside(path, path.suffix)
     try:
         yield temporary
@@ -42,13 +46,14 @@ def atomic_directory(path: str | Path, *, overwrite: bool = False) -> Iterator[P
     After an error nothing is left behind and an older directory stays as it was.
 
     Raises:
-        ConfigError: `path` is a file, or a directory that is not empty without `overwrite`.
+        ConfigError: `path` is a file, or a directory that is not empty without `overwrite`; or it
+            cannot be made.
     """
     path = Path(path)
     refuse_existing(path, overwrite=overwrite)
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary, older = _beside(path), _beside(path, ".old")
-    temporary.mkdir()
+    with _creating(path):
+        temporary.mkdir(parents=True)
     try:
         yield temporary
         for folder, _, names in os.walk(temporary):
@@ -83,6 +88,15 @@ def refuse_existing(path: str | Path, *, overwrite: bool) -> None:
         raise ConfigError(
             f"{path}: the output exists and is not empty; choose another or remove it."
         )
+
+
+@contextlib.contextmanager
+def _creating(path: Path) -> Iterator[None]:
+    """Names what was asked for, not our temporary names."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written ({error.strerror}).") from error
 
 
 def _beside(path: Path, suffix: str = "") -> Path:

@@ -82,8 +82,9 @@ class PairTrainer(keras.Model):
             raise ConfigError(f"`chunk_size` must be at least 1. Received: {chunk_size!r}")
         if chunk_size is not None and jit_compile:
             raise ConfigError(
-                "`chunk_size` cuts each chunk to its longest text, which XLA cannot: give"
-                f" jit_compile=False. Received: chunk_size={chunk_size}, jit_compile={jit_compile}"
+                "`chunk_size` cuts each chunk to its longest text, which XLA cannot: set"
+                " `jit_compile` to false."
+                f" Received: chunk_size={chunk_size}, jit_compile={jit_compile}"
             )
         replicas = self.distribute_strategy.num_replicas_in_sync
         if replicas > 1 and jit_compile:

@@ -87,10 +87,19 @@ def lost_processes(*, timeout_s: int) -> Iterator[None]:
         cause = re.search(r"aborted by: (.*)", error.message)
         first = cause[1] if cause else error.message.strip().splitlines()[0]
         raise LostProcessError(
-            "another process of this run is gone, or was silent for the"
-            f" {timeout_s} s of `collective_timeout_s`; the same command in every process goes on"
-            f" from the last checkpoint. TensorFlow says: {first[:160]}"
+            f"{_lost(error, timeout_s)}; the same command in every process goes on from the last"
+            f" checkpoint. TensorFlow says: {first[:160]}"
         ) from error
+
+
+def _lost(error: tf.errors.OpError, timeout_s: int) -> str:
+    silent = re.search(r"stopped sending heartbeats\):\s*((?:/job:\S+\s*)+)", error.message)
+    if silent:
+        names = re.findall(r"/job:(\w+)\S*/task:(\d+)", silent[1])
+        return f"{', '.join(' '.join(name) for name in names)} of this run is gone"
+    if isinstance(error, tf.errors.DeadlineExceededError):
+        return f"a process was silent for the {timeout_s} s of `collective_timeout_s`"
+    return "another process of this run is gone"
 
 
 def _allow_silence(seconds: int) -> None:

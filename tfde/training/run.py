@@ -177,7 +177,7 @@ def _train_stage(
         if progress.step >= total:
             return
         logger.info(
-            "stage %s: %d pairs, batches of %d, step %d of %d",
+            "stage %s: %d pairs, batches of %d, step %d of %d; the first step is compiled before",
             *(progress.stage, len(batches), stage.batch_size, progress.step, total),
         )
         validation = refresh = None

@@ -60,3 +60,21 @@ def test_a_missing_file_is_named_with_its_reason(capsys):
     line = capsys.readouterr().err
     assert line.startswith("tfde: evaluate: nowhere")
     assert line.count("\n") == 1
+
+
+def test_a_field_that_is_misspelled_is_answered_with_the_nearest(capsys, tmp_path):
+    recipe = tmp_path / "r.yaml"
+    recipe.write_text("model: {backbone: m}\nstages: {ft: {data: d, steps: 1, bach_size: 8}}\n")
+    with pytest.raises(SystemExit):
+        main(["train", "--run", str(recipe), "--output", str(tmp_path / "out")])
+    line = capsys.readouterr().err
+    assert "Option 'bach_size' is not accepted" in line
+    assert line.endswith("; did you mean batch_size? (tfde train --help shows the options)\n")
+
+
+def test_the_help_of_train_names_the_fields_of_a_stage(capsys):
+    with pytest.raises(SystemExit):
+        main(["train", "--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "a stage has the fields data, split, dataset, mixture, objective, steps" in shown
+    assert "its optimizer has the fields name, learning_rate" in shown

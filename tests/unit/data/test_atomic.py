@@ -68,3 +68,13 @@ def test_file_in_the_way_of_a_directory_is_refused(tmp_path):
     (tmp_path / "d").write_text("")
     with pytest.raises(ConfigError, match=r"d: the output must be a directory, but a file stands"):
         refuse_existing(tmp_path / "d", overwrite=True)
+
+
+def test_a_place_where_nothing_can_be_made_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    for make in (atomic_file, atomic_directory):
+        with (
+            pytest.raises(ConfigError, match=r"file/below/x: cannot be written \(Not a directory"),
+            make(tmp_path / "file" / "below" / "x"),
+        ):
+            pass
