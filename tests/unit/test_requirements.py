@@ -35,7 +35,8 @@ def imported():
 def test_every_import_is_required():
     distributions = packages_distributions()
     # An extra's import stands where it is used, beside the line that says how to install it.
-    required = {*requirements(), *requirements("parquet"), *requirements("pages")}
+    extras = (requirements(extra) for extra in ("parquet", "pages", "figures"))
+    required = {*requirements(), *(name for extra in extras for name in extra)}
     missing = {
         name
         for name in set(imported()) - sys.stdlib_module_names - {"tfde"}

@@ -24,6 +24,7 @@ COMMANDS = {
     "build-index": "embeddings -> ScaNN index, with its measured recall",
     "retrieve": "queries -> TREC run",
     "evaluate": "measures of models, runs and BM25 on a dataset",
+    "study": "a grid of training runs, each measured, and its table",
     "export": "model (and index) -> bundle of SavedModels",
     "serve": "serve a bundle over gRPC and REST, as TensorFlow Serving does",
     "query": "ask a server and print the answers",

@@ -18,25 +18,35 @@ class Row(NamedTuple):
 def format_table(rows: Sequence[Row]) -> str:
     """Returns a Markdown table with aligned columns, one row a system."""
     names = list(rows[0].measures)
-    cells = [["system", *names, "seconds"]]
+    lines = [["system", *names, "seconds"]]
     for row in rows:
         seconds = "-" if row.seconds is None else f"{row.seconds:.1f}"
-        cells.append([row.name, *(f"{row.measures[name]:.4f}" for name in names), seconds])
-    widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
-    lines = [
+        lines.append([row.name, *(f"{row.measures[name]:.4f}" for name in names), seconds])
+    return align_table(lines, text_columns=1)
+
+
+def align_table(lines: Sequence[Sequence[str]], *, text_columns: int) -> str:
+    """Returns a Markdown table whose columns are aligned: texts to the left, numbers to the right.
+
+    Args:
+        lines: The cells, the header first.
+        text_columns: How many columns hold texts; they come first.
+    """
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    rows = [
         "| "
         + " | ".join(
-            cell.ljust(width) if column == 0 else cell.rjust(width)
+            cell.ljust(width) if column < text_columns else cell.rjust(width)
             for column, (cell, width) in enumerate(zip(line, widths, strict=True))
         )
         + " |"
-        for line in cells
+        for line in lines
     ]
     rule = [
-        "-" * (width + 2) if column == 0 else "-" * (width + 1) + ":"
+        "-" * (width + 2) if column < text_columns else "-" * (width + 1) + ":"
         for column, width in enumerate(widths)
     ]
-    return "\n".join([lines[0], "|" + "|".join(rule) + "|", *lines[1:]])
+    return "\n".join([rows[0], "|" + "|".join(rule) + "|", *rows[1:]])
 
 
 def format_json(rows: Sequence[Row], **about: object) -> str:

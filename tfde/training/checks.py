@@ -38,8 +38,8 @@ def expand_run(run: TrainRun) -> TrainRun:
     """
     model = dataclasses.replace(
         run.model,
-        backbone=_expand(run.model.backbone, "model.backbone"),
-        tokenizer=_expand(run.model.tokenizer, "model.tokenizer"),
+        backbone=expand_path(run.model.backbone, "model.backbone"),
+        tokenizer=expand_path(run.model.tokenizer, "model.tokenizer"),
     )
     stages = {}
     for name, stage in run.stages.items():
@@ -47,7 +47,7 @@ def expand_run(run: TrainRun) -> TrainRun:
         validation = stage.validation
         if validation is not None:
             validation = dataclasses.replace(
-                validation, dataset=_expand(validation.dataset, f"{where}.validation.dataset")
+                validation, dataset=expand_path(validation.dataset, f"{where}.validation.dataset")
             )
         stages[name] = dataclasses.replace(
             _expand_source(stage, where),
@@ -217,9 +217,26 @@ def stage_steps(stage: StageConfig, batches: PairBatches) -> int:
     return stage.steps or (stage.epochs or 1) * batches.steps_per_epoch
 
 
+def expand_path(value: Any, where: str) -> Any:
+    """Returns a path with `${NAME}` replaced; what is no text stays as it is.
+
+    Raises:
+        ConfigError: a variable is not set.
+    """
+    if not isinstance(value, str):
+        return value
+    expanded = os.path.expanduser(os.path.expandvars(value))
+    missing = re.search(r"\$\{?(\w+)", expanded)
+    if missing:
+        raise ConfigError(
+            f"{where}: the environment variable {missing.group(1)} is not set. Received: {value!r}"
+        )
+    return expanded
+
+
 def _expand_source(source: Source, where: str) -> Source:
     paths = {
-        name: _expand(getattr(source, name), f"{where}.{name}")
+        name: expand_path(getattr(source, name), f"{where}.{name}")
         for name in ("data", "dataset", "pages", "topic_clusters")
         if hasattr(source, name)
     }
@@ -239,15 +256,3 @@ def _check_source(source: SourceConfig, where: str) -> None:
 
 def _store_directory(pages: str, stores: Path) -> Path:
     return stores / id_of_text(str(Path(pages).resolve()))
-
-
-def _expand(value: Any, where: str) -> Any:
-    if not isinstance(value, str):
-        return value
-    expanded = os.path.expanduser(os.path.expandvars(value))
-    missing = re.search(r"\$\{?(\w+)", expanded)
-    if missing:
-        raise ConfigError(
-            f"{where}: the environment variable {missing.group(1)} is not set. Received: {value!r}"
-        )
-    return expanded

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import hashlib
 import json
 import os
@@ -20,6 +19,7 @@ import tensorflow as tf
 from tfde.config import TrainRun
 from tfde.data.atomic import atomic_file
 from tfde.data.dataset_directory import DatasetDirectory
+from tfde.data.directory_lock import directory_lock
 from tfde.errors import ConfigError
 from tfde.training.checks import sources_of
 
@@ -59,14 +59,14 @@ def open_output(output: Path, run: TrainRun) -> Iterator[None]:
         ConfigError: the directory holds another run, the same run on other data, or something
             that is no run; or another process trains into it.
     """
-    record = json.loads(json.dumps({"run": dataclasses.asdict(run), "data": _checksums(run)}))
+    record = json.loads(json.dumps({"run": dataclasses.asdict(run), "data": data_checksums(run)}))
     path = output / RUN_FILE
     names = {file.name for file in output.iterdir()} if output.exists() else set()
     names = {name for name in names if not name.startswith(".")}  # our lock and unfinished files
     if names and not _is_run(path):
         raise ConfigError(f"{output} is not empty and holds no run; choose another output.")
     output.mkdir(parents=True, exist_ok=True)
-    with _lock(output):
+    with directory_lock(output, "training into it"):
         odd = _first_difference(_read(path), record) if names else ""
         if odd and names - _BEFORE_CHECKPOINT:
             raise ConfigError(
@@ -117,16 +117,6 @@ def _remove(path: Path) -> None:
         path.unlink()
 
 
-@contextlib.contextmanager
-def _lock(output: Path) -> Iterator[None]:
-    with (output / ".lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise ConfigError(f"{output}: another process is training into it.") from None
-        yield
-
-
 def _first_difference(old: Any, new: Any, where: str = "") -> str:
     if isinstance(old, dict) and isinstance(new, dict):
         for key in [*new, *(key for key in old if key not in new)]:
@@ -137,8 +127,8 @@ def _first_difference(old: Any, new: Any, where: str = "") -> str:
     return "" if old == new else f"{where} was {old!r}, is {new!r}"
 
 
-def _checksums(run: TrainRun) -> dict[str, Any]:
-    """Path -> checksums of everything the run reads."""
+def data_checksums(run: TrainRun) -> dict[str, Any]:
+    """Returns path -> checksums of everything the run reads."""
     paths: list[str] = []
     for stage in run.stages.values():
         for source in sources_of(stage):
@@ -148,10 +138,11 @@ def _checksums(run: TrainRun) -> dict[str, Any]:
             paths.append(stage.topic_clusters)
         if stage.validation is not None:
             paths.append(stage.validation.dataset)
-    return {path: _checksum(Path(path)) for path in dict.fromkeys(paths)}
+    return {path: checksum(Path(path)) for path in dict.fromkeys(paths)}
 
 
-def _checksum(path: Path) -> Any:
+def checksum(path: Path) -> Any:
+    """Returns the sha256 of a file, or of each file of a dataset directory by its name."""
     if path.is_dir():
         return DatasetDirectory(path).checksums()
     with path.open("rb") as file:

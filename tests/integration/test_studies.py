@@ -1,0 +1,120 @@
+"""A study that is killed and given again: what is done is kept, the rest is that of plain runs."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import tiny
+import yaml
+
+from tfde.analysis.cell_work import measure
+from tfde.analysis.cells import expand_cells, merge
+from tfde.analysis.study import run_study
+from tfde.analysis.study_config import StudyConfig, VocabularyConfig
+from tfde.cli.main import main
+from tfde.data.pages import Page, Section, write_pages
+from tfde.training.run import train
+
+PASSAGES = tuple(
+    f"The {one} is {two}. A {two} {three} here. One {three} of {one}."
+    for one, two, three in zip(tiny.WORDS, tiny.WORDS[5:], tiny.WORDS[11:], strict=False)
+)
+BERT = {"kind": "bert", "num_layers": 1, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 8}
+
+
+def description(folder):
+    common = {"batch_size": 16, "checkpoint_every_steps": 10, "log_every_steps": 5}
+    stages = {
+        "pretrain": {
+            "mixture": [{"pages": str(folder / "pages.jsonl"), "tasks": {"ict": 1}}],
+            "steps": 30,
+            **common,
+        },
+        "finetune": {"data": str(folder / "data"), "steps": 60, **common},
+    }
+    model = {"backbone": {**BERT, "dropout": 0.0}, "embedding_dim": 8}
+    evaluate = {"dataset": str(folder / "data"), "split": "dev", "measures": ["RR", "R@5"]}
+    return {
+        "vocabulary": {"texts": str(folder / "data"), "size": 60},
+        "base": {"model": model, "stages": stages, "deterministic": True, "evaluate": evaluate},
+        "axes": {
+            "encoder": {"bert": {}, "bm25": {"model": "bm25"}},
+            "labels": {
+                "few": {"stages": {"finetune": {"limit": 40}}},
+                "all": {},
+            },
+        },
+        "cells": [{"encoder": "bert"}],
+        "keep_models": True,
+    }
+
+
+def wait_for(process, ready):
+    deadline = time.monotonic() + 120
+    while not ready():
+        assert process.poll() is None, process.communicate()[1][-2000:]
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_killed_and_given_again(tmp_path, capsys):
+    tiny.write_dataset(tmp_path / "data")
+    write_pages(
+        tmp_path / "pages.jsonl",
+        [Page(f"p{i}", "", (Section("", PASSAGES[i::4]),)) for i in range(4)],
+    )
+    described = description(tmp_path)
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(described))
+    output = tmp_path / "out"
+    arguments = ["study", "--run", str(tmp_path / "study.yaml"), "--output", str(output)]
+    results = output / "results.jsonl"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tfde.cli.main", *arguments], stderr=subprocess.PIPE, text=True
+    )
+    # Killed in the fine-tuning of the second cell, after its first checkpoint.
+    wait_for(process, results.exists)
+    wait_for(process, lambda: len(list(output.glob("trained/*/checkpoint.safetensors"))) == 1)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    first = results.read_bytes()
+    assert first.count(b"\n") == 1
+    trained = list(output.glob("trained/*/done.json"))
+    assert len(trained) == 2  # what both begin with, and the first cell's fine-tuning
+    written = {path: path.stat().st_mtime_ns for path in trained}
+
+    assert main(arguments) == 0
+    table = capsys.readouterr().out
+    assert results.read_bytes().startswith(first)
+    records = [json.loads(line) for line in results.read_text().splitlines()]
+    assert [record["axes"]["labels"] for record in records] == ["few", "all"]
+    for path, time_ns in written.items():
+        assert path.stat().st_mtime_ns == time_ns
+    assert len(list(output.glob("trained/*/done.json"))) == 3
+    assert "2 of 2 cells are done." in table
+    assert f"{records[1]['measures']['RR']:.4f}" in table
+
+    # The same two runs in one piece each, without a study.
+    study = StudyConfig(**{**described, "vocabulary": VocabularyConfig(**described["vocabulary"])})
+    vocabulary = str(*output.glob("vocabulary-*.model"))
+    base = merge(described["base"], {"model": {"tokenizer": vocabulary}})
+    plain = StudyConfig(base, described["axes"], described["cells"])
+    for cell, record in zip(expand_cells(plain), records, strict=True):
+        whole = tmp_path / cell.axes["labels"]
+        train(cell.run, whole, verbose=0)
+        expected = measure(whole / "model", cell.evaluation)
+        assert record["measures"] == expected["measures"]
+        assert record["steps"] == {"pretrain": 30, "finetune": 60}
+        assert record["queries"] == 40
+        assert record["documents"] == 200
+        assert record["parameters"] > 60 * 8
+    assert records[0]["measures"] != records[1]["measures"]
+
+    # Nothing left to do: the models go unless they are to be kept.
+    run_study(StudyConfig(**{**vars(study), "keep_models": False}), output)
+    assert list((output / "trained").iterdir()) == []
+    assert results.read_text().count("\n") == 2
+    assert main(["study", "--output", str(output), "--table"]) == 0
+    assert capsys.readouterr().out == table

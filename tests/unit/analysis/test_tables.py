@@ -1,0 +1,75 @@
+"""Tables from numbers that are written out here."""
+
+import pytest
+
+from tfde.analysis.tables import draw_results, format_results, group_results, load_results
+from tfde.errors import ConfigError
+
+AXES = {"start": ["none", "ict"], "labels": ["1%", "80%"]}
+
+
+def record(start, labels, seed, value, *, key="h", seconds=None):
+    return {
+        "axes": {"start": start, "labels": labels},
+        "seed": seed,
+        "hash": key,
+        "measures": {"R@1": value, "R@10": value + 0.2},
+        "seconds": seconds or {"finetune": 10.4, "evaluate": 3.0},
+    }
+
+
+RECORDS = [
+    record("ict", "80%", 1, 0.5, seconds={"pretrain": 60.0, "finetune": 10.0, "evaluate": 4.0}),
+    record("none", "1%", 2, 0.2),
+    record("none", "1%", 1, 0.1),
+    record("none", "1%", 3, 0.3, seconds={"finetune": 12.4, "evaluate": 6.0}),
+    record("none", "1%", 3, 0.9, key="of an older description"),
+]
+CELLS = [record(start, labels, seed, 0.0) for start in AXES["start"] for labels in AXES["labels"]
+         for seed in (1, 2, 3)]  # fmt: skip
+
+
+def test_means_and_spread_over_seeds():
+    # 0.1, 0.2, 0.3: mean 0.2, sample standard deviation sqrt((0.01 + 0 + 0.01) / 2) = 0.1.
+    # Seconds: (10.4 + 10.4 + 12.4) / 3 = 11.07 and (3 + 3 + 6) / 3 = 4.
+    assert format_results(group_results(AXES, CELLS, RECORDS)) == (
+        "| start | labels |             R@1 |            R@10 | seeds | pretrain, s | finetune, s |"
+        " evaluate, s |\n"
+        "|-------|--------|----------------:|----------------:|------:|------------:|------------:|"
+        "------------:|\n"
+        "| none  | 1%     | 0.2000 ± 0.1000 | 0.4000 ± 0.1000 |     3 |           - |          11 |"
+        "           4 |\n"
+        "| ict   | 80%    |          0.5000 |          0.7000 |     1 |          60 |          10 |"
+        "           4 |\n"
+        "\n"
+        "4 of 12 cells are done."
+    )
+
+
+def test_the_first_result_of_a_cell_counts():
+    again = record("ict", "80%", 1, 0.7)
+    results = group_results(AXES, CELLS, [*RECORDS, again])
+    assert results.done == 4
+    assert results.groups[-1].mean("R@1") == 0.5
+    assert results.groups[-1].spread("R@1") is None
+
+
+def test_nothing_to_show(tmp_path):
+    with pytest.raises(ConfigError, match="the study has no result yet"):
+        format_results(group_results(AXES, CELLS, []))
+    with pytest.raises(ConfigError, match=r"must hold study\.json, as `tfde study --run` writes"):
+        load_results(tmp_path)
+
+
+def test_a_figure_is_drawn(tmp_path):
+    results = group_results(AXES, CELLS, [*RECORDS, record("ict", "1%", 1, 0.4)])
+    path = tmp_path / "figure.png"
+    draw_results(results, path, measure="R@10")
+    assert path.read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(
+        ConfigError, match=r"`measure` must be one of the results'\. Received: 'P@1'; R@1, R@10"
+    ):
+        draw_results(results, path, measure="P@1")
+    one = group_results({"start": ["none"]}, [], [])
+    with pytest.raises(ConfigError, match=r"a figure needs at least two axes\. Received: start"):
+        draw_results(one, path, measure="R@1")

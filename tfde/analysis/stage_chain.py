@@ -1,0 +1,63 @@
+"""A run taken apart into trainings of one stage each, so that runs share what they begin with.
+
+A stage that follows another starts from the model that the other left. So it is with the stages
+of one run too; only dropout and masked tokens are drawn anew from the seed here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tfde.config import ModelConfig, TrainRun
+from tfde.training.checks import expand_run
+from tfde.training.run_record import checksum, data_checksums
+
+
+class ChainedStage(NamedTuple):
+    """One stage of a run: its name, the directory it is trained into, and the run that does it."""
+
+    name: str
+    path: Path
+    run: TrainRun
+
+
+def stage_chain(run: TrainRun, trained: Path) -> list[ChainedStage]:
+    """Returns the stages of a run as trainings of their own.
+
+    Directories are named after all that decides over the weights in them: model, seed, the stages
+    so far, and the content of what they read. Runs with equal first stages have equal names there.
+
+    Args:
+        run: The run.
+        trained: The directory of all trainings.
+
+    Raises:
+        ConfigError: an environment variable is not set.
+    """
+    chain: list[ChainedStage] = []
+    for count, (name, stage) in enumerate(run.stages.items(), start=1):
+        first = dataclasses.replace(run, stages=dict(list(run.stages.items())[:count]))
+        model = ModelConfig(str(chain[-1].path / "model")) if chain else run.model
+        alone = dataclasses.replace(run, model=model, stages={name: stage})
+        chain.append(ChainedStage(name, trained / _key(first), alone))
+    return chain
+
+
+def digest(description: Any) -> str:
+    """Returns 16 hex digits that change with a description (anything that JSON can hold)."""
+    content = json.dumps(description, sort_keys=True).encode()
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def _key(run: TrainRun) -> str:
+    """Names paths as they were written, without the machine's folders, beside what they hold."""
+    description = dataclasses.asdict(run)
+    expanded = expand_run(run)
+    tokenizer = expanded.model.tokenizer
+    if tokenizer is not None and Path(tokenizer).is_file():
+        description["model"]["tokenizer"] = checksum(Path(tokenizer))
+    return digest({"run": description, "data": list(data_checksums(expanded).values())})

@@ -1,0 +1,217 @@
+"""A study: every cell of a grid trained and measured once, whatever kills it on the way."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tqdm import tqdm
+
+from tfde.analysis.cell_work import do_cell
+from tfde.analysis.cells import Cell, expand_cells, select_cells
+from tfde.analysis.child_process import call_in_child
+from tfde.analysis.results import RESULTS_FILE, STUDY_FILE, append_result, read_results
+from tfde.analysis.stage_chain import ChainedStage, digest, stage_chain
+from tfde.analysis.study_config import EvaluationConfig, StudyConfig, VocabularyConfig
+from tfde.data.atomic import atomic_file
+from tfde.data.dataset_directory import DatasetDirectory
+from tfde.data.directory_lock import directory_lock
+from tfde.data.pages import read_pages
+from tfde.errors import ConfigError, TrainingError
+from tfde.evaluation.measures import parse_measures
+from tfde.text.train_sentencepiece import train_sentencepiece
+from tfde.training.checks import check_run, expand_path, expand_run
+from tfde.training.run_record import checksum
+
+logger = logging.getLogger("tfde")
+
+
+_TRAINED = "trained"
+_PACKAGES = ("tfde", "tensorflow", "keras")
+
+
+class _Plan(NamedTuple):
+    """A cell, the trainings it needs, and what its result is filed under."""
+
+    cell: Cell
+    chain: list[ChainedStage]
+    evaluation: EvaluationConfig
+    key: str
+
+    @property
+    def place(self) -> dict[str, Any]:
+        return {"axes": self.cell.axes, "seed": self.cell.seed, "hash": self.key}
+
+
+def run_study(
+    study: StudyConfig,
+    output: str | Path,
+    *,
+    only: Mapping[str, str] | None = None,
+    show_progress: bool = False,
+) -> None:
+    """Does the cells of a study that are not done yet.
+
+    `output` holds `study.json` (axes, and the cells with their hashes), `results.jsonl` (a line a
+    cell), the vocabulary, and `trained/`: the stages that cells still need. A cell is done when
+    there is a result with its hash, which changes with anything that decides over the result:
+    model, seed, stages, evaluation, and the content of the data.
+
+    Args:
+        study: The study.
+        output: Directory of the study; that of an interrupted one is continued.
+        only: Values of axes, or of `seed`; other cells are left for later.
+        show_progress: Whether a progress bar over cells goes to stderr.
+
+    Raises:
+        ConfigError: something the study names is missing or impossible (found before any work),
+            or another process works in `output`.
+        TrainingError: the work of a cell failed; all before it is kept.
+    """
+    output = Path(output)
+    cells = expand_cells(study)
+    chosen = cells if not only else select_cells(cells, only)
+    for cell in cells:
+        _check(cell, study)
+    output.mkdir(parents=True, exist_ok=True)
+    with directory_lock(output, "working on its study"):
+        vocabulary = None if study.vocabulary is None else _vocabulary(study.vocabulary, output)
+        plans = [_plan(cell, output / _TRAINED, vocabulary) for cell in cells]
+        record = {
+            "axes": {axis: list(values) for axis, values in study.axes.items()},
+            "cells": [plan.place for plan in plans],
+        }
+        with atomic_file(output / STUDY_FILE) as temporary:
+            temporary.write_text(json.dumps(record, indent=2) + "\n", "utf-8")
+        wanted = [plan for plan in plans if any(plan.cell is cell for cell in chosen)]
+        with tqdm(total=len(wanted), unit="cell", disable=not show_progress) as bar:
+            _work(wanted, plans, output, keep_models=study.keep_models, bar=bar)
+
+
+def _work(
+    wanted: Sequence[_Plan], plans: Sequence[_Plan], output: Path, *, keep_models: bool, bar: Any
+) -> None:
+    path = output / RESULTS_FILE
+    results = read_results(path)
+    for number, plan in enumerate(wanted, start=1):
+        if not keep_models:
+            _forget_models(output / _TRAINED, [p for p in plans if not _is_done(p, results)])
+        if not _is_done(plan, results):
+            logger.info("cell %d of %d: %s", number, len(wanted), plan.cell.name)
+            # BM25 in several places of the grid is one result.
+            equal = next((result for result in results if result["hash"] == plan.key), None)
+            found = dict(equal) if equal is not None else _do(plan)
+            found |= plan.place
+            append_result(path, found)
+            results.append(found)
+            logger.info(
+                "  %s  (%s)",
+                "  ".join(f"{name} {value:.4f}" for name, value in found["measures"].items()),
+                ", ".join(f"{name} {value:.0f} s" for name, value in found["seconds"].items()),
+            )
+        bar.update()
+    if not keep_models:
+        _forget_models(output / _TRAINED, [p for p in plans if not _is_done(p, results)])
+
+
+def _do(plan: _Plan) -> dict[str, Any]:
+    try:
+        done: dict[str, Any] = call_in_child(do_cell, plan.chain, plan.evaluation)
+    except TrainingError as error:
+        raise TrainingError(f"cell {plan.cell.name}: {error}") from None
+    return {**plan.place, **done, "versions": {name: version(name) for name in _PACKAGES}}
+
+
+def _is_done(plan: _Plan, results: Sequence[Mapping[str, Any]]) -> bool:
+    return any(plan.place.items() <= result.items() for result in results)
+
+
+def _forget_models(trained: Path, waiting: Sequence[_Plan]) -> None:
+    """Removes the trainings that no cell needs any more."""
+    needed = {stage.path.name for plan in waiting for stage in plan.chain}
+    for path in trained.iterdir() if trained.exists() else ():
+        if path.name not in needed:
+            shutil.rmtree(path)
+
+
+def _plan(cell: Cell, trained: Path, vocabulary: Path | None) -> _Plan:
+    chain: list[ChainedStage] = []
+    if cell.run is not None:
+        run = cell.run
+        if vocabulary is not None and _needs_vocabulary(run.model):
+            model = dataclasses.replace(run.model, tokenizer=str(vocabulary))
+            run = dataclasses.replace(run, model=model)
+        chain = stage_chain(run, trained)
+    evaluation = _expand(cell.evaluation)
+    paths = [evaluation.dataset, evaluation.more_candidates]
+    key = digest(
+        {
+            "model": chain[-1].path.name if chain else None,
+            "evaluation": dataclasses.asdict(cell.evaluation),
+            "data": [checksum(Path(path)) for path in paths if path is not None],
+        }
+    )
+    return _Plan(cell, chain, evaluation, key)
+
+
+def _check(cell: Cell, study: StudyConfig) -> None:
+    """Finds what would fail later, hours into the work."""
+    try:
+        evaluation = _expand(cell.evaluation)
+        DatasetDirectory(evaluation.dataset).qrels_file(evaluation.split)
+        parse_measures(evaluation.measures)
+        pages = evaluation.more_candidates
+        if pages is not None and not Path(pages).is_file():
+            raise ConfigError(f"evaluate.more_candidates: {pages} does not exist.")
+        if cell.run is not None:
+            check_run(expand_run(cell.run))
+            if study.vocabulary is None and _needs_vocabulary(cell.run.model):
+                raise ConfigError(
+                    "`vocabulary` is needed: models with random weights and no `tokenizer` would"
+                    " each have a vocabulary of their own. Received: null"
+                )
+    except ConfigError as error:
+        raise ConfigError(f"cell {cell.name}: {error}") from error
+
+
+def _needs_vocabulary(model: Any) -> bool:
+    return isinstance(model.backbone, dict) and model.tokenizer is None
+
+
+def _expand(evaluation: EvaluationConfig) -> EvaluationConfig:
+    paths = {
+        name: expand_path(getattr(evaluation, name), f"evaluate.{name}")
+        for name in ("dataset", "more_candidates")
+    }
+    return dataclasses.replace(evaluation, **paths)
+
+
+def _vocabulary(config: VocabularyConfig, output: Path) -> Path:
+    """Returns the vocabulary of all cells, which is trained if it is not there yet."""
+    texts = Path(expand_path(config.texts, "vocabulary.texts"))
+    if not texts.exists():
+        raise ConfigError(f"vocabulary.texts: {texts} does not exist.")
+    key = digest({"size": config.size, "texts": checksum(texts)})
+    path = output / f"vocabulary-{key}.model"
+    if not path.exists():
+        logger.info("training a vocabulary of %d pieces", config.size)
+        train_sentencepiece(_texts(texts), path, vocabulary_size=config.size)
+    return path
+
+
+def _texts(path: Path) -> Iterator[str]:
+    if path.is_dir():
+        for document in DatasetDirectory(path).documents():
+            yield document.title
+            yield document.text
+        return
+    for page in read_pages(path):
+        yield page.title
+        for section in page.sections:
+            yield from section.passages

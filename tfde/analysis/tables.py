@@ -1,0 +1,198 @@
+"""Tables and a figure of a study's results: means over seeds, with their spread."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tfde.analysis.results import RESULTS_FILE, STUDY_FILE, read_results
+from tfde.errors import ConfigError
+from tfde.evaluation.report import align_table
+
+
+class Group(NamedTuple):
+    """The cells of one place in the grid: their values of the axes, and a record for each seed."""
+
+    values: tuple[str, ...]
+    records: list[dict[str, Any]]
+
+    def mean(self, measure: str) -> float:
+        """Returns the mean over seeds."""
+        return statistics.fmean(self._values(measure))
+
+    def spread(self, measure: str) -> float | None:
+        """Returns the sample standard deviation over seeds; `None` with one seed."""
+        values = self._values(measure)
+        return statistics.stdev(values) if len(values) > 1 else None
+
+    def _values(self, measure: str) -> list[float]:
+        return [record["measures"][measure] for record in self.records]
+
+
+class StudyResults(NamedTuple):
+    """What is known of a study.
+
+    Attributes:
+        axes: Axis -> its values, in the order of the study.
+        groups: Those that have a result, in the order of the axes.
+        done: How many cells are done.
+        total: How many there are.
+    """
+
+    axes: dict[str, list[str]]
+    groups: list[Group]
+    done: int
+    total: int
+
+
+def load_results(output: str | Path) -> StudyResults:
+    """Reads the results of a study's directory; those of another description are passed over.
+
+    Raises:
+        ConfigError: no study was begun there.
+        DataError: a line of `results.jsonl` is no result.
+    """
+    path = Path(output) / STUDY_FILE
+    if not path.is_file():
+        raise ConfigError(f"{output}: must hold {STUDY_FILE}, as `tfde study --run` writes it.")
+    study = json.loads(path.read_text("utf-8"))
+    return group_results(study["axes"], study["cells"], read_results(Path(output) / RESULTS_FILE))
+
+
+def group_results(
+    axes: Mapping[str, Sequence[str]],
+    cells: Sequence[Mapping[str, Any]],
+    records: Iterable[dict[str, Any]],
+) -> StudyResults:
+    """Puts the results of a study's cells together by their place in the grid.
+
+    Args:
+        axes: Axis -> its values.
+        cells: `axes`, `seed` and `hash` of each cell.
+        records: Results, with the same fields; the first of each cell counts.
+    """
+    known: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for record in records:
+        known.setdefault(_place(axes, record), record)
+    found = [known[place] for cell in cells if (place := _place(axes, cell)) in known]
+    groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for record in found:
+        groups.setdefault(_values(axes, record), []).append(record)
+    order = {axis: {value: row for row, value in enumerate(axes[axis])} for axis in axes}
+    ordered = sorted(
+        groups, key=lambda values: [order[a][v] for a, v in zip(axes, values, strict=True)]
+    )
+    return StudyResults(
+        {axis: list(values) for axis, values in axes.items()},
+        [Group(values, groups[values]) for values in ordered],
+        len(found),
+        len(cells),
+    )
+
+
+def format_results(results: StudyResults) -> str:
+    """Returns a Markdown table: a row a place in the grid, a column a measure.
+
+    Where there are several seeds it holds the mean and the sample standard deviation; the seconds
+    are means, and the seconds of a shared stage stand in every row that begins with it.
+
+    Raises:
+        ConfigError: nothing is done yet.
+    """
+    if not results.groups:
+        raise ConfigError("the study has no result yet.")
+    records = [record for group in results.groups for record in group.records]
+    measures = list(dict.fromkeys(name for record in records for name in record["measures"]))
+    clocks = list(dict.fromkeys(name for record in records for name in record["seconds"]))
+    clocks.sort(key=lambda name: name == "evaluate")  # last
+    lines = [[*results.axes, *measures, "seeds", *(f"{name}, s" for name in clocks)]]
+    for group in results.groups:
+        seconds = [_mean_seconds(group.records, name) for name in clocks]
+        cells = [_cell(group, measure) for measure in measures]
+        lines.append([*group.values, *cells, str(len(group.records)), *seconds])
+    table = align_table(lines, text_columns=len(results.axes))
+    return f"{table}\n\n{results.done} of {results.total} cells are done."
+
+
+def draw_results(results: StudyResults, path: str | Path, *, measure: str) -> None:
+    """Draws a measure: along the last axis, a line a value of the last but one, a panel a rest.
+
+    Bars show the sample standard deviation over seeds. A line of one point is drawn across its
+    panel, for a baseline that nothing is trained for.
+
+    Args:
+        results: Of a study with at least two axes.
+        path: The image; its suffix says the kind.
+        measure: One of the results' measures.
+
+    Raises:
+        ConfigError: fewer axes, an unknown measure, or nothing is done yet.
+        ImportError: matplotlib is not installed.
+    """
+    names = list(results.axes)
+    if len(names) < 2:
+        raise ConfigError(f"a figure needs at least two axes. Received: {', '.join(names)}")
+    known = sorted({name for g in results.groups for r in g.records for name in r["measures"]})
+    if measure not in known:
+        there = ", ".join(known) or "nothing is done yet"
+        raise ConfigError(f"`measure` must be one of the results'. Received: {measure!r}; {there}")
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise ImportError(
+            "figures need matplotlib: pip install 'tfde[figures]'. Received: no such package"
+        ) from error
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    ticks = results.axes[names[-1]]
+    panels = list(dict.fromkeys(group.values[:-2] for group in results.groups))
+    figure, axes = pyplot.subplots(
+        1, len(panels), figsize=(4.5 * len(panels), 4), sharey=True, squeeze=False
+    )
+    for panel, plot in zip(panels, axes[0], strict=True):
+        for line in results.axes[names[-2]]:
+            points = [g for g in results.groups if g.values[:-1] == (*panel, line)]
+            if len(points) == 1:
+                plot.axhline(points[0].mean(measure), label=line, linestyle="--", color="gray")
+            elif points:
+                plot.errorbar(
+                    [ticks.index(group.values[-1]) for group in points],
+                    [group.mean(measure) for group in points],
+                    yerr=[group.spread(measure) or 0.0 for group in points],
+                    label=line,
+                    marker="o",
+                    capsize=3,
+                )
+        plot.set_title(", ".join(panel))
+        plot.set_xticks(range(len(ticks)), ticks)
+        plot.set_xlabel(names[-1])
+        plot.grid(alpha=0.3)
+        plot.legend(title=names[-2])
+    axes[0][0].set_ylabel(measure)
+    figure.tight_layout()
+    figure.savefig(path, dpi=150)
+    pyplot.close(figure)
+
+
+def _place(axes: Iterable[str], record: Mapping[str, Any]) -> tuple[Any, ...]:
+    return (*_values(axes, record), record["seed"], record["hash"])
+
+
+def _values(axes: Iterable[str], record: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(record["axes"].get(axis) for axis in axes)
+
+
+def _cell(group: Group, measure: str) -> str:
+    if any(measure not in record["measures"] for record in group.records):
+        return "-"
+    spread = group.spread(measure)
+    return f"{group.mean(measure):.4f}" + ("" if spread is None else f" ± {spread:.4f}")
+
+
+def _mean_seconds(records: Sequence[Mapping[str, Any]], name: str) -> str:
+    seconds = [record["seconds"][name] for record in records if name in record["seconds"]]
+    return f"{statistics.fmean(seconds):.0f}" if seconds else "-"

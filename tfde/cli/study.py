@@ -1,0 +1,78 @@
+"""`tfde study --run study.yaml --output DIR`: a grid of training runs, each measured."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from tfde.analysis.study_config import StudyConfig
+from tfde.cli.logs import show_logs
+from tfde.cli.parser import CommandParser, command_parser
+
+
+def build_parser() -> CommandParser:
+    """Returns the parser of the command."""
+    parser = command_parser(
+        "study",
+        "Trains and measures every cell of a grid of runs (pipelines/studies holds some) and"
+        " prints a Markdown table. Cells that are done are skipped, stages that several cells"
+        " begin with are trained once, and a killed study goes on when the same command is given"
+        " again.",
+    )
+    parser.add_argument(
+        "--run",
+        type=StudyConfig | None,
+        help="study (YAML); any field can be set too: --run.seeds '[1, 2, 3]'",
+    )
+    parser.add_argument("--output", required=True, help="directory of the study")
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        default=[],
+        metavar="AXIS=VALUE",
+        help="only the cells with these values, or with seed=VALUE; the others are left for later",
+    )
+    parser.add_argument(
+        "--table", action="store_true", help="print the table of what is done, and do nothing"
+    )
+    parser.add_argument(
+        "--figure", help="draw what is done to this image, and do nothing else; needs matplotlib"
+    )
+    parser.add_argument("--measure", help="of the figure; the study's first one unless given")
+    return parser
+
+
+def run(args: Any) -> int:
+    """Does what is not done yet, and prints what is."""
+    from tfde.analysis.tables import draw_results, format_results, load_results
+    from tfde.errors import ConfigError
+
+    if not (args.table or args.figure):
+        study = build_parser().instantiate(args).run
+        if study is None:
+            raise ConfigError("`--run` must name a study, except with --table or --figure.")
+        only = _only(args.only)
+
+        from tfde.analysis.study import run_study
+
+        show_logs()
+        run_study(study, args.output, only=only, show_progress=sys.stderr.isatty())
+    results = load_results(args.output)
+    if args.figure:
+        measures = [name for group in results.groups for name in group.records[0]["measures"]]
+        draw_results(results, args.figure, measure=args.measure or (measures or [""])[0])
+    if args.table or not args.figure:
+        print(format_results(results))
+    return 0
+
+
+def _only(values: list[str]) -> dict[str, str]:
+    from tfde.errors import ConfigError
+
+    only = {}
+    for value in values:
+        axis, separator, wanted = value.partition("=")
+        if not separator:
+            raise ConfigError(f"`only` must be AXIS=VALUE. Received: {value!r}")
+        only[axis] = wanted
+    return only
