@@ -38,7 +38,7 @@ def description(folder):
     model = {"backbone": {**BERT, "dropout": 0.0}, "embedding_dim": 8}
     evaluate = {"dataset": str(folder / "data"), "split": "dev", "measures": ["RR", "R@5"]}
     return {
-        "vocabulary": {"texts": str(folder / "data"), "size": 60},
+        "vocabulary": {"texts": str(folder / "data"), "size": 50},
         "base": {"model": model, "stages": stages, "deterministic": True, "evaluate": evaluate},
         "axes": {
             "encoder": {"bert": {}, "bm25": {"model": "bm25"}},
@@ -53,7 +53,7 @@ def description(folder):
 
 
 def wait_for(process, ready):
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while not ready():
         assert process.poll() is None, process.communicate()[1][-2000:]
         assert time.monotonic() < deadline
@@ -67,7 +67,7 @@ def test_killed_and_given_again(tmp_path, capsys):
         [Page(f"p{i}", "", (Section("", PASSAGES[i::4]),)) for i in range(4)],
     )
     described = description(tmp_path)
-    (tmp_path / "study.yaml").write_text(yaml.safe_dump(described))
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(described, sort_keys=False))
     output = tmp_path / "out"
     arguments = ["study", "--run", str(tmp_path / "study.yaml"), "--output", str(output)]
     results = output / "results.jsonl"
@@ -109,7 +109,7 @@ def test_killed_and_given_again(tmp_path, capsys):
         assert record["steps"] == {"pretrain": 30, "finetune": 60}
         assert record["queries"] == 40
         assert record["documents"] == 200
-        assert record["parameters"] > 60 * 8
+        assert record["parameters"] > 50 * 8
     assert records[0]["measures"] != records[1]["measures"]
 
     # Nothing left to do: the models go unless they are to be kept.

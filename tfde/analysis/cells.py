@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -84,8 +86,9 @@ def merge(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any
     merged = dict(base)
     for name, value in override.items():
         below = merged.get(name)
-        both = isinstance(value, Mapping) and isinstance(below, Mapping)
-        merged[name] = merge(below, value) if both else value
+        if isinstance(value, Mapping) and isinstance(below, Mapping):
+            value = merge(below, value)
+        merged[name] = value
     return merged
 
 
@@ -113,15 +116,21 @@ def _cell(study: StudyConfig, axes: dict[str, str], seed: int) -> Cell:
 
 def _parse(fields: dict[str, Any], name: str) -> dict[str, Any]:
     """Reads what a recipe's YAML holds, by the parser of recipes."""
-    parser = jsonargparse.ArgumentParser(exit_on_error=False)
-    parser.add_argument("--evaluate", type=EvaluationConfig)
-    if "run" in fields:
-        parser.add_argument("--run", type=TrainRun)
+    parser = _parser(trains="run" in fields)
     try:
         parsed = parser.instantiate(parser.parse_object(fields))
     except (jsonargparse.ArgumentError, ConfigError) as error:
+        # Where our dataclasses live is nothing that a study's author knows.
         message = " ".join(str(error).split())
+        message = re.sub(r"Problem with given class_path '[\w.]+': ", "", message)
         raise ConfigError(f"cell {name}: {message}") from error
-    if not isinstance(parsed.evaluate, EvaluationConfig):
-        raise ConfigError(f"cell {name}: `evaluate` must say how it is measured. Received: nothing")
     return {field: getattr(parsed, field) for field in fields}
+
+
+@functools.cache
+def _parser(*, trains: bool) -> jsonargparse.ArgumentParser:
+    parser = jsonargparse.ArgumentParser(exit_on_error=False)
+    parser.add_argument("--evaluate", type=EvaluationConfig)
+    if trains:
+        parser.add_argument("--run", type=TrainRun)
+    return parser

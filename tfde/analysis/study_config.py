@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tfde.config import TrainRun
@@ -82,8 +82,8 @@ class StudyConfig:
         keep_models: Whether models stay when no cell needs them any more.
     """
 
-    base: dict[str, Any]
-    axes: dict[str, dict[str, dict[str, Any]]]
+    base: dict[str, Any] = field(default_factory=dict)
+    axes: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
     cells: tuple[dict[str, Any], ...] = ({},)
     exclude: tuple[dict[str, Any], ...] = ()
     seeds: tuple[int, ...] = (0,)

@@ -106,8 +106,9 @@ def format_results(results: StudyResults) -> str:
         raise ConfigError("the study has no result yet.")
     records = [record for group in results.groups for record in group.records]
     measures = list(dict.fromkeys(name for record in records for name in record["measures"]))
-    clocks = list(dict.fromkeys(name for record in records for name in record["seconds"]))
-    clocks.sort(key=lambda name: name == "evaluate")  # last
+    # The stages in their order: a run that has them all comes first.
+    longest = sorted((record["seconds"] for record in records), key=len, reverse=True)
+    clocks = list(dict.fromkeys(name for seconds in longest for name in seconds))
     lines = [[*results.axes, *measures, "seeds", *(f"{name}, s" for name in clocks)]]
     for group in results.groups:
         seconds = [_mean_seconds(group.records, name) for name in clocks]

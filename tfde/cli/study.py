@@ -21,7 +21,7 @@ def build_parser() -> CommandParser:
     )
     parser.add_argument(
         "--run",
-        type=StudyConfig | None,
+        type=StudyConfig,
         help="study (YAML); any field can be set too: --run.seeds '[1, 2, 3]'",
     )
     parser.add_argument("--output", required=True, help="directory of the study")
@@ -48,9 +48,9 @@ def run(args: Any) -> int:
     from tfde.errors import ConfigError
 
     if not (args.table or args.figure):
-        study = build_parser().instantiate(args).run
-        if study is None:
+        if not args.run.base:
             raise ConfigError("`--run` must name a study, except with --table or --figure.")
+        study = build_parser().instantiate(args).run
         only = _only(args.only)
 
         from tfde.analysis.study import run_study

@@ -115,12 +115,15 @@ def test_merge_keeps_what_is_not_named():
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ({"stages": {"finetune": {"stepz": 3}}}, r"cell size=odd: .*stepz"),
+        (
+            {"stages": {"finetune": {"stepz": 3}}},
+            r"cell size=odd: .*stages.: Option .stepz. is not",
+        ),
         ({"stages": {"finetune": {"steps": 0}}}, r"cell size=odd: .*`steps` must be at least 1"),
         ({"stages": {"finetune": None}}, r"cell size=odd: .*`stages` must be not empty"),
         ({"model": {"backbone": 3}}, r"cell size=odd: .*backbone"),
         ({"evaluate": {"k": 3}}, r"cell size=odd: .*k"),
-        ({"evaluate": None}, r"cell size=odd: `evaluate` must say how it is measured"),
+        ({"evaluate": None}, r"cell size=odd: .*evaluate\.dataset"),
     ],
 )
 def test_an_impossible_cell_is_named_in_one_line(override, message):
