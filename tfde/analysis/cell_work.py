@@ -24,12 +24,12 @@ from tfde.retrieval.retrieve import retrieve_from_corpus
 from tfde.towers.dual_encoder import DualEncoder
 from tfde.towers.preset import METADATA_FILE
 from tfde.training.run import train
-from tfde.training.run_record import CHECKPOINT_FILE, HISTORY_FILE, PAGES
+from tfde.training.run_record import CHECKPOINT_FILE, HISTORY_FILE, NEGATIVES, PAGES
 from tfde.types import Document, Query, Run
 
 MODEL = "model"
 _DONE_FILE = "done.json"
-_NOT_NEEDED = (CHECKPOINT_FILE, PAGES, "tensorboard")
+_NOT_NEEDED = (CHECKPOINT_FILE, NEGATIVES, PAGES, "tensorboard")
 
 
 def do_cell(chain: Sequence[ChainedStage], evaluation: EvaluationConfig) -> dict[str, Any]:

@@ -48,16 +48,31 @@ def stage_chain(run: TrainRun, trained: Path) -> list[ChainedStage]:
 
 
 def digest(description: Any) -> str:
-    """Returns 16 hex digits that change with a description (anything that JSON can hold)."""
-    content = json.dumps(description, sort_keys=True).encode()
-    return hashlib.sha256(content).hexdigest()[:16]
+    """Returns 16 hex digits that change with a description: JSON's values and dataclasses.
+
+    Fields that have their default do not count, so that one added later changes nothing.
+    """
+    content = json.dumps(description, default=_fields)
+    return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
 def _key(run: TrainRun) -> str:
     """Names paths as they were written, without the machine's folders, beside what they hold."""
-    description = dataclasses.asdict(run)
     expanded = expand_run(run)
     tokenizer = expanded.model.tokenizer
     if tokenizer is not None and Path(tokenizer).is_file():
-        description["model"]["tokenizer"] = checksum(Path(tokenizer))
-    return digest({"run": description, "data": list(data_checksums(expanded).values())})
+        model = dataclasses.replace(run.model, tokenizer=checksum(Path(tokenizer)))
+        run = dataclasses.replace(run, model=model)
+    return digest([run, list(data_checksums(expanded).values())])
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    """Returns the fields of a dataclass that differ from their defaults."""
+    found = {}
+    for field in dataclasses.fields(value):
+        default = field.default
+        if field.default_factory is not dataclasses.MISSING:
+            default = field.default_factory()
+        if getattr(value, field.name) != default:
+            found[field.name] = getattr(value, field.name)
+    return found

@@ -150,13 +150,8 @@ def _plan(cell: Cell, trained: Path, vocabulary: Path | None) -> _Plan:
         chain = stage_chain(run, trained)
     evaluation = _expand(cell.evaluation)
     paths = [evaluation.dataset, evaluation.more_candidates]
-    key = digest(
-        {
-            "model": chain[-1].path.name if chain else None,
-            "evaluation": dataclasses.asdict(cell.evaluation),
-            "data": [checksum(Path(path)) for path in paths if path is not None],
-        }
-    )
+    data = [checksum(Path(path)) for path in paths if path is not None]
+    key = digest([chain[-1].path.name if chain else None, cell.evaluation, data])
     return _Plan(cell, chain, evaluation, key)
 
 
@@ -197,7 +192,7 @@ def _vocabulary(config: VocabularyConfig, output: Path) -> Path:
     texts = Path(expand_path(config.texts, "vocabulary.texts"))
     if not texts.exists():
         raise ConfigError(f"vocabulary.texts: {texts} does not exist.")
-    key = digest({"size": config.size, "texts": checksum(texts)})
+    key = digest([config.size, checksum(texts)])
     path = output / f"vocabulary-{key}.model"
     if not path.exists():
         logger.info("training a vocabulary of %d pieces", config.size)

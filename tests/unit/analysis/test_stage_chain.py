@@ -87,6 +87,9 @@ def test_names_change_with_what_decides_over_the_weights(tmp_path, folder):
         dataclasses.replace(run_of(folder), precision="float32"),
     ):
         assert not {first, second} & set(names(changed))
+    run = run_of(folder)
+    swapped = dataclasses.replace(run, stages=dict(reversed(run.stages.items())))
+    assert not {first, second} & set(names(swapped))
     # The content of the data, wherever it lies under the same name.
     corpus = folder / "data" / "corpus.jsonl"
     content = corpus.read_text()
