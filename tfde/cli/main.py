@@ -16,6 +16,7 @@ COMMANDS = {
     "convert": "a dataset of a known format -> dataset directory",
     "make-pages": "a wiki's dump or a folder of HTML and Markdown -> file of pages",
     "make-pairs": "pages -> pre-training pairs, with statistics",
+    "generate-queries": "documents -> queries, as training pairs or to expand a corpus",
     "split": "few train queries, or other splits, of a dataset",
     "train": "train a dual encoder by a recipe",
     "mine-negatives": "the pairs of a dataset with hard negatives",

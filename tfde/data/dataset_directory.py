@@ -64,6 +64,11 @@ class DatasetDirectory:
         return self._splits("pairs", ".jsonl")
 
     @property
+    def has_queries(self) -> bool:
+        """Whether there is a file of queries; a corpus alone has none."""
+        return self._find("queries.jsonl") is not None
+
+    @property
     def has_answers(self) -> bool:
         """Whether there is a file of accepted answers."""
         return self._find("answers.jsonl") is not None

@@ -1,4 +1,4 @@
-"""Mining that can be killed: finished parts beside the output, then the output at once."""
+"""Long work that can be killed: finished parts beside the output, then the output at once."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _SETTINGS = "mining.json"
 
 
 class MiningWork:
-    """The files of one mining: `OUTPUT.parts/` while it lasts, `OUTPUT` and `OUTPUT.json` after.
+    """The files of such work: `OUTPUT.parts/` while it lasts, `OUTPUT` and `OUTPUT.json` after.
 
     Args:
-        output: The pair file, packed if its name ends in `.gz`.
+        output: A file of JSON Lines, packed if its name ends in `.gz`.
         settings: What the content of the output depends on, as JSON. Work that was begun, or
             done, with other settings is refused.
     """
@@ -33,7 +33,7 @@ class MiningWork:
         self._settings = json.loads(json.dumps({"format": FORMAT, **settings}))
 
     def finished(self) -> dict[str, int] | None:
-        """Returns the counts of the same mining if it is done.
+        """Returns the counts of the same work if it is done.
 
         Raises:
             ConfigError: the output holds something else.
@@ -49,7 +49,7 @@ class MiningWork:
         odd = self._difference(record.get("settings", {}))
         if odd:
             raise ConfigError(
-                f"{self.output}: holds what was mined with {odd}; choose another or remove it."
+                f"{self.output}: holds what was made with {odd}; choose another or remove it."
             )
         check_sha256(self.output, record["sha256"])
         shutil.rmtree(self.directory, ignore_errors=True)  # of a kill at the very end

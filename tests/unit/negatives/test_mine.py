@@ -252,7 +252,7 @@ def test_done_is_done_and_nothing_else_is_overwritten(tmp_path, dataset, run_fil
     written = output.stat().st_mtime_ns
     assert mine_negatives(dataset, RunCandidates(run_file), output, rules) == report
     assert output.stat().st_mtime_ns == written
-    with pytest.raises(ConfigError, match=r"n\.jsonl: holds what was mined with another `rules`"):
+    with pytest.raises(ConfigError, match=r"n\.jsonl: holds what was made with another `rules`"):
         mine_negatives(dataset, RunCandidates(run_file), output, MiningRules(count=2))
     output.write_text("{}\n")
     with pytest.raises(CorruptError, match=r"n\.jsonl: differs from what was written"):

@@ -1,0 +1,210 @@
+"""`generate_queries`: documents -> queries, as training pairs or as a corpus that holds them.
+
+Documents are worked on in the order of the corpus, a part at a time; a killed run goes on with the
+next part.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from tqdm import tqdm
+
+from tfde.data.atomic import atomic_file, refuse_existing
+from tfde.data.dataset_directory import DatasetDirectory
+from tfde.data.document_file import DocumentFile
+from tfde.data.link_or_copy import link_or_copy
+from tfde.errors import ConfigError, DataError
+from tfde.negatives.candidate_source import CandidateSource
+from tfde.negatives.mining_work import MiningWork
+from tfde.negatives.query_generator import QueryGenerator
+from tfde.retrieval.files import sha256
+from tfde.types import Document, Query
+
+Form = Literal["pairs", "expansion"]
+
+
+class GenerationReport(NamedTuple):
+    """What was written and what was left out.
+
+    `queries` were written for `documents`, of which `bare` have none. Left out were queries
+    without a word (`empty`), those that the document had already (`repeated`), and those by which
+    it is not found (`missed`).
+    """
+
+    documents: int
+    queries: int
+    bare: int
+    empty: int
+    repeated: int
+    missed: int
+
+    @classmethod
+    def of(cls, counts: Mapping[str, int]) -> GenerationReport:
+        """Returns the report of what was counted."""
+        return cls(**{name: counts.get(name, 0) for name in cls._fields})
+
+
+def generate_queries(
+    dataset: DatasetDirectory,
+    generator: QueryGenerator,
+    output: str | Path,
+    *,
+    form: Form = "pairs",
+    keep_rank: int | None = None,
+    source: CandidateSource | None = None,
+    documents_at_once: int = 256,
+    show_progress: bool = False,
+) -> GenerationReport:
+    """Writes the queries of all documents of a corpus.
+
+    Given again after a kill, it goes on with the next part; given again when all is done, it
+    returns the report. Of the dataset only the corpus is needed.
+
+    Args:
+        dataset: The documents.
+        generator: Who reads them and writes queries.
+        output: For `pairs` a pair file that names documents by id, packed by its name. For
+            `expansion` a dataset directory: the corpus with each document's queries after its
+            text, everything else linked. Settings and counts lie beside pair file or corpus, as
+            `.json`.
+        form: `pairs` to train on (GenQ), or `expansion` to search in with BM25 (docT5query).
+        keep_rank: Keeps a query only if `source` ranks its document at most so low; `None` keeps
+            all.
+        source: Who ranks the documents for `keep_rank`.
+        documents_at_once: Documents a part.
+        show_progress: Whether progress bars go to stderr.
+
+    Raises:
+        ConfigError: an impossible value, one of `keep_rank` and `source` without the other, or an
+            output that holds something else.
+        MismatchError: the killed run had other settings.
+        DataError: the corpus is empty, or a document breaks a rule.
+        CorruptError: a file of the killed run differs from what was written.
+
+    Source:
+        Nogueira and Lin 2019 (docT5query); Thakur et al. 2021 (GenQ); Dai et al. 2022
+        (Promptagator: a query that finds its document is kept).
+    """
+    _check(form, keep_rank, source, documents_at_once)
+    file = Path(output) / "corpus.jsonl.gz" if form == "expansion" else Path(output)
+    settings = {
+        "corpus": sha256(dataset.file("corpus.jsonl")),
+        "generator": generator.describe(),
+        "form": form,
+        "keep_rank": keep_rank,
+        "source": None if source is None else source.describe(),
+        "documents_at_once": documents_at_once,
+    }
+    work = MiningWork(file, settings)
+    done = work.finished()
+    if done is not None:
+        return GenerationReport.of(done)
+    if form == "expansion" and not work.directory.exists():
+        refuse_existing(output, overwrite=False)
+    work.begin()
+    if form == "expansion":
+        _link_the_rest(dataset, Path(output))
+    counts: Counter[str] = Counter()
+    prepared, parts = source is None, 0
+    with tqdm(
+        total=dataset.num_documents, unit="doc", desc="generate", disable=not show_progress
+    ) as bar:
+        for documents in _parts(dataset.documents(), documents_at_once):
+            found = work.part(parts)
+            if found is None:
+                if source is not None and not prepared:
+                    store = DocumentFile.build(dataset.documents(), work.directory / "documents")
+                    source.prepare(dataset, store, work.directory, show_progress=show_progress)
+                    prepared = True
+                queries, found = _queries(documents, generator, keep_rank, source)
+                work.write_part(parts, _lines(documents, queries, form), found)
+            counts.update(found)
+            parts += 1
+            bar.update(len(documents))
+    if not parts:
+        raise DataError(dataset.file("corpus.jsonl"), None, "must hold at least one document.")
+    work.finish(parts, counts)
+    return GenerationReport.of(counts)
+
+
+def _check(
+    form: Form, keep_rank: int | None, source: CandidateSource | None, documents_at_once: int
+) -> None:
+    if form not in ("pairs", "expansion"):
+        raise ConfigError(f"`form` must be pairs or expansion. Received: {form!r}")
+    if (keep_rank is None) != (source is None):
+        raise ConfigError("`keep_rank` goes with `source`; give both or neither.")
+    for name, value in (("keep_rank", keep_rank), ("documents_at_once", documents_at_once)):
+        if value is not None and value < 1:
+            raise ConfigError(f"`{name}` must be at least 1. Received: {value}")
+
+
+def _parts(documents: Iterator[Document], size: int) -> Iterator[list[Document]]:
+    while part := list(islice(documents, size)):
+        yield part
+
+
+def _queries(
+    documents: Sequence[Document],
+    generator: QueryGenerator,
+    keep_rank: int | None,
+    source: CandidateSource | None,
+) -> tuple[list[list[str]], Counter[str]]:
+    """Returns the queries of some documents, and the counts of `GenerationReport`."""
+    counts = Counter(documents=len(documents))
+    queries = []
+    for given in generator.generate(documents):
+        worded = [text for text in (" ".join(text.split()) for text in given) if text]
+        queries.append(list(dict.fromkeys(worded)))
+        counts["empty"] += len(given) - len(worded)
+        counts["repeated"] += len(worded) - len(queries[-1])
+    if keep_rank is not None and source is not None:
+        before = sum(map(len, queries))
+        queries = _those_that_find(documents, queries, keep_rank, source)
+        counts["missed"] = before - sum(map(len, queries))
+    counts["queries"] = sum(map(len, queries))
+    counts["bare"] = sum(not texts for texts in queries)
+    return queries, counts
+
+
+def _those_that_find(
+    documents: Sequence[Document],
+    queries: Sequence[Sequence[str]],
+    keep_rank: int,
+    source: CandidateSource,
+) -> list[list[str]]:
+    pairs = [(row, text) for row, texts in enumerate(queries) for text in texts]
+    asked = [Query(str(number), text) for number, (_, text) in enumerate(pairs)]
+    rankings = source.search(asked, keep_rank) if asked else []
+    kept: list[list[str]] = [[] for _ in documents]
+    for (row, text), ranking in zip(pairs, rankings, strict=True):
+        if documents[row].doc_id in dict(ranking):
+            kept[row].append(text)
+    return kept
+
+
+def _lines(
+    documents: Sequence[Document], queries: Sequence[Sequence[str]], form: Form
+) -> Iterator[dict[str, Any]]:
+    for (doc_id, title, text), texts in zip(documents, queries, strict=True):
+        if form == "expansion":
+            yield {"_id": doc_id, "title": title, "text": " ".join([text, *texts]).strip()}
+        else:
+            # Without a query id equal queries of two documents are one, with two positives.
+            yield from ({"query": query, "positive": doc_id} for query in texts)
+
+
+def _link_the_rest(dataset: DatasetDirectory, output: Path) -> None:
+    """Puts what a dataset has beside its corpus into the output."""
+    files = [dataset.file("queries.jsonl")] if dataset.has_queries else []
+    files += [dataset.file("answers.jsonl")] if dataset.has_answers else []
+    files += map(dataset.qrels_file, dataset.splits)
+    files += map(dataset.pair_file, dataset.pair_splits)
+    for file in files:
+        with atomic_file(output / file.relative_to(dataset.path)) as temporary:
+            link_or_copy(file, temporary)

@@ -1,0 +1,124 @@
+"""Queries by a sequence-to-sequence model of keras-hub: T5, BART, and what else it has."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import keras_hub
+import numpy as np
+import tensorflow as tf
+
+from tfde.config import DEFAULT_BUCKETS
+from tfde.errors import ConfigError
+from tfde.negatives.choice import generator_of
+from tfde.negatives.drawn_sampler import DrawnSampler
+from tfde.negatives.generation_rules import GenerationRules
+from tfde.negatives.query_generator import text_of
+from tfde.towers.batches import batches_by_length
+from tfde.towers.weights import fingerprint
+from tfde.types import Document
+
+
+class KerasHubGenerator:
+    """Samples queries from a `keras_hub.models.Seq2SeqLM`.
+
+    Args:
+        preset: A directory that `save_to_preset` wrote, or any other preset that keras-hub reads:
+            its names (`t5_small_multi`), `kaggle://` and `hf://` handles.
+        rules: Lengths and sampling.
+        batch_size: Documents a batch.
+
+    Raises:
+        ConfigError: no such preset, a preset of another kind of model, lengths for which the
+            model has no positions, more tokens to draw from than it has, or no documents a batch.
+    """
+
+    def __init__(self, preset: str | Path, rules: GenerationRules, *, batch_size: int = 16) -> None:
+        if batch_size < 1:
+            raise ConfigError(f"`batch_size` must be at least 1. Received: {batch_size}")
+        self._rules, self._batch_size = rules, batch_size
+        self._model = _load(str(preset))
+        self._preprocessor = self._model.preprocessor
+        self._tokenizer = self._preprocessor.tokenizer
+        _check_sizes(rules, self._model)
+        self._sampler = DrawnSampler(rules.top_k, rules.temperature)
+        # XLA would compile each length anew, for minutes.
+        self._model.compile(sampler=self._sampler, jit_compile=False)
+
+    def describe(self) -> dict[str, Any]:
+        """Returns the rules, and what changes with weights and vocabulary."""
+        about = [type(self._model).__name__, self._tokenizer.get_vocabulary()]
+        weights = fingerprint(json.dumps(about).encode(), self._model.weights)
+        return {"kind": "keras_hub", "model": weights, **dataclasses.asdict(self._rules)}
+
+    def generate(self, documents: Sequence[Document]) -> list[list[str]]:
+        """Returns `queries_per_document` queries of each document."""
+        queries: list[list[str]] = [[] for _ in documents]
+        lengths = [len(text_of(document)) for document in documents]
+        for rows in batches_by_length(lengths, self._batch_size, unit="doc", show_progress=False):
+            found = self._generate_batch([documents[row] for row in rows])
+            for row, texts in zip(rows, found, strict=True):
+                queries[row] = texts
+        return queries
+
+    def _generate_batch(self, documents: Sequence[Document]) -> list[list[str]]:
+        rules, count = self._rules, self._rules.queries_per_document
+        tokens = self._preprocessor.generate_preprocess(
+            [rules.document_prompt + text_of(document) for document in documents],
+            encoder_sequence_length=rules.document_max_length_tokens,
+            sequence_length=rules.query_max_length_tokens,
+        )
+        arrays = {name: np.asarray(array) for name, array in tokens.items()}
+        longest = int(arrays["encoder_padding_mask"].sum(axis=1).max())
+        # Few lengths: each is traced anew.
+        length = next((size for size in DEFAULT_BUCKETS if size >= longest), None)
+        for name in ("encoder_token_ids", "encoder_padding_mask"):
+            arrays[name] = arrays[name][:, :length]
+        inputs = {name: tf.repeat(array, count, axis=0) for name, array in arrays.items()}
+        self._sampler.begin(np.concatenate([self._fractions(document) for document in documents]))
+        generate = self._model.make_generate_function()
+        found = generate(inputs, stop_token_ids=[self._tokenizer.end_token_id])
+        texts = list(self._preprocessor.generate_postprocess(found))
+        return [texts[start : start + count] for start in range(0, len(texts), count)]
+
+    def _fractions(self, document: Document) -> np.ndarray:
+        """Returns the random number of each token of each query."""
+        shape = (self._rules.queries_per_document, self._rules.query_max_length_tokens)
+        generator = generator_of(self._rules.seed, "query", document.doc_id)
+        return generator.random(shape, dtype=np.float32)
+
+
+def _load(preset: str) -> Any:
+    try:
+        model = keras_hub.models.Seq2SeqLM.from_preset(preset)
+    except Exception as error:  # keras-hub, Keras and each hub's client raise their own kinds
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ConfigError(
+            f"{preset}: must be a SavedModel, or a keras-hub preset of a sequence-to-sequence"
+            f" model. Received: {reason}"
+        ) from error
+    if not isinstance(model.preprocessor, keras_hub.models.Seq2SeqLMPreprocessor):
+        raise ConfigError(
+            f"{preset}: the model must read and write text, with a tokenizer of its own."
+            f" Received: {type(model).__name__}"
+        )
+    return model
+
+
+def _check_sizes(rules: GenerationRules, model: Any) -> None:
+    vocabulary = model.backbone.vocabulary_size
+    if rules.top_k > vocabulary:
+        raise ConfigError(
+            f"`top_k` must be at most the model's vocabulary, {vocabulary}. Received: {rules.top_k}"
+        )
+    positions = getattr(model.backbone, "max_sequence_length", None)
+    for name in ("query_max_length_tokens", "document_max_length_tokens"):
+        if positions is not None and getattr(rules, name) > positions:
+            raise ConfigError(
+                f"`{name}` must be at most the model's, {positions}."
+                f" Received: {getattr(rules, name)}"
+            )
