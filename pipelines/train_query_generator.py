@@ -62,7 +62,8 @@ def main() -> None:
         warmup_steps=args.steps // 10,
     )
     model.compile(keras.optimizers.AdamW(rate, clipnorm=1.0), jit_compile=False)
-    model.fit(batches, steps_per_epoch=args.steps, epochs=1, verbose=2)
+    shown = min(args.steps, 500)  # a line of losses after so many steps
+    model.fit(batches, steps_per_epoch=shown, epochs=args.steps // shown, verbose=2)
     model.save_to_preset(args.output)
 
 
