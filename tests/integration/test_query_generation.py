@@ -1,7 +1,9 @@
 """From a trained generator to pairs that train and a corpus that BM25 searches; and `kill -9`."""
 
+import argparse
 import json
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -16,23 +18,23 @@ from tfde.cli.main import main
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.negatives.generate_queries import generate_queries
 from tfde.negatives.generation_rules import GenerationRules
-from tfde.negatives.keras_hub_generator import KerasHubGenerator
+from tfde.negatives.saved_model_generator import SavedModelGenerator
 
-ROOT = Path(__file__).parents[2]
+SCRIPT = Path(__file__).parents[2] / "pipelines" / "train_query_generator.py"
 
 GENERATE = """
 import sys, time
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.negatives.generate_queries import generate_queries
 from tfde.negatives.generation_rules import GenerationRules
-from tfde.negatives.keras_hub_generator import KerasHubGenerator
+from tfde.negatives.saved_model_generator import SavedModelGenerator
 
-class Slow(KerasHubGenerator):
+class Slow(SavedModelGenerator):
     def generate(self, documents):
         time.sleep(0.2)
         return super().generate(documents)
 
-rules = GenerationRules(queries_per_document=2, query_max_length_tokens=6, seed=3)
+rules = GenerationRules(queries_per_document=2, seed=3)
 generate_queries(
     DatasetDirectory(sys.argv[1]), Slow(sys.argv[2], rules, batch_size=4), sys.argv[3],
     documents_at_once=4,
@@ -65,23 +67,27 @@ def tfde(capsys, *args):
     return code, out, error
 
 
-def train_generator(work, *options):
-    script = [sys.executable, ROOT / "pipelines" / "train_query_generator.py", "--dataset"]
-    sizes = ["--steps", "4", "--batch_size", "8", "--document_max_length_tokens", "16"]
-    subprocess.run([*script, work / "data", *sizes, *options], check=True)
+def test_a_t5_of_random_weights():
+    texts = tiny.document_texts()
+    sizes = argparse.Namespace(vocabulary_size=60, num_layers=1, num_heads=2, hidden_dim=8)
+    model = runpy.run_path(str(SCRIPT))["random_t5"](texts, sizes)
+    assert model.backbone.vocabulary_size == 60
+    tokens = model.preprocessor.tokenizer([texts[0]])
+    assert list(model.preprocessor.tokenizer.detokenize(tokens)) == [texts[0]]
 
 
-def test_the_road(work, capsys):
-    train_generator(
-        work, "--output", work / "first", "--vocabulary_size", "45", "--num_layers", "1",
-        "--num_heads", "2", "--hidden_dim", "8",
-    )  # fmt: skip
-    train_generator(work, "--start", work / "first", "--output", work / "t5")
-    common = [
-        "generate-queries", "--dataset", work / "data", "--model", work / "t5",
+def test_the_road(work, capsys, monkeypatch):
+    start = tiny_seq2seq.t5(work / "start")
+    options = ["--steps", 2, "--batch_size", 8, "--document_max_length_tokens", 16]
+    given = [SCRIPT, "--dataset", work / "data", "--start", start, "--output", work / "t5"]
+    monkeypatch.setattr(sys, "argv", [str(value) for value in [*given, *options]])
+    runpy.run_path(str(SCRIPT), run_name="__main__")
+    capsys.readouterr()  # Keras's losses
+    code, out, error = tfde(
+        capsys, "generate-queries", "--dataset", work / "data", "--model", work / "t5",
         "--queries_per_document", 2, "--query_max_length_tokens", 6,
-    ]  # fmt: skip
-    code, out, error = tfde(capsys, *common, "--output", work / "pairs.jsonl.gz")
+        "--output", work / "pairs.jsonl.gz",
+    )  # fmt: skip
     assert (code, error) == (0, "")
     assert " queries for 40 documents, " in out
     recipe = work / "recipe.yaml"
@@ -91,16 +97,8 @@ def test_the_road(work, capsys):
     assert code == 0, error
     assert (work / "run" / "model" / "config.json").exists()
 
-    code, _, error = tfde(capsys, *common, "--as", "expansion", "--output", work / "more")
-    assert (code, error) == (0, "")
-    code, out, error = tfde(
-        capsys, "evaluate", "--dataset", work / "more", "--split", "dev", "--bm25", "--json"
-    )
-    assert (code, error) == (0, "")
-    assert json.loads(out)["queries"] == 8
 
-
-def test_a_saved_model_and_the_filter(work, capsys):
+def test_a_saved_model_the_filter_and_an_expanded_corpus(work, capsys):
     model = tiny_seq2seq.saved_model(work / "saved")
     common = [
         "generate-queries", "--dataset", work / "data", "--model", model, "--keep_rank", 40,
@@ -116,6 +114,14 @@ def test_a_saved_model_and_the_filter(work, capsys):
     )
     assert (code, error) == (0, "")
     assert "80 queries for 40 documents" in out  # in the first 40 of 40
+
+    code, _, error = tfde(capsys, *common, "--as", "expansion", "--output", work / "more")
+    assert (code, error) == (0, "")
+    code, out, error = tfde(
+        capsys, "evaluate", "--dataset", work / "more", "--split", "dev", "--bm25", "--json"
+    )
+    assert (code, error) == (0, "")
+    assert json.loads(out)["queries"] == 8
 
 
 @pytest.mark.parametrize(
@@ -137,13 +143,13 @@ def test_impossible_commands(work, capsys, options, message):
 
 def test_killed_and_resumed_equals_unbroken(tmp_path):
     data = tiny.write_dataset(tmp_path / "data", documents=40)
-    preset = tiny_seq2seq.t5(tmp_path / "t5")
+    model = tiny_seq2seq.saved_model(tmp_path / "model")
     unbroken, broken = tmp_path / "unbroken.jsonl", tmp_path / "broken.jsonl"
-    rules = GenerationRules(queries_per_document=2, query_max_length_tokens=6, seed=3)
-    generator = KerasHubGenerator(preset, rules, batch_size=3)  # another batch, the same queries
+    rules = GenerationRules(queries_per_document=2, seed=3)
+    generator = SavedModelGenerator(model, rules, batch_size=3)  # another batch, the same queries
     generate_queries(DatasetDirectory(data), generator, unbroken, documents_at_once=4)
     parts = tmp_path / "broken.jsonl.parts"
-    command = [sys.executable, "-c", GENERATE, data, preset, broken]
+    command = [sys.executable, "-c", GENERATE, data, model, broken]
     process = subprocess.Popen(command)
     deadline = time.monotonic() + 120
     while not (parts / "part-00003.json").exists():

@@ -39,25 +39,32 @@ def presets(tmp_path_factory):
     return {"t5": tiny_seq2seq.t5(directory / "t5"), "bart": tiny_seq2seq.bart(directory / "bart")}
 
 
-def test_a_document_has_its_own_draws(presets):
-    generator = KerasHubGenerator(presets["t5"], RULES, batch_size=16)
-    found = generator.generate(DOCUMENTS)
+@pytest.fixture(scope="module")
+def generator(presets):
+    return KerasHubGenerator(presets["t5"], RULES, batch_size=16)
+
+
+@pytest.fixture(scope="module")
+def found(generator):
+    return generator.generate(DOCUMENTS)
+
+
+def test_a_document_has_its_own_draws(presets, generator, found):
     assert [len(queries) for queries in found] == [3] * 5
     assert found[0] != found[4]  # equal texts, other ids
     assert len(set(found[2])) == 3
-    # Neither neighbours nor batches nor the number of queries change them.
-    small = KerasHubGenerator(presets["t5"], RULES, batch_size=2)
-    assert small.describe() == generator.describe()
-    assert small.generate(DOCUMENTS[::-1]) == found[::-1]
-    fewer = dataclasses.replace(RULES, queries_per_document=2)
-    two = KerasHubGenerator(presets["t5"], fewer).generate(DOCUMENTS)
-    assert two == [queries[:2] for queries in found]
+    # Neither neighbours nor batches change them.
+    alone = KerasHubGenerator(presets["t5"], RULES, batch_size=1)
+    assert alone.describe() == generator.describe()
+    assert alone.generate(DOCUMENTS[::-1]) == found[::-1]
 
 
-def test_seed_and_weights_decide(presets, tmp_path):
-    generator = KerasHubGenerator(presets["t5"], RULES)
-    other_seed = KerasHubGenerator(presets["t5"], dataclasses.replace(RULES, seed=8))
-    assert other_seed.generate(DOCUMENTS) != generator.generate(DOCUMENTS)
+def test_the_seed_decides(presets, found):
+    other = KerasHubGenerator(presets["t5"], dataclasses.replace(RULES, seed=8))
+    assert other.generate(DOCUMENTS) != found
+
+
+def test_rules_and_weights_are_described(presets, generator, tmp_path):
     shutil.copytree(presets["t5"], tmp_path / "other")
     with h5py.File(tmp_path / "other" / "model.weights.h5", "r+") as file:
         names = []
