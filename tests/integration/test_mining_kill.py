@@ -49,7 +49,7 @@ def test_killed_and_resumed_equals_unbroken(tmp_path, suffix):
         assert not broken.exists()
     finished = {file.name: file.stat().st_mtime_ns for file in parts.glob("part-*.json")}
     assert 10 <= len(finished) < 16
-    (parts / ".part-00012.jsonl.0123456789ab.tmp.jsonl").write_bytes(b"half a part")
+    (parts / ".part-00012.lines.0123456789ab.tmp.lines").write_bytes(b"half a part")
     (parts / ".documents.0123456789ab.tmp").mkdir()
     again = start(data, broken, 0.2)
     late = parts / "part-00013.json"  # two more parts come after it

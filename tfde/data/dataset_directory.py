@@ -93,6 +93,24 @@ class DatasetDirectory:
         """
         return _unique(self.file("corpus.jsonl"), stream_documents)
 
+    def documents_through(self, intake: Intake) -> Iterator[Document]:
+        """Streams the corpus in file order.
+
+        Args:
+            intake: Takes bad records, a document whose id came before among them.
+
+        Raises:
+            DataError: as `documents`, where the intake does not skip.
+        """
+        path, known = self.file("corpus.jsonl"), KnownIds()
+        for document in stream_documents(path, intake):
+            if known.add(document.doc_id):
+                yield document
+            else:
+                rule = "field '_id' must be unique."
+                error = DataError(path, intake.line, rule, document.doc_id)
+                intake.bad(error, "id that comes twice")
+
     def queries(self, split: str | None = None) -> Iterator[Query]:
         """Streams the queries in file order; with `split` only those judged in it.
 

@@ -57,6 +57,9 @@ class DocumentFile:
     def __len__(self) -> int:
         return len(self._keys)
 
+    def __contains__(self, doc_id: str) -> bool:
+        return self.get(doc_id) is not None
+
     def get(self, doc_id: str) -> Document | None:
         """Returns the document with an id, or `None`."""
         key = key_of(doc_id)

@@ -23,6 +23,8 @@ class Intake:
 
     Args:
         skip_bad: Whether a bad record is counted and named in the log instead of raised.
+        report: Is told of each that is skipped: what is wrong with it, of which kind it is, and
+            how many there are of it.
 
     Attributes:
         path: The file that is being read; `None` before the first.
@@ -32,8 +34,14 @@ class Intake:
         left_out: How many records were left out that are good, but nothing for this reader.
     """
 
-    def __init__(self, *, skip_bad: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        skip_bad: bool = False,
+        report: Callable[[DataError, str, int], object] = lambda error, kind, count: None,
+    ) -> None:
         self.skip_bad = skip_bad
+        self._report = report
         self.skipped = 0
         self.kinds: Counter[str] = Counter()
         self.left_out: Counter[str] = Counter()
@@ -58,6 +66,7 @@ class Intake:
         self.skipped += count
         self.kinds[kind] += count
         logger.warning("skipped: %s", error)
+        self._report(error, kind, count)
 
     def leave_out(self, kind: str, count: int = 1) -> None:
         """Counts records that are good, but nothing for this reader."""

@@ -15,6 +15,7 @@ from tfde.data.atomic import atomic_directory, refuse_existing
 from tfde.errors import ConfigError, MismatchError
 from tfde.export.documents_model import DocumentsModel, save_documents_model
 from tfde.export.exact_retriever import ExactRetriever, save_retriever
+from tfde.export.manifest import FORMAT, MANIFEST
 from tfde.export.saved_models import DocumentEncoder, QueryEncoder, save_encoder
 from tfde.export.serving_files import (
     BATCHING,
@@ -32,8 +33,6 @@ from tfde.towers.dual_encoder import DualEncoder
 from tfde.types import Document, Query
 from tfde.version import __version__
 
-MANIFEST = "manifest.json"
-FORMAT = 1
 GOLDEN_K = 10
 _LIBRARIES = ("tensorflow", "tensorflow-text", "keras", "scann", "numpy")
 _BATCHED = ("query_encoder", "document_encoder", "documents")

@@ -12,27 +12,14 @@ import tensorflow as tf
 # Registers the text ops that the SavedModels hold.
 import tensorflow_text  # noqa: F401
 
-from tfde.errors import CorruptError
-from tfde.export.bundle import FORMAT, MANIFEST
-from tfde.retrieval.files import read_json, sha256
+from tfde.export.manifest import MANIFEST, read_manifest
+from tfde.retrieval.files import sha256
 
 # Another machine multiplies in another order; half precision and 8-bit
 # weights keep 8 bits of a number.
 _TOLERANCE = {"float32": 1e-4}
 _LOOSE_TOLERANCE = 2e-2
 _LEAST_OVERLAP = 0.8
-_FIELDS = {
-    "format",
-    "version",
-    "models",
-    "files",
-    "towers_fingerprint",
-    "index_fingerprint",
-    "golden_queries",
-    "golden_k",
-    "compute_dtype",
-    "int8_weights",
-}
 
 
 def verify_bundle(path: str | Path) -> list[str]:
@@ -50,13 +37,7 @@ def verify_bundle(path: str | Path) -> list[str]:
         CorruptError: its manifest cannot be read.
     """
     path = Path(path)
-    if not (path / MANIFEST).is_file():
-        raise FileNotFoundError(f"{path}: no {MANIFEST} there, so no bundle.")
-    manifest = read_json(path / MANIFEST)
-    missing = _FIELDS - set(manifest)
-    if missing or manifest["format"] != FORMAT:
-        what = f"has no {sorted(missing)[0]!r}" if missing else "has another format"
-        raise CorruptError(f"{path / MANIFEST}: {what}; expected format {FORMAT}.")
+    manifest = read_manifest(path)
     differences = list(_files(path, manifest["files"]))
     towers, index = manifest["towers_fingerprint"], manifest["index_fingerprint"]
     if index not in (None, towers):

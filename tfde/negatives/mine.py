@@ -7,22 +7,22 @@ seed, query and positive alone: neither the order of the queries nor a kill chan
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from tqdm import tqdm
 
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.document_file import DocumentFile
+from tfde.data.json_lines import json_line
 from tfde.errors import ConfigError
 from tfde.negatives.candidate_source import CandidateSource
 from tfde.negatives.judged_queries import JudgedQueries
 from tfde.negatives.mining_rules import MiningRules
-from tfde.negatives.mining_work import MiningWork
 from tfde.negatives.part_miner import PairScorer, PartMiner
 from tfde.negatives.removal import REASONS
+from tfde.retrieval.parted_file import PartedFile
 
 
 class MiningReport(NamedTuple):
@@ -93,16 +93,16 @@ def mine_negatives(
         CorruptError: a file of the killed run differs from what was written.
     """
     _check(source, rules, cross_encoder, queries_at_once)
-    settings = {
-        "dataset": dataset.checksums(),
-        "split": split if judged is None else judged.checksum(),
-        "source": source.describe(),
-        "rules": dataclasses.asdict(rules),
-        "documents": documents,
-        "cross_encoder": None if cross_encoder is None else cross_encoder.fingerprint(),
-        "queries_at_once": queries_at_once,
-    }
-    work = MiningWork(output, settings)
+    settings = mining_settings(
+        dataset,
+        source.describe(),
+        rules,
+        split=split if judged is None else judged.checksum(),
+        documents=documents,
+        cross_encoder=None if cross_encoder is None else cross_encoder.fingerprint(),
+        queries_at_once=queries_at_once,
+    )
+    work = PartedFile(output, settings)
     done = work.finished()
     if done is not None:
         return MiningReport.of(done)
@@ -115,24 +115,52 @@ def mine_negatives(
         source, store, judged, rules, documents=documents, cross_encoder=cross_encoder
     )
     starts = range(0, len(judged.queries), queries_at_once)
-    counts: Counter[str] = Counter()
     prepared = False
     total = len(judged.queries)
     with tqdm(total=total, unit="query", desc="mine", disable=not show_progress) as bar:
         for number, start in enumerate(starts):
             queries = judged.queries[start : start + queries_at_once]
-            found = work.part(number)
-            if found is None:
+            if work.part(number) is None:
                 if not prepared:
                     source.prepare(dataset, store, work.directory, show_progress=show_progress)
                     prepared = True
-                lines, found = miner.mine(queries)
-                work.write_part(number, lines, found)
-            counts.update(found)
+                lines, counts = miner.mine(queries)
+                work.write_part(number, map(json_line, lines), counts)
             bar.update(len(queries))
     store.close()
-    work.finish(len(starts), counts)
-    return MiningReport.of(counts)
+    return MiningReport.of(work.finish(len(starts)))
+
+
+def mining_settings(
+    dataset: DatasetDirectory,
+    source: Mapping[str, Any],
+    rules: MiningRules,
+    *,
+    split: str,
+    documents: Literal["ids", "texts"],
+    cross_encoder: str | None,
+    queries_at_once: int,
+) -> dict[str, Any]:
+    """Returns what a mined pair file depends on, as JSON.
+
+    Args:
+        dataset: As `mine_negatives`.
+        source: What the source of the candidates says of itself.
+        rules: As `mine_negatives`.
+        split: As `mine_negatives`.
+        documents: As `mine_negatives`.
+        cross_encoder: Its fingerprint.
+        queries_at_once: As `mine_negatives`.
+    """
+    return {
+        "dataset": dataset.checksums(),
+        "split": split,
+        "source": dict(source),
+        "rules": dataclasses.asdict(rules),
+        "documents": documents,
+        "cross_encoder": cross_encoder,
+        "queries_at_once": queries_at_once,
+    }
 
 
 def _check(

@@ -12,7 +12,7 @@ from tfde.evaluation.measures import first_documents
 from tfde.negatives.candidate_source import Ranking
 from tfde.retrieval.files import sha256
 from tfde.retrieval.runs import read_run
-from tfde.types import Document, Query
+from tfde.types import Document, Query, Run
 
 
 class RunCandidates:
@@ -20,6 +20,7 @@ class RunCandidates:
 
     Args:
         path: The run, plain or packed.
+        run: What of it is known; `None` reads it whole.
 
     Raises:
         DataError: the file breaks a rule of the format.
@@ -27,9 +28,9 @@ class RunCandidates:
 
     has_scores = True
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, run: Run | None = None) -> None:
         self._path = Path(path)
-        self._run = read_run(path)
+        self._run = read_run(path) if run is None else run
 
     def describe(self) -> dict[str, Any]:
         """Returns the checksum of the run."""

@@ -72,7 +72,7 @@ def write_pair_file(
         if value < 1:
             raise ConfigError(f"`{name}` must be at least 1. Received: {value}")
     statistics = {task: TaskStatistics() for task in stream.places}
-    draw = functools.partial(_draw_chunk, _recipe(stream))
+    draw = functools.partial(draw_lines, recipe_of(stream))
     starts = (
         (start, min(start + _PAIRS_A_CHUNK, stop)) for start in range(0, stop, _PAIRS_A_CHUNK)
     )
@@ -115,11 +115,13 @@ def format_statistics(statistics: Mapping[str, TaskStatistics], unit: str) -> st
     )
 
 
-# What makes a stream anew in a worker; hashable, so that a worker makes it once.
-_Recipe = tuple[str, tuple[tuple[str, float], ...], int, tuple[str, ...]]
+# What makes a stream anew in a worker: store, weights, seed, titles. Hashable, so that a worker
+# makes it once.
+StreamRecipe = tuple[str, tuple[tuple[str, float], ...], int, tuple[str, ...]]
 
 
-def _recipe(stream: PairStream) -> _Recipe:
+def recipe_of(stream: PairStream) -> StreamRecipe:
+    """Returns what makes the stream anew in another process."""
     return (
         str(stream.store.path),
         tuple(stream.weights.items()),
@@ -129,15 +131,20 @@ def _recipe(stream: PairStream) -> _Recipe:
 
 
 @functools.lru_cache(maxsize=1)
-def _stream_of(recipe: _Recipe) -> PairStream:
+def _stream_of(recipe: StreamRecipe) -> PairStream:
     directory, weights, seed, titles = recipe
     return PairStream(PageStore(directory), dict(weights), seed=seed, titles=titles)
 
 
-def _draw_chunk(
-    recipe: _Recipe, bounds: tuple[int, int]
+def draw_lines(
+    recipe: StreamRecipe, bounds: tuple[int, int]
 ) -> tuple[list[bytes], dict[str, TaskStatistics]]:
-    """Draws some pairs; runs in a worker."""
+    """Returns lines of a pair file, without their ends, and the statistics in words.
+
+    Args:
+        recipe: Of the stream, whose store this process can read.
+        bounds: Number of the first pair, and of the one after the last.
+    """
     stream = _stream_of(recipe)
     records = []
     for number in range(*bounds):

@@ -84,16 +84,27 @@ class Embeddings:
         Raises:
             CorruptError: a file of ids holds another number of lines than its shard rows.
         """
-        doc_ids: list[str] = []
-        for shard in self.manifest["shards"]:
-            file = self.path / f"{shard['name']}.ids.txt"
-            if not file.is_file():
-                raise CorruptError(f"{file}: is missing.")
-            ids = read_ids(file)
-            if len(ids) != shard["rows"]:
-                raise CorruptError(f"{file}: must hold {shard['rows']} ids. Received: {len(ids)}")
-            doc_ids.extend(ids)
-        return doc_ids
+        return [doc_id for number in range(self.num_shards) for doc_id in self.shard_ids(number)]
+
+    @property
+    def num_shards(self) -> int:
+        """How many shards there are."""
+        return len(self.manifest["shards"])
+
+    def shard_ids(self, number: int) -> list[str]:
+        """Returns the document ids of one shard.
+
+        Raises:
+            CorruptError: as `doc_ids`.
+        """
+        shard = self.manifest["shards"][number]
+        file = self.path / f"{shard['name']}.ids.txt"
+        if not file.is_file():
+            raise CorruptError(f"{file}: is missing.")
+        ids = read_ids(file)
+        if len(ids) != shard["rows"]:
+            raise CorruptError(f"{file}: must hold {shard['rows']} ids. Received: {len(ids)}")
+        return ids
 
     def blocks(self, rows: int) -> Iterator[np.ndarray]:
         """Yields consecutive `(at most rows, D)` float32 copies; a block never crosses a shard."""

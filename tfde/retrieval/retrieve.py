@@ -10,7 +10,7 @@ import numpy as np
 from tqdm import tqdm
 
 from tfde.errors import ConfigError, DataError, MismatchError
-from tfde.retrieval.encode_corpus import DocumentEncoder
+from tfde.retrieval.embeddings_writer import DocumentEncoder
 from tfde.retrieval.files import check_id
 from tfde.retrieval.top_k import TopK
 from tfde.types import Document, Query, Run

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from tfde.data.compressed import open_writer, read_lines
+from tfde.data.intake import Intake
 from tfde.errors import ConfigError, DataError, shorten
 from tfde.retrieval.files import check_id
 from tfde.types import Run
+
+
+class RunLine(NamedTuple):
+    """A line of a run: its number in the file, from 1, and the columns that count."""
+
+    number: int
+    query_id: str
+    doc_id: str
+    score: float
 
 
 def read_run(path: str | Path) -> Run:
@@ -19,20 +31,46 @@ def read_run(path: str | Path) -> Run:
             twice for a query.
     """
     run: Run = {}
-    for line, text in read_lines(path):
-        columns = text.split()
-        if len(columns) != 6:
-            raise DataError(
-                path, line, "a run has six columns: query-id Q0 doc-id rank score tag.", text
-            )
-        query_id, _, doc_id, rank, score, _ = columns
-        if not rank.lstrip("-").isdecimal():
-            raise DataError(path, line, "the rank (column 4) must be an integer.", rank)
-        results = run.setdefault(query_id, {})
-        if doc_id in results:
-            raise DataError(path, line, f"query {query_id} must name a document once.", doc_id)
-        results[doc_id] = _score(path, line, score)
+    for line in stream_run(path):
+        results = run.setdefault(line.query_id, {})
+        if line.doc_id in results:
+            raise document_twice(path, line)
+        results[line.doc_id] = line.score
     return run
+
+
+def stream_run(path: str | Path, intake: Intake | None = None) -> Iterator[RunLine]:
+    """Yields the lines of a run, without a look at documents that stand twice.
+
+    Args:
+        path: The file, plain or packed.
+        intake: Takes bad lines; `None` raises the first.
+
+    Raises:
+        DataError: not six columns, or a rank or score that is no number.
+    """
+    intake = intake or Intake()
+    for number, text in read_lines(path, intake):
+        line = intake.take(_run_line, path, number, text)
+        if line is not None:
+            yield line
+
+
+def document_twice(path: str | Path, line: RunLine) -> DataError:
+    """Returns what to raise for a document that a query has already."""
+    rule = f"query {line.query_id} must name a document once."
+    return DataError(path, line.number, rule, line.doc_id)
+
+
+def _run_line(path: str | Path, number: int, text: str) -> RunLine:
+    columns = text.split()
+    if len(columns) != 6:
+        rule = "a run has six columns: query-id Q0 doc-id rank score tag."
+        raise DataError(path, number, rule, text)
+    query_id, _, doc_id, rank, score, _ = columns
+    if not rank.lstrip("-").isdecimal():
+        raise DataError(path, number, "the rank (column 4) must be an integer.", rank)
+    return RunLine(number, query_id, doc_id, _score(path, number, score))
 
 
 def _score(path: str | Path, line: int, text: str) -> float:
@@ -62,16 +100,29 @@ def write_run(path: str | Path, run: Run, *, tag: str = "tfde") -> None:
     if tag.split() != [tag]:
         raise ConfigError(f"`tag` must be text without white space. Received: {shorten(tag)}")
     with open_writer(path) as file:
-        line = 0
-        for query_id, results in run.items():
-            check_id(query_id, path, line + 1, "query id")
-            # trec_eval breaks ties by document id, descending; ranks then agree with measures.
-            ordered = sorted(results.items(), key=lambda item: item[0], reverse=True)
-            ordered.sort(key=lambda item: -item[1])
-            for rank, (doc_id, score) in enumerate(ordered, start=1):
-                line += 1
-                check_id(doc_id, path, line)
-                if not math.isfinite(score):
-                    raise DataError(path, line, "a score must be finite.", score)
-                row = f"{query_id} Q0 {doc_id} {rank} {float(score)!r} {tag}\n"
-                file.write(row.encode())
+        file.writelines(run_lines(path, run, tag=tag))
+
+
+def run_lines(path: str | Path, run: Run, *, tag: str) -> Iterator[bytes]:
+    """Yields the lines of a run, as `write_run` writes them.
+
+    Args:
+        path: The file, for errors.
+        run: As `write_run`.
+        tag: As `write_run`.
+
+    Raises:
+        DataError: as `write_run`.
+    """
+    line = 0
+    for query_id, results in run.items():
+        check_id(query_id, path, line + 1, "query id")
+        # trec_eval breaks ties by document id, descending; ranks then agree with measures.
+        ordered = sorted(results.items(), key=lambda item: item[0], reverse=True)
+        ordered.sort(key=lambda item: -item[1])
+        for rank, (doc_id, score) in enumerate(ordered, start=1):
+            line += 1
+            check_id(doc_id, path, line)
+            if not math.isfinite(score):
+                raise DataError(path, line, "a score must be finite.", score)
+            yield f"{query_id} Q0 {doc_id} {rank} {float(score)!r} {tag}\n".encode()

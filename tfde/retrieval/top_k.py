@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 
@@ -57,6 +59,19 @@ class TopK:
             self.scores, self.positions = scores, positions
         else:
             self.scores[rows], self.positions[rows] = scores, positions
+
+
+def merge_top_k(parts: Sequence[tuple[np.ndarray, ...]], k: int) -> tuple[np.ndarray, ...]:
+    """Returns the `k` best of several parts of the candidates, as `TopK` over all of them.
+
+    Args:
+        parts: Of each part scores `(Q, K)` float32, positions `(Q, K)` int64, and any other
+            columns `(Q, K)`; in any order.
+        k: How many to keep; fewer if there are fewer candidates.
+    """
+    columns = [np.concatenate(column, axis=1) for column in zip(*parts, strict=True)]
+    order = np.lexsort((columns[1], -columns[0]), axis=1)[:, :k]
+    return tuple(np.take_along_axis(column, order, 1) for column in columns)
 
 
 def _first_k(scores: np.ndarray, k: int) -> np.ndarray:

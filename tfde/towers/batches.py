@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
+import numpy as np
 from tqdm import tqdm
 
 from tfde.errors import ConfigError
@@ -33,3 +34,30 @@ def batches_by_length(
             rows = order[start : start + batch_size]
             yield rows
             progress.update(len(rows))
+
+
+def encode_by_length(
+    encode: Callable[[list[str], list[str]], np.ndarray],
+    texts: Sequence[tuple[str, str]],
+    embedding_dim: int,
+    *,
+    batch_size: int,
+    show_progress: bool = False,
+) -> np.ndarray:
+    """Returns the embeddings of texts, (N, D) float32, in the order given.
+
+    Args:
+        encode: Gives (B, D) embeddings of B titles and B texts.
+        texts: Titles and texts.
+        embedding_dim: D.
+        batch_size: Texts a batch.
+        show_progress: Whether a progress bar goes to stderr.
+
+    Raises:
+        ConfigError: `batch_size` is below 1.
+    """
+    embeddings = np.zeros((len(texts), embedding_dim), np.float32)
+    lengths = [len(title) + len(text) for title, text in texts]
+    for rows in batches_by_length(lengths, batch_size, unit="text", show_progress=show_progress):
+        embeddings[rows] = encode([texts[row][0] for row in rows], [texts[row][1] for row in rows])
+    return embeddings

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfde.errors import ConfigError, shorten
 from tfde.text.preprocessor import TextPreprocessor
-from tfde.towers.batches import batches_by_length
+from tfde.towers.batches import encode_by_length
 from tfde.types import Document
 
 
@@ -49,14 +49,17 @@ class TowerEncoder:
             batch_size: Texts per batch.
             show_progress: Whether a progress bar goes to stderr.
         """
-        embeddings = np.zeros((len(texts), self._embedding_dim), np.float32)
-        lengths = [len(title) + len(text) for title, text in texts]
-        for rows in batches_by_length(
-            lengths, batch_size, unit="text", show_progress=show_progress
-        ):
-            titles = tf.constant([texts[row][0] for row in rows], tf.string)
-            bodies = tf.constant([texts[row][1] for row in rows], tf.string)
-            embeddings[rows] = self._encode_batch(titles, bodies).numpy()
+        return encode_by_length(
+            self._encode,
+            texts,
+            self._embedding_dim,
+            batch_size=batch_size,
+            show_progress=show_progress,
+        )
+
+    def _encode(self, titles: list[str], texts: list[str]) -> np.ndarray:
+        batch = tf.constant(titles, tf.string), tf.constant(texts, tf.string)
+        embeddings: np.ndarray = self._encode_batch(*batch).numpy()
         return embeddings
 
 

@@ -308,9 +308,9 @@ def test_other_settings_and_damage_are_named(tmp_path, dataset, run_file):
         mine_negatives(
             dataset, RunCandidates(run_file), output, MiningRules(count=3), queries_at_once=1
         )
-    part = tmp_path / "n.jsonl.parts" / "part-00001.jsonl"
+    part = tmp_path / "n.jsonl.parts" / "part-00001.lines"
     part.write_text(part.read_text()[:-5])
-    with pytest.raises(CorruptError, match=r"part-00001\.jsonl: differs"):
+    with pytest.raises(CorruptError, match=r"part-00001\.lines: differs"):
         mine_negatives(
             dataset, RunCandidates(run_file), output, MiningRules(count=2), queries_at_once=1
         )

@@ -1,29 +1,30 @@
-"""Long work that can be killed: finished parts beside the output, then the output at once."""
+"""A file made part by part, perhaps by several processes; a kill costs the parts in work."""
 
 from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from tfde.data.atomic import atomic_file
 from tfde.data.compressed import open_writer
-from tfde.data.json_lines import write_json_lines
 from tfde.errors import ConfigError, CorruptError, MismatchError, shorten
 from tfde.retrieval.files import check_sha256, read_json, sha256, write_json
 
 FORMAT = 1
-_SETTINGS = "mining.json"
+_SETTINGS = "settings.json"
 
 
-class MiningWork:
-    """The files of such work: `OUTPUT.parts/` while it lasts, `OUTPUT` and `OUTPUT.json` after.
+class PartedFile:
+    """A file of lines: `OUTPUT.parts/` while it is made, `OUTPUT` and `OUTPUT.json` after.
 
     Args:
-        output: A file of JSON Lines, packed if its name ends in `.gz`.
-        settings: What the content of the output depends on, as JSON. Work that was begun, or
-            done, with other settings is refused.
+        output: The file, packed if its name ends in `.gz` or `.zst`.
+        settings: What its content depends on, as JSON. Parts that were begun, or a file that was
+            made, with other settings are refused.
     """
 
     def __init__(self, output: str | Path, settings: Mapping[str, Any]) -> None:
@@ -33,7 +34,7 @@ class MiningWork:
         self._settings = json.loads(json.dumps({"format": FORMAT, **settings}))
 
     def finished(self) -> dict[str, int] | None:
-        """Returns the counts of the same work if it is done.
+        """Returns the counts of the whole file if it is done.
 
         Raises:
             ConfigError: the output holds something else.
@@ -91,27 +92,43 @@ class MiningWork:
         record = read_json(path)
         if not {"sha256", "counts"} <= set(record):
             raise CorruptError(f"{path}: is no record of a part.")
-        check_sha256(self._part(number, ".jsonl"), record["sha256"])
+        check_sha256(self._part(number, ".lines"), record["sha256"])
         counts: dict[str, int] = record["counts"]
         return counts
 
-    def write_part(
-        self, number: int, lines: Iterable[Mapping[str, Any]], counts: Mapping[str, int]
-    ) -> None:
-        """Writes a part; it counts as done once its record is there."""
-        path = self._part(number, ".jsonl")
-        write_json_lines(path, lines)
+    def write_part(self, number: int, lines: Iterable[bytes], counts: Mapping[str, int]) -> None:
+        """Writes a part; it counts as done once its record is there.
+
+        Args:
+            number: Its place in the file, from 0.
+            lines: Its lines with their line ends.
+            counts: What was counted, added up over the parts.
+        """
+        path = self._part(number, ".lines")
+        with atomic_file(path) as temporary, open(temporary, "wb") as file:
+            file.writelines(lines)
         write_json(self._part(number, ".json"), {"sha256": sha256(path), "counts": counts})
 
-    def finish(self, parts: int, counts: Mapping[str, int]) -> None:
-        """Joins the parts to the output and removes them."""
+    def finish(self, parts: int) -> dict[str, int]:
+        """Joins the parts to the output, removes them, and returns the counts of all.
+
+        Raises:
+            CorruptError: a part is missing or differs from what was written.
+        """
+        counts: Counter[str] = Counter()
+        for number in range(parts):
+            found = self.part(number)
+            if found is None:
+                raise CorruptError(f"{self._part(number, '.json')}: is missing.")
+            counts.update(found)
         with open_writer(self.output) as file:
             for number in range(parts):
-                with open(self._part(number, ".jsonl"), "rb") as part:
+                with open(self._part(number, ".lines"), "rb") as part:
                     shutil.copyfileobj(part, file)
         record = {"settings": self._settings, "counts": counts, "sha256": sha256(self.output)}
         write_json(self._record, record)
         shutil.rmtree(self.directory)
+        return dict(counts)
 
     def _part(self, number: int, suffix: str) -> Path:
         return self.directory / f"part-{number:05d}{suffix}"

@@ -1,0 +1,260 @@
+"""A directory of embeddings while it is made: shard by shard, by one process or by many."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from tfde.errors import ConfigError, CorruptError, MismatchError
+from tfde.retrieval.embeddings import FORMAT, MANIFEST, Embeddings
+from tfde.retrieval.files import (
+    check_id,
+    check_sha256,
+    read_ids,
+    read_json,
+    sha256,
+    write_array,
+    write_ids,
+    write_json,
+)
+from tfde.retrieval.scaled_rows import scale_rows
+from tfde.types import Document
+
+EmbeddingDtype = Literal["float32", "float16", "int8"]
+SETTINGS = "encoding.json"
+_BATCHES_PER_WINDOW = 32
+
+
+class DocumentEncoder(Protocol):
+    """What encoding a corpus needs of a model; `tfde.DualEncoder` has it."""
+
+    @property
+    def embedding_dim(self) -> int:
+        """D, the length of an embedding."""
+        ...
+
+    def fingerprint(self) -> str:
+        """Returns what changes with the model."""
+        ...
+
+    def encode_documents(self, documents: list[Document], *, batch_size: int) -> np.ndarray:
+        """Returns `(N, D)` float32 in the order given."""
+        ...
+
+
+class EmbeddingsWriter:
+    """Encodes shards of a corpus, each once, and makes them one directory.
+
+    Shards can be written in any order and by several processes; the bytes are the same.
+
+    Args:
+        output: The directory, new or of an interrupted run.
+        fingerprint: Of the model.
+        dim: D, the length of an embedding.
+        shard_size: Documents a shard.
+        batch_size: Documents a batch.
+        dtype: Of the stored embeddings; int8 has a float32 scale for each vector.
+
+    Raises:
+        ConfigError: an impossible setting.
+    """
+
+    def __init__(
+        self,
+        output: str | Path,
+        *,
+        fingerprint: str,
+        dim: int,
+        shard_size: int = 20_000,
+        batch_size: int = 64,
+        dtype: EmbeddingDtype = "float32",
+    ) -> None:
+        for name, value in (("shard_size", shard_size), ("batch_size", batch_size)):
+            if value < 1:
+                raise ConfigError(f"`{name}` must be at least 1. Received: {value}")
+        if dtype not in ("float32", "float16", "int8"):
+            raise ConfigError(f"`dtype` must be float32, float16 or int8. Received: {dtype!r}")
+        self._output = Path(output)
+        self.shard_size = shard_size
+        self._batch_size = batch_size
+        self._dtype = dtype
+        self._settings = {
+            "format": FORMAT,
+            "fingerprint": fingerprint,
+            "dim": dim,
+            "dtype": dtype,
+            "shard_size": shard_size,
+            "batch_size": batch_size,
+        }
+
+    def begin(self) -> None:
+        """Notes the settings, or compares them with those of the run that is resumed.
+
+        Raises:
+            ConfigError: the output holds something else.
+            MismatchError: it was begun with another model or setting.
+        """
+        output = self._output
+        if not (output / SETTINGS).exists():
+            if output.exists() and (not output.is_dir() or _foreign_files(output)):
+                raise ConfigError(
+                    f"{output}: exists and holds no embeddings; choose a new directory."
+                )
+            output.mkdir(parents=True, exist_ok=True)
+            write_json(output / SETTINGS, self._settings)
+            return
+        begun = read_json(output / SETTINGS)
+        for name, value in self._settings.items():
+            if begun.get(name) != value:
+                raise MismatchError(
+                    f"{output}: was begun with {name}={begun.get(name)!r}; it cannot be resumed"
+                    f" with {name}={value!r}."
+                )
+        for left_by_a_killed_run in output.glob(".*.tmp*"):
+            left_by_a_killed_run.unlink()
+
+    def write(
+        self,
+        number: int,
+        documents: Sequence[Document],
+        model: DocumentEncoder,
+        *,
+        done: Callable[[int], object] = lambda count: None,
+    ) -> None:
+        """Encodes a shard and writes it, unless it was finished earlier from the same documents.
+
+        Args:
+            number: The shard's place, from 0.
+            documents: `shard_size` documents, fewer in the last shard.
+            model: Encodes them.
+            done: Is told of each so many documents that are done.
+
+        Raises:
+            ConfigError: embeddings that are not finite.
+            MismatchError: the shard was finished from other documents.
+            CorruptError: the finished shard is damaged.
+            DataError: an id with white space.
+        """
+        name = _name(number)
+        for line, document in enumerate(documents, start=1 + number * self.shard_size):
+            check_id(document.doc_id, "documents", line)
+        if self._finished(name, documents):
+            done(len(documents))
+            return
+        self._write_shard(name, documents, self._encode(documents, model, done))
+
+    def finish(self, shards: int) -> Embeddings:
+        """Writes the manifest that makes the shards a whole.
+
+        Args:
+            shards: How many there are.
+
+        Raises:
+            ConfigError: there is no shard.
+            MismatchError: an earlier run left more shards than that.
+            CorruptError: a shard is missing.
+        """
+        for file in sorted(self._output.glob("shard-*.json")):
+            if int(file.stem.removeprefix("shard-")) >= shards:
+                raise MismatchError(
+                    f"{self._output}: {file.stem} was encoded from a longer corpus than this one."
+                )
+        if not shards:
+            raise ConfigError("`documents` must hold at least one document. Received: none")
+        records = []
+        for name in map(_name, range(shards)):
+            if not (self._output / f"{name}.json").is_file():
+                raise CorruptError(f"{self._output / f'{name}.json'}: is missing.")
+            records.append({"name": name, **read_json(self._output / f"{name}.json")})
+        rows = sum(record["rows"] for record in records)
+        write_json(self._output / MANIFEST, {**self._settings, "rows": rows, "shards": records})
+        return Embeddings.open(self._output)
+
+    def _finished(self, name: str, documents: Sequence[Document]) -> bool:
+        """Returns whether an earlier run finished the shard from the same documents."""
+        output = self._output
+        if not (output / f"{name}.json").exists():
+            return False
+        record = read_json(output / f"{name}.json")
+        if not {"rows", "sha256", "ids_sha256", "source_sha256"} <= set(record):
+            raise CorruptError(f"{output / f'{name}.json'}: is no record of a shard.")
+        check_sha256(output / f"{name}.npy", record["sha256"])
+        if "scales_sha256" in record:
+            check_sha256(output / f"{name}.scales.npy", record["scales_sha256"])
+        check_sha256(output / f"{name}.ids.txt", record["ids_sha256"])
+        if record["source_sha256"] == _source_sha256(documents):
+            return True
+        before = read_ids(output / f"{name}.ids.txt")
+        now = [document.doc_id for document in documents]
+        if before == now:
+            raise MismatchError(
+                f"{output}: {name} was encoded from other texts under the same ids."
+            )
+        row = next(
+            (row for row, (old, new) in enumerate(zip(before, now, strict=False)) if old != new),
+            min(len(before), len(now)),
+        )
+        old, new = (repr(ids[row]) if row < len(ids) else "no document" for ids in (before, now))
+        raise MismatchError(
+            f"{output}: {name} was encoded from another corpus: row {row} was {old}, now {new}."
+        )
+
+    def _encode(
+        self, documents: Sequence[Document], model: DocumentEncoder, done: Callable[[int], object]
+    ) -> np.ndarray:
+        """Returns the shard's rows; texts are sorted by length inside windows."""
+        dtype = np.dtype("float32" if self._dtype == "int8" else self._dtype)
+        rows = np.empty((len(documents), model.embedding_dim), dtype)
+        window = self._batch_size * _BATCHES_PER_WINDOW
+        for start in range(0, len(documents), window):
+            group = list(documents[start : start + window])
+            embeddings = model.encode_documents(group, batch_size=self._batch_size)
+            finite = np.isfinite(embeddings.astype(dtype)).all(axis=1)
+            if not finite.all():
+                doc_id = group[int(np.argmin(finite))].doc_id
+                raise ConfigError(
+                    f"embeddings must be finite in {dtype}. Received: document {doc_id!r}"
+                )
+            rows[start : start + len(group)] = embeddings
+            done(len(group))
+        return rows
+
+    def _write_shard(self, name: str, documents: Sequence[Document], rows: np.ndarray) -> None:
+        output, scales_record = self._output, {}
+        if self._dtype == "int8":
+            rows, scales = scale_rows(rows)
+            write_array(output / f"{name}.scales.npy", scales)
+            scales_record = {"scales_sha256": sha256(output / f"{name}.scales.npy")}
+        write_array(output / f"{name}.npy", rows)
+        write_ids(output / f"{name}.ids.txt", (document.doc_id for document in documents))
+        record: dict[str, Any] = {
+            "rows": len(documents),
+            "sha256": sha256(output / f"{name}.npy"),
+            "ids_sha256": sha256(output / f"{name}.ids.txt"),
+            "source_sha256": _source_sha256(documents),
+            **scales_record,
+        }
+        # Last: a shard counts as finished once its record is there.
+        write_json(output / f"{name}.json", record)
+
+
+def _name(number: int) -> str:
+    return f"shard-{number:05d}"
+
+
+def _foreign_files(output: Path) -> bool:
+    return any(not (file.name.startswith(".") and ".tmp" in file.name) for file in output.iterdir())
+
+
+def _source_sha256(documents: Sequence[Document]) -> str:
+    digest = hashlib.sha256()
+    for document in documents:
+        for field in document:
+            content = field.encode()
+            digest.update(len(content).to_bytes(8, "little"))
+            digest.update(content)
+    return digest.hexdigest()
