@@ -42,6 +42,10 @@ class LostProcessError(TrainingError):
     """Another process that trains the same model is gone, or no longer answers."""
 
 
+class PipelineError(TfdeError):
+    """A step of a distributed job failed, or one of its workers is gone."""
+
+
 class CorruptError(TfdeError):
     """A stored file differs from what was written: checksum, size or format."""
 

@@ -35,7 +35,7 @@ def imported():
 def test_every_import_is_required():
     distributions = packages_distributions()
     # An extra's import stands where it is used, beside the line that says how to install it.
-    extras = (requirements(extra) for extra in ("parquet", "pages", "figures"))
+    extras = (requirements(extra) for extra in ("parquet", "pages", "figures", "beam"))
     required = {*requirements(), *(name for extra in extras for name in extra)}
     missing = {
         name
@@ -56,6 +56,7 @@ def pinned(*names):
     [
         (None, ["constraints.txt"]),
         ("pages", ["constraints.txt"]),
+        ("beam", ["constraints.txt"]),
         ("dev", ["constraints.txt"]),
         ("peers", ["constraints.txt", "constraints-peers.txt"]),
     ],

@@ -35,9 +35,9 @@ def run(args: Any) -> int:
     """Retrieves."""
     from tfde.errors import ConfigError
     from tfde.retrieval.query_file import read_queries
+    from tfde.retrieval.runs import check_tag
 
-    if args.tag.split() != [args.tag]:
-        raise ConfigError(f"`tag` must be text without white space. Received: {args.tag!r}")
+    check_tag(args.tag)
     if not Path(args.output).absolute().parent.is_dir():
         raise ConfigError(
             f"`output` must lie in a directory that exists. Received: {args.output!r}"

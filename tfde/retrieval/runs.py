@@ -97,10 +97,19 @@ def write_run(path: str | Path, run: Run, *, tag: str = "tfde") -> None:
         ConfigError: a tag with white space.
         DataError: an id with white space, or a score that is not finite.
     """
-    if tag.split() != [tag]:
-        raise ConfigError(f"`tag` must be text without white space. Received: {shorten(tag)}")
+    check_tag(tag)
     with open_writer(path) as file:
         file.writelines(run_lines(path, run, tag=tag))
+
+
+def check_tag(tag: str) -> None:
+    """Refuses a name of a system that a run cannot hold.
+
+    Raises:
+        ConfigError: a tag with white space.
+    """
+    if tag.split() != [tag]:
+        raise ConfigError(f"`tag` must be text without white space. Received: {shorten(tag)}")
 
 
 def run_lines(path: str | Path, run: Run, *, tag: str) -> Iterator[bytes]:

@@ -1,0 +1,59 @@
+"""What the Beam scripts beside this file have in common."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from argparse import Namespace
+from collections.abc import Callable
+from pathlib import Path
+
+# Beam logs about libraries that we do not use while it is imported.
+logging.getLogger().addHandler(logging.NullHandler())
+
+from apache_beam.options.pipeline_options import PipelineOptions  # noqa: E402
+
+from tfde.beam.dead_letters import count_dead_letters, dead_letter_file  # noqa: E402
+from tfde.cli.logs import show_logs  # noqa: E402
+from tfde.cli.main import run_command  # noqa: E402
+
+EPILOG = """
+All other options are Beam's:
+  (none)                                          this process does all the work
+  --direct_running_mode multi_processing --direct_num_workers N
+                                                  N processes of this machine
+  --runner DataflowRunner | FlinkRunner | SparkRunner ...
+                                                  a cluster; docs/data.md names the options
+Files must have the same path on all workers. An interrupted job goes on when the same command is
+given again.
+"""
+
+Run = Callable[[Namespace, PipelineOptions], None]
+
+
+def job_parser(description: str) -> argparse.ArgumentParser:
+    """Returns a parser that leaves Beam's options alone."""
+    return argparse.ArgumentParser(
+        description=description,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+
+
+def run_script(parser: argparse.ArgumentParser, run: Run) -> int:
+    """Runs a job; an expected error becomes one line on stderr and exit code 1."""
+    args, flags = parser.parse_known_args()
+    show_logs()
+    # An error comes as one line at the end; an option that nobody knows is a warning.
+    logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
+    logging.getLogger("apache_beam.options").setLevel(logging.WARNING)
+    logging.getLogger().addHandler(logging.StreamHandler())
+    name = Path(parser.prog).stem
+    return run_command(name, lambda options: run(args, options), PipelineOptions(flags))
+
+
+def print_skipped(output: str) -> None:
+    """Prints how many bad records were left out."""
+    for kind, count in count_dead_letters(output).items():
+        print(f"left out: {count:,} x {kind} ({dead_letter_file(output)})")

@@ -1,0 +1,5 @@
+"""Apache Beam transforms for corpora that outgrow one machine.
+
+They spread the work of the single-process commands over key ranges and call the same functions,
+so they give the same files.
+"""

@@ -1,0 +1,58 @@
+"""Worker processes of the local runner: one that dies ends the job.
+
+Beam's own handler leaves the job waiting for the dead process for ever (apache/beam#19674). This
+one takes its place in Beam's table of environments and answers in the dead worker's stead.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import threading
+
+from apache_beam.portability import python_urns
+from apache_beam.portability.api import beam_fn_api_pb2
+from apache_beam.runners.portability.fn_api_runner.worker_handlers import (
+    SubprocessSdkWorkerHandler,
+    WorkerHandler,
+)
+from apache_beam.runners.portability.local_job_service import SubprocessSdkWorker
+
+_ANSWER_AGAIN_S = 0.2
+
+
+@WorkerHandler.register_environment(python_urns.SUBPROCESS_SDK, bytes)
+class WatchedWorkerHandler(SubprocessSdkWorkerHandler):
+    """Starts a worker process, and answers for it with an error when it is gone."""
+
+    def start_worker(self) -> None:
+        """Starts the process and a thread that waits for its end."""
+        self._closing = threading.Event()
+        # `exec`, so that the process we wait for is the worker and not its shell.
+        command = f"exec {shlex.quote(sys.executable)} -m tfde.beam.local_worker_main"
+        self.worker = SubprocessSdkWorker(
+            command.encode(), self.control_address, self.provision_info, self.worker_id
+        )
+        self.worker_thread = threading.Thread(name="run_worker", target=self._run)
+        self.worker_thread.start()
+
+    def close(self) -> None:
+        """Ends the process."""
+        self._closing.set()
+        super().close()
+
+    def _run(self) -> None:
+        try:
+            self.worker.run()
+            cause = "it ended before the job"
+        except RuntimeError as error:
+            cause = str(error)
+        # The job may ask once more between two answers.
+        while not self._closing.wait(_ANSWER_AGAIN_S):
+            for future in list(self.control_conn._futures_by_id.values()):
+                error = f"{self.worker_id} is gone: {cause}; give the job again to go on."
+                future.set(
+                    beam_fn_api_pb2.InstructionResponse(
+                        instruction_id=future.instruction_id, error=error
+                    )
+                )
