@@ -40,10 +40,10 @@ class ReadShards(beam.DoFn):
     def process(self, path: str) -> Iterator[Shard | TaggedOutput]:
         """Yields the shards, then what was skipped."""
         bad = DeadLetters(skip_bad=self._skip_bad)
-        documents, number = DatasetDirectory(path).documents(bad.intake), 0
+        documents, number = DatasetDirectory(path).documents_through(bad.intake), 0
         while shard := list(islice(documents, self._shard_size)):
             # Plain tuples have a fast coder; a class of ours would be pickled, one by one.
-            yield number, [tuple(document) for document in shard]
+            yield number, [(doc_id, title, text) for doc_id, title, text in shard]
             number += 1
         for letter in bad.letters:
             yield TaggedOutput(BAD, letter)

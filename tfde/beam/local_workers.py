@@ -6,10 +6,13 @@ one takes its place in Beam's table of environments and answers in the dead work
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import sys
 import threading
+from collections.abc import Iterator
 
+import grpc
 from apache_beam.portability import python_urns
 from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.runners.portability.fn_api_runner.worker_handlers import (
@@ -19,6 +22,30 @@ from apache_beam.runners.portability.fn_api_runner.worker_handlers import (
 from apache_beam.runners.portability.local_job_service import SubprocessSdkWorker
 
 _ANSWER_AGAIN_S = 0.2
+_lost: list[str] = []
+
+
+def take_lost_workers() -> list[str]:
+    """Returns which workers died, in words, since this was asked last."""
+    lost = _lost.copy()
+    _lost.clear()
+    return lost
+
+
+@contextlib.contextmanager
+def quiet_channels() -> Iterator[None]:
+    """Keeps Beam's threads from printing that their channel to a dead worker broke."""
+    print_error = threading.excepthook
+
+    def hook(args: threading.ExceptHookArgs) -> None:
+        if not issubclass(args.exc_type, grpc.RpcError):
+            print_error(args)
+
+    threading.excepthook = hook
+    try:
+        yield
+    finally:
+        threading.excepthook = print_error
 
 
 @WorkerHandler.register_environment(python_urns.SUBPROCESS_SDK, bytes)
@@ -44,15 +71,14 @@ class WatchedWorkerHandler(SubprocessSdkWorkerHandler):
     def _run(self) -> None:
         try:
             self.worker.run()
-            cause = "it ended before the job"
+            return
         except RuntimeError as error:
-            cause = str(error)
+            lost = f"{self.worker_id} is gone: {error}"
+        _lost.append(lost)
         # The job may ask once more between two answers.
         while not self._closing.wait(_ANSWER_AGAIN_S):
             for future in list(self.control_conn._futures_by_id.values()):
-                error = f"{self.worker_id} is gone: {cause}; give the job again to go on."
-                future.set(
-                    beam_fn_api_pb2.InstructionResponse(
-                        instruction_id=future.instruction_id, error=error
-                    )
+                answer = beam_fn_api_pb2.InstructionResponse(
+                    instruction_id=future.instruction_id, error=lost
                 )
+                future.set(answer)

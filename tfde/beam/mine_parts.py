@@ -55,7 +55,7 @@ class ReadRun(beam.DoFn):
         places = {query.query_id: place for place, query in enumerate(queries)}
         for query_id, lines in groupby(stream_run(path, bad.intake), lambda line: line.query_id):
             # Plain tuples have a fast coder; a class of ours would be pickled, one by one.
-            rows = [tuple(line) for line in lines]
+            rows = [(number, query, doc_id, score) for number, query, doc_id, score in lines]
             if query_id in places:
                 yield places[query_id] // self._queries_at_once, rows
         for letter in bad.letters:

@@ -8,8 +8,7 @@ from collections.abc import Callable
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
-# Registers what notices a local worker that was killed.
-import tfde.beam.local_workers  # noqa: F401
+from tfde.beam.local_workers import quiet_channels, take_lost_workers
 from tfde.errors import PipelineError
 
 # The direct runner hands most pipelines to Prism, a program that it downloads; this is the part of
@@ -37,8 +36,13 @@ def run_pipeline(options: PipelineOptions, build: Callable[[beam.Pipeline], None
     pipeline = beam.Pipeline(options=options)
     build(pipeline)
     try:
-        pipeline.run().wait_until_finish()
+        with quiet_channels():
+            pipeline.run().wait_until_finish()
     except Exception as error:
+        lost = take_lost_workers()
+        if lost:
+            # Other errors are what followed from it.
+            raise PipelineError(f"{lost[0]}; give the job again to go on.") from error
         raise PipelineError(cause_of(error)) from error
 
 
