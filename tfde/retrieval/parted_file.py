@@ -142,12 +142,12 @@ class PartedFile:
 
 
 def record_of(output: Path) -> Path:
-    """Returns where settings and counts of a finished pair file stand."""
+    """Returns where settings and counts of a finished file stand."""
     return output.with_name(f"{output.name}.json")
 
 
-def check_mined(output: Path) -> None:
-    """Compares a finished pair file with its record.
+def check_finished(output: Path) -> None:
+    """Compares a finished file with its record.
 
     Raises:
         CorruptError: one of them is missing, or the file differs from what was written.

@@ -22,8 +22,8 @@ from tfde.errors import ConfigError
 from tfde.negatives.judged_queries import JudgedQueries
 from tfde.negatives.mine import mine_negatives
 from tfde.negatives.mining_rules import MiningRules
-from tfde.negatives.mining_work import check_mined, record_of
 from tfde.negatives.model_candidates import ModelCandidates
+from tfde.retrieval.parted_file import check_finished, record_of
 from tfde.towers.dual_encoder import DualEncoder
 from tfde.training.checks import errors_of_stage, read_source, sources_of, stage_pairs
 
@@ -75,7 +75,7 @@ class NegativeRefresh:
         """
         path = self._path(step)
         if path is not None:
-            check_mined(path)
+            check_finished(path)
         return stage_pairs(self._stage, self._seed, self._stores, mined=path)
 
     def mine(self, model: DualEncoder, step: int) -> dict[str, float]:
