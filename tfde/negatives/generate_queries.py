@@ -17,12 +17,13 @@ from tqdm import tqdm
 from tfde.data.atomic import atomic_file, refuse_existing
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.document_file import DocumentFile
+from tfde.data.json_lines import json_line
 from tfde.data.link_or_copy import link_or_copy
 from tfde.errors import ConfigError, DataError
 from tfde.negatives.candidate_source import CandidateSource
-from tfde.negatives.mining_work import MiningWork
 from tfde.negatives.query_generator import QueryGenerator
 from tfde.retrieval.files import sha256
+from tfde.retrieval.parted_file import PartedFile
 from tfde.types import Document, Query
 
 Form = Literal["pairs", "expansion"]
@@ -100,7 +101,7 @@ def generate_queries(
         "source": None if source is None else source.describe(),
         "documents_at_once": documents_at_once,
     }
-    work = MiningWork(file, settings)
+    work = PartedFile(file, settings)
     done = work.finished()
     if done is not None:
         return GenerationReport.of(done)
@@ -109,27 +110,24 @@ def generate_queries(
     work.begin()
     if form == "expansion":
         _link_the_rest(dataset, Path(output))
-    counts: Counter[str] = Counter()
     prepared, parts = source is None, 0
     with tqdm(
         total=dataset.num_documents, unit="doc", desc="generate", disable=not show_progress
     ) as bar:
         for documents in _parts(dataset.documents(), documents_at_once):
-            found = work.part(parts)
-            if found is None:
+            if work.part(parts) is None:
                 if source is not None and not prepared:
                     store = DocumentFile.build(dataset.documents(), work.directory / "documents")
                     source.prepare(dataset, store, work.directory, show_progress=show_progress)
                     prepared = True
-                queries, found = _queries(documents, generator, keep_rank, source)
-                work.write_part(parts, _lines(documents, queries, form), found)
-            counts.update(found)
+                queries, counts = _queries(documents, generator, keep_rank, source)
+                lines = _lines(documents, queries, form)
+                work.write_part(parts, map(json_line, lines), counts)
             parts += 1
             bar.update(len(documents))
     if not parts:
         raise DataError(dataset.file("corpus.jsonl"), None, "must hold at least one document.")
-    work.finish(parts, counts)
-    return GenerationReport.of(counts)
+    return GenerationReport.of(work.finish(parts))
 
 
 def _check(

@@ -168,8 +168,8 @@ def test_a_part_that_was_changed(tmp_path):
         generate_queries(
             dataset, TableGenerator(stop="c"), tmp_path / "p.jsonl", documents_at_once=1
         )
-    (tmp_path / "p.jsonl.parts" / "part-00001.jsonl").write_text("{}\n")
-    with pytest.raises(CorruptError, match=r"part-00001\.jsonl: differs from what was written"):
+    (tmp_path / "p.jsonl.parts" / "part-00001.lines").write_text("{}\n")
+    with pytest.raises(CorruptError, match=r"part-00001\.lines: differs from what was written"):
         generate_queries(dataset, TableGenerator(), tmp_path / "p.jsonl", documents_at_once=1)
 
 
