@@ -223,3 +223,21 @@ def test_killed_process_ends_the_other_and_both_resume(recipe, whole, killed):
     )
     finish(start(recipe, output, processes=2))
     assert_same_run(whole, output)
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("two_processes")
+def test_two_processes_train_with_refreshed_negatives(recipe):
+    """The first process mines, both read what it found, and go on."""
+    path, output = recipe.parent / "refresh.yaml", recipe.parent / "refreshed"
+    refresh = "refresh: {every_steps: 10, count: 2, max_rank: 10}"
+    text = recipe.read_text()
+    path.write_text(
+        text.replace("    bidirectional: true\n", f"    negatives_per_query: 1\n    {refresh}\n")
+    )
+    finish(start(path, output, processes=2))
+    records = list(map(json.loads, (output / "history.jsonl").read_text().splitlines()))
+    assert [line["step"] for line in records if "refresh_seconds" in line] == [10, 20]
+    assert list(losses(output)) == list(range(1, 25))
+    names = sorted(file.name for file in (output / "negatives" / "only").iterdir())
+    assert names == ["step-20.jsonl.gz", "step-20.jsonl.gz.json"]

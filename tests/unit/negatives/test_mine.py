@@ -237,6 +237,13 @@ def test_a_model_with_and_without_index(tmp_path):
         )
     ]
     assert np.mean(same) > 0.9  # 200 vectors are searched exactly; equal scores may swap
+    mine_negatives(
+        data, ModelCandidates(model, scann_from=200), tmp_path / "large.jsonl", rules,
+        queries_at_once=32,
+    )  # fmt: skip
+    assert (tmp_path / "large.jsonl").read_bytes() == (tmp_path / "scann.jsonl").read_bytes()
+    settings = json.loads((tmp_path / "large.jsonl.json").read_text())["settings"]
+    assert settings["source"]["index"] == "ScaNN from 200"
     with pytest.raises(MismatchError, match="the index was made with model"):
         mine_negatives(
             data, ModelCandidates(tiny.dual_encoder(seed=2), tmp_path / "index"),
