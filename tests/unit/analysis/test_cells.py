@@ -1,9 +1,12 @@
 """From axes to cells: which there are, in which order, and with which runs."""
 
+from pathlib import Path
+
 import pytest
 
 from tfde.analysis.cells import expand_cells, merge, select_cells
 from tfde.analysis.study_config import StudyConfig
+from tfde.cli.study import build_parser
 from tfde.errors import ConfigError
 
 BASE = {
@@ -148,3 +151,15 @@ def test_only_some_cells():
         select_cells(cells, {"x": "1"})
     with pytest.raises(ConfigError, match=r"at least one cell\. Received: encoder=lstm"):
         select_cells(cells, {"encoder": "lstm"})
+
+
+@pytest.mark.parametrize(
+    ("name", "count"), [("pretraining_tasks", 52), ("pretraining_ablation", 20)]
+)
+def test_the_studies_of_pipelines_are_read(name, count):
+    path = Path(__file__).parents[3] / "pipelines" / "studies" / f"{name}.yaml"
+    parser = build_parser()
+    args = parser.parse_args(["--run", str(path), "--output", "nowhere"])
+    cells = expand_cells(parser.instantiate(args).run)
+    assert len(cells) == count
+    assert sum(cell.run is None for cell in cells) == {52: 3, 20: 2}[count]
