@@ -33,7 +33,7 @@ _WHERE = {
     "CrossEncoderConfig": "tfde.config",
     "TextConfig": "tfde.config",
     "PairTextConfig": "tfde.config",
-    "ValidationConfig": "tfde.config",
+    "ValidationConfig": "tfde.recipe",
     "RetrievalValidation": "tfde.training.callbacks",
     "train_sentencepiece": "tfde.text.train_sentencepiece",
     "SentencePieceTokenizer": "tfde.text.sentence_piece_tokenizer",

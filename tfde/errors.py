@@ -58,3 +58,19 @@ def shorten(value: object, limit: int = 80) -> str:
     """Returns `repr(value)`, cut to `limit` characters."""
     text = repr(value)
     return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def require(holds: bool, name: str, rule: str, value: object) -> None:
+    """Refuses a value.
+
+    Args:
+        holds: Whether it obeys the rule.
+        name: The field or argument.
+        rule: What it must be.
+        value: What was received.
+
+    Raises:
+        ConfigError: it does not.
+    """
+    if not holds:
+        raise ConfigError(f"`{name}` must be {rule}. Received: {shorten(value)}")

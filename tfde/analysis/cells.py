@@ -12,8 +12,8 @@ from typing import Any
 import jsonargparse
 
 from tfde.analysis.study_config import BM25, EvaluationConfig, StudyConfig, values_of
-from tfde.config import TrainRun
 from tfde.errors import ConfigError
+from tfde.recipe import TrainRun
 
 
 @dataclasses.dataclass(frozen=True)

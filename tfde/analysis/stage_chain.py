@@ -12,7 +12,7 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tfde.config import ModelConfig, TrainRun
+from tfde.recipe import ModelConfig, TrainRun
 from tfde.training.checks import expand_run
 from tfde.training.run_record import checksum, data_checksums
 

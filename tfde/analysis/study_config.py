@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tfde.config import TrainRun
-from tfde.errors import ConfigError, shorten
+from tfde.errors import ConfigError, require, shorten
+from tfde.recipe import TrainRun
 
 BM25 = "bm25"  # as `model`: a cell in which nothing is trained
 _CELL_FIELDS = [f.name for f in dataclasses.fields(TrainRun) if f.name != "seed"] + ["evaluate"]
@@ -37,12 +37,10 @@ class EvaluationConfig:
     batch_size: int = 256
 
     def __post_init__(self) -> None:
-        _require(len(self.measures) > 0, "evaluate.measures", "not empty", self.measures)
+        require(len(self.measures) > 0, "evaluate.measures", "not empty", self.measures)
         for name, least in (("max_queries", 1), ("sample_seed", 0), ("batch_size", 1)):
             value = getattr(self, name)
-            _require(
-                value is None or value >= least, f"evaluate.{name}", f"at least {least}", value
-            )
+            require(value is None or value >= least, f"evaluate.{name}", f"at least {least}", value)
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,7 @@ class VocabularyConfig:
     size: int = 8000
 
     def __post_init__(self) -> None:
-        _require(self.size >= 4, "vocabulary.size", "at least 4", self.size)
+        require(self.size >= 4, "vocabulary.size", "at least 4", self.size)
 
 
 @dataclass(frozen=True)
@@ -91,11 +89,11 @@ class StudyConfig:
     keep_models: bool = False
 
     def __post_init__(self) -> None:
-        _require(len(self.axes) > 0, "axes", "not empty", self.axes)
+        require(len(self.axes) > 0, "axes", "not empty", self.axes)
         _check_fields(self.base, "base")
         for axis, values in self.axes.items():
-            _require(axis not in ("seed", "seeds"), "axes", "named otherwise", axis)
-            _require(len(values) > 0, f"axes.{axis}", "not empty", values)
+            require(axis not in ("seed", "seeds"), "axes", "named otherwise", axis)
+            require(len(values) > 0, f"axes.{axis}", "not empty", values)
             for value, override in values.items():
                 _check_fields(override, f"axes.{axis}.{value}")
         _check_seeds(self.seeds, "seeds")
@@ -104,7 +102,7 @@ class StudyConfig:
             _check_seeds(block.get("seeds", self.seeds), f"{where}.seeds")
             self._check_selection({a: v for a, v in block.items() if a != "seeds"}, where)
         for place, combination in enumerate(self.exclude):
-            _require(len(combination) > 0, f"exclude[{place}]", "not empty", combination)
+            require(len(combination) > 0, f"exclude[{place}]", "not empty", combination)
             self._check_selection(combination, f"exclude[{place}]")
 
     def _check_selection(self, selection: Mapping[str, Any], where: str) -> None:
@@ -134,9 +132,4 @@ def _check_known(names: Iterable[Any], known: Iterable[str], where: str) -> None
 def _check_seeds(seeds: Any, where: str) -> None:
     right = isinstance(seeds, list | tuple) and len(seeds) > 0
     right = right and all(type(seed) is int and seed >= 0 for seed in seeds)
-    _require(right, where, "a list of whole numbers from 0", seeds)
-
-
-def _require(holds: bool, name: str, rule: str, value: object) -> None:
-    if not holds:
-        raise ConfigError(f"`{name}` must be {rule}. Received: {shorten(value)}")
+    require(right, where, "a list of whole numbers from 0", seeds)

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 import jsonargparse
 
-from tfde import config
+from tfde import recipe
 
 
 class CommandParser(jsonargparse.ArgumentParser):
@@ -33,7 +33,7 @@ def _suggestion(line: str) -> str:
     unknown = re.search(r"Option '(\w+)' is not accepted", line)
     known = [
         field.name
-        for kind in vars(config).values()
+        for kind in vars(recipe).values()
         if isinstance(kind, type) and dataclasses.is_dataclass(kind)
         for field in dataclasses.fields(kind)
     ]

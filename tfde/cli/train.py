@@ -11,13 +11,7 @@ from typing import Any
 
 from tfde.cli.logs import show_logs
 from tfde.cli.parser import CommandParser, command_parser
-from tfde.config import (
-    OptimizerConfig,
-    SourceConfig,
-    StageConfig,
-    TrainRun,
-    ValidationConfig,
-)
+from tfde.recipe import OptimizerConfig, SourceConfig, StageConfig, TrainRun, ValidationConfig
 
 _PARTS = {
     "a stage": StageConfig,

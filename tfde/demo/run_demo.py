@@ -13,14 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tfde.config import (
-    ModelConfig,
-    OptimizerConfig,
-    StageConfig,
-    TextConfig,
-    TrainRun,
-    ValidationConfig,
-)
+from tfde.config import TextConfig
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.demo.demo_dataset import PAIRS_FILE, demo_dataset
 from tfde.demo.python_docs import python_pages
@@ -28,6 +21,7 @@ from tfde.errors import ConfigError
 from tfde.evaluation.measures import evaluate
 from tfde.evaluation.report import Row, format_table
 from tfde.export.bundle import export_bundle
+from tfde.recipe import ModelConfig, OptimizerConfig, StageConfig, TrainRun, ValidationConfig
 from tfde.retrieval.bm25_index import Bm25Index
 from tfde.retrieval.embeddings import Embeddings
 from tfde.retrieval.encode_corpus import encode_corpus

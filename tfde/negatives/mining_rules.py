@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import get_args
 
-from tfde.config import NegativeChoice
 from tfde.data.near_duplicates import NEARLY_EQUAL
-from tfde.errors import ConfigError
+from tfde.errors import require
+from tfde.recipe import NegativeChoice
 
 
 @dataclass(frozen=True)
@@ -54,23 +54,23 @@ class MiningRules:
 
     def __post_init__(self) -> None:
         for name in ("count", "min_rank"):
-            _require(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
-        _require(
+            require(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
+        require(
             self.max_rank >= self.min_rank,
             "max_rank",
             f"at least `min_rank`, {self.min_rank}",
             self.max_rank,
         )
-        _require(0 < self.nearly_equal <= 1, "nearly_equal", "in (0, 1]", self.nearly_equal)
+        require(0 < self.nearly_equal <= 1, "nearly_equal", "in (0, 1]", self.nearly_equal)
         for name in ("score_margin", "cross_margin"):
             value = getattr(self, name)
-            _require(value is None or value >= 0, name, "at least 0", value)
+            require(value is None or value >= 0, name, "at least 0", value)
         share = self.relative_margin
-        _require(share is None or 0 <= share < 1, "relative_margin", "in [0, 1)", share)
+        require(share is None or 0 <= share < 1, "relative_margin", "in [0, 1)", share)
         kinds = get_args(NegativeChoice)
-        _require(self.choice in kinds, "choice", f"one of {', '.join(kinds)}", self.choice)
-        _require(self.temperature > 0, "temperature", "above 0", self.temperature)
-        _require(self.seed >= 0, "seed", "at least 0", self.seed)
+        require(self.choice in kinds, "choice", f"one of {', '.join(kinds)}", self.choice)
+        require(self.temperature > 0, "temperature", "above 0", self.temperature)
+        require(self.seed >= 0, "seed", "at least 0", self.seed)
 
     @property
     def needs_scores(self) -> bool:
@@ -110,8 +110,3 @@ class MiningRules:
 
 
 _UNKNOWN = float("-inf")
-
-
-def _require(holds: bool, name: str, rule: str, value: object) -> None:
-    if not holds:
-        raise ConfigError(f"`{name}` must be {rule}. Received: {value!r}")

@@ -13,11 +13,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfde.config import StageConfig, ValidationConfig
 from tfde.data.atomic import atomic_file
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.errors import TrainingError
 from tfde.evaluation.measures import evaluate
+from tfde.recipe import StageConfig, ValidationConfig
 from tfde.retrieval.exact_index import ExactIndex
 from tfde.retrieval.retrieve import retrieve
 from tfde.training.checkpoint import Progress, save_checkpoint

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tfde.config import Sharing, SourceConfig, StageConfig, TrainRun, backbone_from_mapping
+from tfde.config import Sharing, backbone_from_mapping
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.ids import id_of_text
 from tfde.data.pair_batches import PairBatches
@@ -25,6 +25,7 @@ from tfde.evaluation.measures import parse_measures
 from tfde.pretraining.build_store import page_store
 from tfde.pretraining.page_store import PageStore
 from tfde.pretraining.pair_stream import PairStream
+from tfde.recipe import SourceConfig, StageConfig, TrainRun
 from tfde.training.optimizers import build_optimizer
 
 Source = TypeVar("Source", StageConfig, SourceConfig)

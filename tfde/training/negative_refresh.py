@@ -13,7 +13,6 @@ import sys
 import time
 from pathlib import Path
 
-from tfde.config import RefreshConfig, StageConfig, TrainRun
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.json_lines import read_json_lines
 from tfde.data.pair_batches import PairBatches
@@ -23,6 +22,7 @@ from tfde.negatives.judged_queries import JudgedQueries
 from tfde.negatives.mine import mine_negatives
 from tfde.negatives.mining_rules import MiningRules
 from tfde.negatives.model_candidates import ModelCandidates
+from tfde.recipe import RefreshConfig, StageConfig, TrainRun
 from tfde.retrieval.parted_file import check_finished, record_of
 from tfde.towers.dual_encoder import DualEncoder
 from tfde.training.checks import errors_of_stage, read_source, sources_of, stage_pairs

@@ -7,8 +7,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfde.config import OptimizerConfig
 from tfde.errors import ConfigError
+from tfde.recipe import OptimizerConfig
 from tfde.training.fused_adamw import FusedAdamW
 
 

@@ -13,8 +13,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfde.config import StageConfig, TrainRun, backbone_from_mapping
+from tfde.config import backbone_from_mapping
 from tfde.errors import ConfigError
+from tfde.recipe import StageConfig, TrainRun
 from tfde.tasks.retrieval_task import RetrievalTask
 from tfde.text.preprocessor import TextPreprocessor
 from tfde.text.read_tokenizer import read_tokenizer

@@ -16,11 +16,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfde.config import TrainRun
 from tfde.data.atomic import atomic_file
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.directory_lock import directory_lock
 from tfde.errors import ConfigError
+from tfde.recipe import TrainRun
 from tfde.training.checks import sources_of
 
 RUN_FILE = "run.json"

@@ -11,9 +11,9 @@ import tiny
 from tfde.analysis.cell_work import measure, train_stage
 from tfde.analysis.stage_chain import stage_chain
 from tfde.analysis.study_config import EvaluationConfig
-from tfde.config import ModelConfig, OptimizerConfig, StageConfig, TrainRun
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.pages import Page, Section, write_pages
+from tfde.recipe import ModelConfig, OptimizerConfig, StageConfig, TrainRun
 from tfde.training.run import train
 
 BERT = {"kind": "bert", "num_layers": 1, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 8}

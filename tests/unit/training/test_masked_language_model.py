@@ -5,9 +5,9 @@ import pytest
 import tensorflow as tf
 import tiny
 
-from tfde.config import SourceConfig, StageConfig
 from tfde.data.pairs import pairs
 from tfde.errors import ConfigError
+from tfde.recipe import SourceConfig, StageConfig
 from tfde.text.sentence_piece_tokenizer import SentencePieceTokenizer
 from tfde.text.train_sentencepiece import train_sentencepiece
 from tfde.training.masked_language_model import MaskedLanguageModel, MaskedTokenHead

@@ -8,20 +8,20 @@ import numpy as np
 import pytest
 import tiny
 
-from tfde.config import (
-    ModelConfig,
-    OptimizerConfig,
-    RefreshConfig,
-    SourceConfig,
-    StageConfig,
-    TextConfig,
-    TrainRun,
-)
+from tfde.config import TextConfig
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.errors import ConfigError, CorruptError
 from tfde.negatives.mine import mine_negatives
 from tfde.negatives.mining_rules import MiningRules
 from tfde.negatives.model_candidates import ModelCandidates
+from tfde.recipe import (
+    ModelConfig,
+    OptimizerConfig,
+    RefreshConfig,
+    SourceConfig,
+    StageConfig,
+    TrainRun,
+)
 from tfde.training.checks import stage_pairs
 from tfde.training.negative_refresh import NegativeRefresh, check_refreshes
 from tfde.training.run import train

@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 import tiny
 
-from tfde.config import ModelConfig, OptimizerConfig, StageConfig, TrainRun, ValidationConfig
 from tfde.errors import ConfigError, TrainingError
+from tfde.recipe import ModelConfig, OptimizerConfig, StageConfig, TrainRun, ValidationConfig
 from tfde.training.checks import check_replicas, check_run, expand_run
 from tfde.training.run import train
 

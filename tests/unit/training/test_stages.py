@@ -7,16 +7,10 @@ import numpy as np
 import pytest
 import tiny
 
-from tfde.config import (
-    ModelConfig,
-    OptimizerConfig,
-    SourceConfig,
-    StageConfig,
-    TextConfig,
-    TrainRun,
-)
+from tfde.config import TextConfig
 from tfde.data.pages import Page, Section, write_pages
 from tfde.errors import ConfigError
+from tfde.recipe import ModelConfig, OptimizerConfig, SourceConfig, StageConfig, TrainRun
 from tfde.towers.sharing import frozen_parts
 from tfde.training.run import train
 

@@ -1,0 +1,313 @@
+"""The frozen description of a training run (stdlib only); a recipe's YAML holds these fields."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from tfde.config import Pooling, TextConfig
+from tfde.errors import ConfigError, require
+
+TowerPart = Literal["token_embedder", "encoder", "projection"]
+NegativeChoice = Literal["top", "random", "sampled"]
+Precision = Literal["auto", "float32", "mixed_bfloat16", "mixed_float16"]
+Distribution = Literal["auto", "one_device", "mirrored", "multi_worker", "tpu"]
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """What a recipe trains.
+
+    Args:
+        backbone: Where it starts: a tfde model directory, a keras-hub preset, a directory of
+            Hugging Face or sentence-transformers, two of these with a comma between for queries
+            and documents; or a mapping `{kind: t5 | bert | bag_of_words, sizes}` for random
+            weights.
+        tokenizer: For random weights: a SentencePiece `.model`, a `vocab.txt`, or a directory
+            with either; `null` trains a SentencePiece vocabulary on the first stage's texts.
+        sharing: A preset's name or a mapping of parts; `null` takes `sde`, or `ade` where queries
+            and documents start from checkpoints of their own. Ignored for a tfde model directory,
+            like all options that follow.
+        pooling: `mean` over real tokens, the `first` token, ...; `null` takes what the checkpoint
+            says, else the mean.
+        embedding_dim: Size of a new projection; `null` keeps the checkpoint's, if it has one.
+        projection_bias: Whether the projection has a bias.
+        normalize: Unit length, that is cosine similarity; `null` takes what the checkpoint says,
+            else yes.
+        dropout: Replaces the checkpoint's rate; `null` keeps it.
+        text: Lengths, template, prompts; `null` takes what the checkpoint says, else the
+            defaults.
+    """
+
+    backbone: str | dict[str, Any]
+    tokenizer: str | None = None
+    sharing: str | dict[str, str] | None = None
+    pooling: Pooling | None = None
+    embedding_dim: int | None = None
+    projection_bias: bool = False
+    normalize: bool | None = None
+    dropout: float | None = None
+    text: TextConfig | None = None
+
+
+@dataclass(frozen=True)
+class OptimizerConfig:
+    """Optimizer and learning rate.
+
+    Args:
+        name: `adafactor` (Dong et al., Ni et al.) or `adamw`.
+        learning_rate: Highest rate, > 0.
+        schedule: After the warm-up, `linear` decay to 0 at the stage's end, or `constant`.
+        warmup_steps: Steps of linear growth from 0.
+        weight_decay: For `adamw`, which is Adam where it is 0; biases and norms are left out.
+        clip_norm: Largest global norm of the gradients; `null` for no clipping.
+    """
+
+    name: Literal["adafactor", "adamw"] = "adafactor"
+    learning_rate: float = 1e-3
+    schedule: Literal["linear", "constant"] = "linear"
+    warmup_steps: int = 0
+    weight_decay: float = 0.01
+    clip_norm: float | None = 1.0
+
+    def __post_init__(self) -> None:
+        require(self.learning_rate > 0, "learning_rate", "above 0", self.learning_rate)
+        require(self.warmup_steps >= 0, "warmup_steps", "at least 0", self.warmup_steps)
+        require(self.weight_decay >= 0, "weight_decay", "at least 0", self.weight_decay)
+        require(self.clip_norm is None or self.clip_norm > 0, "clip_norm", "> 0", self.clip_norm)
+
+
+@dataclass(frozen=True)
+class ValidationConfig:
+    """Retrieval on a dev split while training.
+
+    Args:
+        dataset: Dataset directory.
+        split: Its split of judged queries; never a test split that is reported.
+        every_steps: Steps between validations.
+        max_queries: A seeded sample of the queries; `null` takes all.
+        max_documents: Their judged documents, filled up to this number with others of the
+            corpus; `null` searches the whole corpus.
+        measures: The first one decides which model is the best.
+    """
+
+    dataset: str
+    split: str = "dev"
+    every_steps: int = 1000
+    max_queries: int | None = 1000
+    max_documents: int | None = 20_000
+    measures: tuple[str, ...] = ("P@1", "RR")
+
+    def __post_init__(self) -> None:
+        require(self.every_steps >= 1, "every_steps", "at least 1", self.every_steps)
+        for name in ("max_queries", "max_documents"):
+            value = getattr(self, name)
+            require(value is None or value >= 1, name, "at least 1", value)
+        require(len(self.measures) > 0, "measures", "not empty", self.measures)
+
+
+@dataclass(frozen=True)
+class RefreshConfig:
+    """Hard negatives mined anew from the model in training (ANCE).
+
+    The fields that `tfde mine-negatives` has as options mean the same here.
+
+    Args:
+        every_steps: Steps between refreshes; the pairs of the steps after one have its negatives.
+        at_start: Whether the model with which the stage begins mines too. Otherwise the stage's
+            own negatives serve until the first refresh, or the batch alone where it has none.
+        count: Negatives that are found for each pair; a batch draws `negatives_per_query` of them.
+        min_rank: First rank that may be taken, from 1, positives included.
+        max_rank: Last such rank.
+        score_margin: How much less than the positive a negative must score; `null` for no margin.
+        relative_margin: The same as a share of the positive's score.
+        choice: Of what is left, the best (`top`), any (`random`), or drawn by the softmax of the
+            scores (`sampled`).
+        temperature: Divides the scores for `sampled`.
+        batch_size: Texts that are encoded at once.
+    """
+
+    every_steps: int
+    at_start: bool = False
+    count: int = 4
+    min_rank: int = 1
+    max_rank: int = 100
+    score_margin: float | None = None
+    relative_margin: float | None = None
+    choice: NegativeChoice = "top"
+    temperature: float = 1.0
+    batch_size: int = 64
+
+    def __post_init__(self) -> None:
+        for name in ("every_steps", "batch_size"):
+            require(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
+
+
+@dataclass(frozen=True)
+class SourceConfig:
+    """One of several sources of a stage's pairs.
+
+    Args:
+        data: A dataset directory, or a pair file (JSON Lines); give this or `pages`.
+        split: The split of a dataset directory.
+        dataset: For a pair file that names documents by id: the directory that holds them.
+        limit: Only the first so many pairs.
+        pages: A file of pages (JSON Lines), from which pairs are drawn anew in each epoch.
+        tasks: Task -> weight, of pages: `ict`, `bfs`, `wlp`, `span_crop`, `question`.
+        titles: The tasks whose documents have their page's title.
+        weight: Share of each batch, relative to the other sources'.
+    """
+
+    data: str | None = None
+    split: str = "train"
+    dataset: str | None = None
+    limit: int | None = None
+    pages: str | None = None
+    tasks: dict[str, float] = field(default_factory=lambda: {"ict": 1.0, "bfs": 1.0, "wlp": 1.0})
+    titles: tuple[str, ...] = ("ict",)
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        if (self.data is None) == (self.pages is None):
+            raise ConfigError(
+                "a source needs either `data` or `pages`."
+                f" Received: data={self.data!r}, pages={self.pages!r}"
+            )
+        require(self.limit is None or self.limit >= 1, "limit", "at least 1", self.limit)
+        require(self.weight > 0, "weight", "above 0", self.weight)
+
+
+@dataclass(frozen=True)
+class StageConfig:
+    """One stage of training.
+
+    Args:
+        data: A dataset directory, or a pair file (JSON Lines); give this or `mixture`.
+        split: The split of a dataset directory.
+        dataset: For a pair file that names documents by id: the directory that holds them.
+        mixture: Several sources, or pages; each batch has rows of all, by their weights.
+        objective: `retrieval`, in-batch softmax of queries and documents; or `masked_lm`, which
+            trains the backbone to find masked tokens of the same texts.
+        steps: Batches to train; give this or `epochs`.
+        epochs: Passes over the pairs.
+        batch_size: Queries a batch.
+        chunk_size: How many texts a tower works on at once, so that memory does not grow with
+            the batch; `null` for the whole batch at once.
+        negatives_per_query: Given hard negatives of each query in the denominator.
+        refresh: Negatives mined anew from the model in training at intervals (ANCE).
+        limit: Only the first so many pairs.
+        topic_clusters: A file of `tfde cluster-queries`; each batch holds queries of one cluster.
+        temperature: Divides the similarity.
+        bidirectional: Documents also choose among queries.
+        query_max_length_tokens: Longest query in this stage; `null` takes the model's.
+        document_max_length_tokens: Longest document in this stage; `null` takes the model's.
+        freeze: Parts that do not train in this stage: `token_embedder`, `encoder`, `projection`.
+        sampling_correction: Subtract the log of each document's share of the training pairs.
+        optimizer: Optimizer and learning rate.
+        validation: Retrieval on a dev split at intervals.
+        checkpoint_every_steps: Steps between checkpoints from which a killed run goes on.
+        log_every_steps: Steps between lines of `history.jsonl` and TensorBoard.
+    """
+
+    data: str | None = None
+    split: str = "train"
+    dataset: str | None = None
+    mixture: tuple[SourceConfig, ...] = ()
+    objective: Literal["retrieval", "masked_lm"] = "retrieval"
+    steps: int | None = None
+    epochs: int | None = None
+    batch_size: int = 64
+    chunk_size: int | None = None
+    negatives_per_query: int = 0
+    refresh: RefreshConfig | None = None
+    limit: int | None = None
+    topic_clusters: str | None = None
+    temperature: float = 0.05
+    bidirectional: bool = False
+    query_max_length_tokens: int | None = None
+    document_max_length_tokens: int | None = None
+    freeze: tuple[TowerPart, ...] = ()
+    sampling_correction: bool = False
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    validation: ValidationConfig | None = None
+    checkpoint_every_steps: int = 500
+    log_every_steps: int = 50
+
+    def __post_init__(self) -> None:
+        if (self.data is None) != bool(self.mixture):
+            raise ConfigError(
+                "a stage needs either `data` or `mixture`."
+                f" Received: data={self.data!r}, {len(self.mixture)} sources of a mixture"
+            )
+        alone = (("chunk_size", None), ("freeze", ()), ("validation", None), ("refresh", None))
+        for name, none in alone:
+            value = getattr(self, name)
+            retrieves = self.objective == "retrieval"
+            require(retrieves or value == none, name, f"{none} with objective masked_lm", value)
+        for name in ("dataset", "limit"):
+            value = getattr(self, name)
+            require(not self.mixture or value is None, name, "that of a source", value)
+        for name in ("topic_clusters", "refresh"):
+            value = getattr(self, name)
+            require(not self.mixture or value is None, name, "null with `mixture`", value)
+        if (self.steps is None) == (self.epochs is None):
+            raise ConfigError(
+                "a stage needs either `steps` or `epochs`."
+                f" Received: steps={self.steps}, epochs={self.epochs}"
+            )
+        for name in ("steps", "epochs", "batch_size", "chunk_size", "limit"):
+            value = getattr(self, name)
+            require(value is None or value >= 1, name, "at least 1", value)
+        for name in ("query_max_length_tokens", "document_max_length_tokens"):
+            value = getattr(self, name)
+            require(value is None or value >= 3, name, "at least 3", value)
+        for name in ("checkpoint_every_steps", "log_every_steps"):
+            require(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
+        require(
+            self.negatives_per_query >= 0,
+            "negatives_per_query",
+            "at least 0",
+            self.negatives_per_query,
+        )
+        if self.refresh is not None:
+            wanted, found = self.negatives_per_query, self.refresh.count
+            require(wanted >= 1, "negatives_per_query", "at least 1 with `refresh`", wanted)
+            require(
+                found >= wanted, "refresh.count", f"at least `negatives_per_query`, {wanted}", found
+            )
+        require(self.temperature > 0, "temperature", "above 0", self.temperature)
+
+
+@dataclass(frozen=True)
+class TrainRun:
+    """A training run: a model and its stages, one after the other.
+
+    `${NAME}` in a path stands for an environment variable.
+
+    Args:
+        model: What is trained.
+        stages: Name -> stage, in order.
+        seed: Seed of weights, dropout and the order of pairs.
+        precision: Keras' dtype policy. `auto` takes mixed_bfloat16 on TPUs and newer GPUs,
+            mixed_float16 on other GPUs, float32 on CPUs.
+        jit_compile: Whether XLA compiles the step; `auto` does so on one GPU.
+        distribution: `one_device`; `mirrored`, all GPUs of this process; `multi_worker`, the
+            processes that `TF_CONFIG` names; `tpu`. `auto` takes what it finds.
+        collective_timeout_s: With several processes, after so many seconds without an answer of
+            another one the run ends with an error.
+        deterministic: Make TensorFlow's kernels deterministic (slower on some devices).
+    """
+
+    model: ModelConfig
+    stages: dict[str, StageConfig]
+    seed: int = 0
+    precision: Precision = "auto"
+    jit_compile: bool | Literal["auto"] = "auto"
+    distribution: Distribution = "auto"
+    collective_timeout_s: int = 600
+    deterministic: bool = False
+
+    def __post_init__(self) -> None:
+        require(len(self.stages) > 0, "stages", "not empty", self.stages)
+        timeout_s = self.collective_timeout_s
+        require(timeout_s >= 1, "collective_timeout_s", "at least 1", timeout_s)
