@@ -129,6 +129,7 @@ def test_a_saved_model_the_filter_and_an_expanded_corpus(work, capsys):
     [
         (["--model", "nowhere"], "nowhere: must be a SavedModel, or a keras-hub preset of a seq"),
         (["--model", "nowhere", "--temperature", 0], "`temperature` must be above 0"),
+        (["--model", "m", "--by", "bm25"], "`by` goes with `keep_rank`"),
         (["--dataset", "nowhere", "--model", "m"], "nowhere: a dataset directory"),
     ],
 )

@@ -70,7 +70,7 @@ def build_parser() -> CommandParser:
         help="keep a query only if its document is among the first so many that it finds",
     )
     parser.add_argument(
-        "--by", default="bm25", help="who finds them: bm25, or a model that encodes texts"
+        "--by", help="who finds them: bm25 (the default), or a model that encodes texts"
     )
     parser.add_argument("--batch_size", type=PositiveInt, default=16, help="documents a batch")
     return parser
@@ -79,8 +79,11 @@ def build_parser() -> CommandParser:
 def run(args: Any) -> int:
     """Generates."""
     from tfde.data.dataset_directory import DatasetDirectory
+    from tfde.errors import ConfigError
     from tfde.negatives.generation_rules import GenerationRules
 
+    if args.by is not None and args.keep_rank is None:
+        raise ConfigError("`by` goes with `keep_rank`.")
     rules = GenerationRules(
         queries_per_document=args.queries_per_document,
         query_max_length_tokens=args.query_max_length_tokens,
@@ -129,7 +132,7 @@ def _generator(args: Any, rules: GenerationRules) -> QueryGenerator:
 
 
 def _source(args: Any) -> CandidateSource:
-    if args.by == "bm25":
+    if args.by in (None, "bm25"):
         from tfde.negatives.bm25_candidates import Bm25Candidates
 
         return Bm25Candidates()
