@@ -22,6 +22,7 @@ from tfde.recipe import (
     StageConfig,
     TrainRun,
 )
+from tfde.towers.dual_encoder import DualEncoder
 from tfde.training.checks import stage_pairs
 from tfde.training.negative_refresh import NegativeRefresh, check_refreshes
 from tfde.training.run import train
@@ -68,16 +69,15 @@ def history(output):
     return [json.loads(line) for line in (output / "history.jsonl").read_text().splitlines()]
 
 
-def mined_by(model, folder, output, step, **options):
+def mined_by(model, folder, output, step):
     rules = MiningRules(count=3, max_rank=20, choice="random", seed=5 + step)
     dataset = DatasetDirectory(folder / "data")
-    mine_negatives(dataset, ModelCandidates(model), output, rules, **options)
+    mine_negatives(dataset, ModelCandidates(model), output, rules)
     return lines(output)
 
 
 def test_the_model_of_that_step_mines(folder, refreshed, tmp_path):
     """Up to the first refresh the stage is one without; so its model can be trained apart."""
-    (tmp_path / "run").mkdir()
     stop_before_second = run_of(folder, steps=6, negatives_per_query=2, refresh=REFRESH)
     train(stop_before_second, tmp_path / "run" / "six", verbose=0)
     assert [file.name for file in sorted((refreshed / "negatives" / "only").iterdir())] == [
@@ -89,22 +89,18 @@ def test_the_model_of_that_step_mines(folder, refreshed, tmp_path):
     assert first == mined_by(plain, folder, tmp_path / "a.jsonl.gz", 3)
     assert len(first) == 48
     second = lines(refreshed / "negatives" / "only" / "step-6.jsonl.gz")
-    model = train(stop_before_second, tmp_path / "run" / "six", verbose=0)
+    model = DualEncoder.from_preset(tmp_path / "run" / "six" / "model")
     assert second == mined_by(model, folder, tmp_path / "b.jsonl.gz", 6)
     assert [line["negatives"] for line in first] != [line["negatives"] for line in second]
 
 
 def test_at_start_the_model_of_the_start_mines(folder, tmp_path):
     refresh = dataclasses.replace(REFRESH, at_start=True)
+    model = tiny.dual_encoder()
+    model.save_to_preset(tmp_path / "model")
     run = run_of(folder, steps=2, negatives_per_query=2, refresh=refresh)
+    run = dataclasses.replace(run, model=ModelConfig(str(tmp_path / "model")))
     train(run, tmp_path / "run", verbose=0)
-    start = dataclasses.replace(run_of(folder, steps=1), seed=5)
-    # A rate of next to nothing leaves the weights as they were.
-    still = dataclasses.replace(
-        start.stages["only"],
-        optimizer=OptimizerConfig("adamw", 1e-30, "constant", weight_decay=0.0),
-    )
-    model = train(dataclasses.replace(start, stages={"only": still}), tmp_path / "zero", verbose=0)
     found = lines(tmp_path / "run" / "negatives" / "only" / "step-0.jsonl.gz")
     assert found == mined_by(model, folder, tmp_path / "a.jsonl.gz", 0)
     assert history(tmp_path / "run")[0]["step"] == 0
