@@ -1,6 +1,5 @@
 """The Beam scripts with two worker processes: equal to the commands, killed, with bad records."""
 
-import json
 import os
 import signal
 import subprocess
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 import tiny
 
+from tfde.beam.saved_encoder import SavedEncoder
 from tfde.cli.main import main
 from tfde.data.compressed import read_lines, write_lines
 from tfde.data.dataset_directory import DatasetDirectory, write_dataset_directory
@@ -21,6 +21,7 @@ from tfde.retrieval.encode_corpus import encode_corpus
 from tfde.retrieval.exact_index import ExactIndex
 from tfde.retrieval.retrieve import retrieve
 from tfde.retrieval.runs import read_run
+from tfde.towers.dual_encoder import DualEncoder
 
 SCRIPTS = Path(__file__).parents[2] / "pipelines" / "beam"
 WORKERS = ["--direct_running_mode", "multi_processing", "--direct_num_workers", "2"]
@@ -88,8 +89,6 @@ def test_two_workers_from_corpus_to_negatives(work, tmp_path, capsys):
     )  # fmt: skip
     assert (code, error) == (0, "")
     assert "600 documents x " in out
-    from tfde.towers.dual_encoder import DualEncoder
-
     model, dataset = DualEncoder.load(work / "model"), DatasetDirectory(data)
     alone = encode_corpus(model, dataset.documents(), tmp_path / "alone", shard_size=130)
     made = Embeddings.open(tmp_path / "e")
@@ -175,8 +174,10 @@ def test_a_killed_worker_ends_the_job_and_the_next_one_goes_on(work, tmp_path):
     assert (code, error) == (0, "")
     for name, written in finished.items():
         assert (output / name).stat().st_mtime_ns == written
-    code, _, error = run("encode_corpus", *args, tmp_path / "whole", workers=[])
-    assert (code, error) == (0, "")
+    encode_corpus(
+        SavedEncoder(work / "bundle"), DatasetDirectory(work / "data").documents(),
+        tmp_path / "whole", shard_size=10, batch_size=1,
+    )  # fmt: skip
     assert contents(output) == contents(tmp_path / "whole")
 
 
@@ -195,12 +196,6 @@ def test_a_bad_record_of_a_worker_is_one_line(work, tmp_path):
         f"tfde: encode_corpus: {data}/corpus.jsonl:51: field '_id' must not hold white space."
         " Received: 'x y'\n"
     )
-    code, out, error = run("encode_corpus", *args, "--skip_bad", workers=[])
-    assert code == 0
-    assert "left out: 1 x bad record (" in out
-    (letter,) = map(json.loads, (tmp_path / "e.skipped.jsonl").read_text().splitlines())
-    assert (letter["line"], letter["received"]) == (51, "'x y'")
-    assert len(Embeddings.open(tmp_path / "e")) == 70
 
 
 @pytest.mark.parametrize("name", ["make_pairs", "encode_corpus", "retrieve", "mine_negatives"])
@@ -209,6 +204,3 @@ def test_help_tells_of_our_options_and_of_beams(name):
     assert code == 0
     assert "--output" in out
     assert "--direct_num_workers N" in out
-    code, _, error = run(name, "--runner", "FlinkRunner", workers=[])
-    assert code == 2
-    assert "the following arguments are required" in error
