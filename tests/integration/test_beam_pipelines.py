@@ -152,14 +152,14 @@ def test_a_killed_worker_ends_the_job_and_the_next_one_goes_on(work, tmp_path):
         "--batch_size", 1, "--output",
     ]  # fmt: skip
     process = start("encode_corpus", *args, output)
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while len(list(output.glob("shard-*.json"))) < 3:
         assert process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.005)
     pids = workers_of(process)
     os.kill(pids[0], signal.SIGKILL)
-    out, error = process.communicate(timeout=120)
+    out, error = process.communicate(timeout=300)
     assert (process.returncode, out) == (1, "")
     assert error.startswith("tfde: encode_corpus: worker_")
     assert "is gone: Worker subprocess exited with return code -9; give the job again" in error
