@@ -1,0 +1,58 @@
+"""Is it what generated queries say that helps BM25, or only that documents grow?
+
+    python benchmarks/query_expansion.py $TFDE_DATA/multireqa_squad pairs.jsonl.gz
+
+The pairs are those of `tfde generate-queries` on the same dataset. Prints P@1 of BM25 on the corpus
+as it is, with each document's own queries, and with those of another document (twice); and the
+difference of the last ones to the first, with its standard error over the questions.
+"""
+
+import argparse
+from collections import defaultdict
+
+import numpy as np
+
+from tfde.data.dataset_directory import DatasetDirectory
+from tfde.data.json_lines import read_json_lines
+from tfde.retrieval.bm25_index import Bm25Index
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("dataset")
+    parser.add_argument("pairs")
+    parser.add_argument("--split", default="test")
+    args = parser.parse_args()
+    dataset = DatasetDirectory(args.dataset)
+    documents, queries = list(dataset.documents()), list(dataset.queries(args.split))
+    qrels = dataset.qrels(args.split)
+    written: defaultdict[str, list[str]] = defaultdict(list)
+    for _, line in read_json_lines(args.pairs):
+        written[line["positive"]].append(line["query"])
+    shifts = {"as it is": None, "own": 0, "another's": 777, "another's, again": 5003}
+    first = np.zeros(0)
+    print("| queries | P@1 | difference | standard error |\n|---|---|---|---|")
+    for name, shift in shifts.items():
+        corpus = documents
+        if shift is not None:
+            others = documents[shift % len(documents) :] + documents[: shift % len(documents)]
+            corpus = [
+                document._replace(text=" ".join([document.text, *written[other.doc_id]]))
+                for document, other in zip(documents, others, strict=True)
+            ]
+        found = Bm25Index.build(corpus).search([query.text for query in queries], 1)
+        hits = np.array(
+            [
+                bool(row) and qrels[query.query_id].get(row[0][0], 0) > 0
+                for query, row in zip(queries, found, strict=True)
+            ],
+            float,
+        )
+        first = first if len(first) else hits
+        gain = hits - first
+        error = gain.std() / len(gain) ** 0.5
+        print(f"| {name} | {hits.mean():.4f} | {gain.mean():+.4f} | {error:.4f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
