@@ -33,6 +33,7 @@ logger = logging.getLogger("tfde")
 
 
 _TRAINED = "trained"
+_VOCABULARY = "vocabulary-"
 _PACKAGES = ("tfde", "tensorflow", "keras")
 
 
@@ -70,8 +71,8 @@ def run_study(
         show_progress: Whether a progress bar over cells goes to stderr.
 
     Raises:
-        ConfigError: something the study names is missing or impossible (found before any work),
-            or another process works in `output`.
+        ConfigError: something the study names is missing or impossible (found before any work);
+            `output` holds something else, or another process works in it.
         TrainingError: the work of a cell failed; all before it is kept.
     """
     output = Path(output)
@@ -79,6 +80,7 @@ def run_study(
     chosen = cells if not only else select_cells(cells, only)
     for cell in cells:
         _check(cell, study)
+    _refuse_foreign(output)
     output.mkdir(parents=True, exist_ok=True)
     with directory_lock(output, "working on its study"):
         vocabulary = None if study.vocabulary is None else _vocabulary(study.vocabulary, output)
@@ -92,6 +94,15 @@ def run_study(
         wanted = [plan for plan in plans if any(plan.cell is cell for cell in chosen)]
         with tqdm(total=len(wanted), unit="cell", disable=not show_progress) as bar:
             _work(wanted, plans, output, keep_models=study.keep_models, bar=bar)
+
+
+def _refuse_foreign(output: Path) -> None:
+    """Keeps out of directories that are no study's: of a study, old trainings are removed."""
+    if not output.exists() or (output / STUDY_FILE).exists():
+        return
+    names = {path.name for path in output.iterdir()}
+    if any(not name.startswith((".", _VOCABULARY)) for name in names):  # from before the first plan
+        raise ConfigError(f"{output} is not empty and holds no study; choose another output.")
 
 
 def _work(
@@ -193,7 +204,7 @@ def _vocabulary(config: VocabularyConfig, output: Path) -> Path:
     if not texts.exists():
         raise ConfigError(f"vocabulary.texts: {texts} does not exist.")
     key = digest([config.size, checksum(texts)])
-    path = output / f"vocabulary-{key}.model"
+    path = output / f"{_VOCABULARY}{key}.model"
     if not path.exists():
         logger.info("training a vocabulary of %d pieces", config.size)
         train_sentencepiece(_texts(texts), path, vocabulary_size=config.size)

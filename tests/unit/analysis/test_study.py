@@ -61,9 +61,16 @@ def test_what_is_missing_is_found_before_any_work(tmp_path, data):
         run_study(study_of(data, vocabulary=VocabularyConfig("nowhere")), output)
 
 
+def test_a_directory_of_something_else_is_left_alone(tmp_path, data):
+    (tmp_path / "trained").mkdir()
+    with pytest.raises(ConfigError, match=r" is not empty and holds no study; choose another out"):
+        run_study(study_of(data), tmp_path)
+    assert (tmp_path / "trained").exists()
+
+
 def test_two_at_once_are_refused(tmp_path, data):
     with (
-        directory_lock(tmp_path, "here"),
+        directory_lock(tmp_path, "here"),  # its file does not count as something else
         pytest.raises(ConfigError, match=r": another process is working on its study\."),
     ):
         run_study(study_of(data), tmp_path)
