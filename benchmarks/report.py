@@ -131,6 +131,8 @@ def row(question: Question, found: dict, command: int) -> str:
     else:
         speeds = [f"{found[f'{side}_per_s']:g} {question.unit}" for side in ("ours", "theirs")]
     ratio = f"{found['ratio']:.2f} ({found['ratio_lowest']:.2f}-{found['ratio_highest']:.2f})"
+    if found.get("apart"):
+        ratio += ", one after the other"
     bar, met = "-", "-"
     if question.bar is not None:
         bar = f"{question.bar:g}"

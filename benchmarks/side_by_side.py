@@ -106,7 +106,9 @@ def peers_python() -> Path:
     return PEERS_PYTHON
 
 
-def compare(ours: Worker, theirs: Worker, *, pairs: int, seconds: str = "seconds") -> dict:
+def compare(
+    ours: Worker, theirs: Worker, *, pairs: int, seconds: str = "seconds", apart: bool = False
+) -> dict:
     """Lets both work in turns and returns how many times faster ours is.
 
     Args:
@@ -114,7 +116,27 @@ def compare(ours: Worker, theirs: Worker, *, pairs: int, seconds: str = "seconds
         theirs: The peer.
         pairs: How often both are measured, after one turn each that does not count.
         seconds: Key of the time in what the workers answer.
+        apart: Whether one side ends before the other begins, for work of which both do not fit
+            into memory; the n-th measurements of both make a pair all the same.
     """
+    if apart:
+        alone = [_alone(side, pairs, seconds) for side in (ours, theirs)]
+        times = list(zip(*alone, strict=True))
+    else:
+        times = _in_turns(ours, theirs, pairs, seconds)
+    ratios = sorted(theirs / ours for ours, theirs in times)
+    return {
+        **({"apart": True} if apart else {}),
+        "ratio": round(statistics.median(ratios), 3),
+        "ratio_lowest": round(ratios[0], 3),
+        "ratio_highest": round(ratios[-1], 3),
+        "pairs": pairs,
+        "ours_s": round(statistics.median(ours for ours, _ in times), 6),
+        "theirs_s": round(statistics.median(theirs for _, theirs in times), 6),
+    }
+
+
+def _in_turns(ours: Worker, theirs: Worker, pairs: int, seconds: str) -> list[tuple]:
     # One after the other; nothing is measured before both have loaded.
     for worker in (ours, theirs):
         _ = worker.about
@@ -125,15 +147,15 @@ def compare(ours: Worker, theirs: Worker, *, pairs: int, seconds: str = "seconds
         sides = (ours, theirs) if number % 2 == 0 else (theirs, ours)
         found = {side: side.measure()[seconds] for side in sides}
         times.append((found[ours], found[theirs]))
-    ratios = sorted(theirs / ours for ours, theirs in times)
-    return {
-        "ratio": round(statistics.median(ratios), 3),
-        "ratio_lowest": round(ratios[0], 3),
-        "ratio_highest": round(ratios[-1], 3),
-        "pairs": pairs,
-        "ours_s": round(statistics.median(ours for ours, _ in times), 6),
-        "theirs_s": round(statistics.median(theirs for _, theirs in times), 6),
-    }
+    return times
+
+
+def _alone(side: Worker, count: int, seconds: str) -> list[float]:
+    _ = side.about
+    side.measure()
+    times = [side.measure()[seconds] for _ in range(count)]
+    side.close()
+    return times
 
 
 def machine(*packages: str) -> dict:

@@ -1,7 +1,7 @@
 """How fast is a training step, against PyTorch with sentence-transformers' loss?
 
     python benchmarks/training.py [--batch 32 128] [--dtype float32 bfloat16] [--data fixed squad]
-        [--model DIR | random-t5-small] [--pairs 5]
+        [--model DIR | random-t5-small] [--pairs 5] [--apart]
 
 In-batch softmax at temperature 0.05, AdamW, gradients clipped at norm 1, the checkpoint's dropout,
 all cores. Ours is `DualEncoder.fit`; theirs is the step of sentence-transformers' trainer
@@ -186,7 +186,7 @@ def compare(args: argparse.Namespace, data: str, dtype: str, batch: int) -> dict
         options = ["--worker", worker, "--model", args.model, "--steps", str(args.steps)]
         options += ["--data", data, "--dtype", dtype, "--batch", str(batch)]
         workers.append(side_by_side.Worker(python, __file__, options))
-    found = {"dtype": dtype, **side_by_side.compare(*workers, pairs=args.pairs)}
+    found = {"dtype": dtype, **side_by_side.compare(*workers, pairs=args.pairs, apart=args.apart)}
     for side, worker in zip(("ours", "theirs"), workers, strict=True):
         worker.close()
         rows = batch * steps_of(args, batch)
@@ -204,6 +204,11 @@ def main() -> None:
     parser.add_argument("--batch", type=int, nargs="+", default=[32, 128])
     parser.add_argument("--steps", type=int, default=0, help="batches a measurement")
     parser.add_argument("--pairs", type=int, default=5, help="measurements of each side")
+    parser.add_argument(
+        "--apart",
+        action="store_true",
+        help="one side after the other, where both do not fit into memory together",
+    )
     parser.add_argument("--output", type=Path, help="JSON file, besides standard output")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     args = parser.parse_args()

@@ -33,6 +33,8 @@ def start(name, *args, workers=WORKERS):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # What TensorFlow's C++ says of GPUs that are not there is no output of the job.
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
     )
 
 

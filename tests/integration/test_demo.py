@@ -11,9 +11,6 @@ import pytest
 
 from tfde.demo.run_demo import QUESTIONS
 
-# One worker runs them all: the demo is made once.
-pytestmark = pytest.mark.xdist_group("demo")
-
 TFDE = [sys.executable, "-m", "tfde.cli.main"]
 TIMEOUT_S = 400
 

@@ -62,7 +62,6 @@ def devices():
     return {line["case"]: line for line in run_two_devices()}
 
 
-@pytest.mark.xdist_group("two_devices")
 @pytest.mark.parametrize("case", two_devices.CASES)
 def test_two_devices_train_as_one(devices, case):
     line = devices[case]
@@ -76,7 +75,6 @@ def test_two_devices_train_as_one(devices, case):
     assert line["difference"] < (5e-5 if case == "adamw" else 5e-6)
 
 
-@pytest.mark.xdist_group("two_devices")
 def test_cases_differ(devices):
     losses = [line["one"]["loss"][0] for case, line in devices.items() if case != "adamw"]
     assert len({round(loss, 3) for loss in losses}) == len(losses)
@@ -194,14 +192,12 @@ def whole(recipe):
     return output
 
 
-@pytest.mark.xdist_group("two_processes")
 def test_two_processes_train_as_one(recipe, whole):
     output = recipe.parent / "two"
     finish(start(recipe, output, processes=2))
     assert_same_run(whole, output)
 
 
-@pytest.mark.xdist_group("two_processes")
 @pytest.mark.parametrize("killed", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_killed_process_ends_the_other_and_both_resume(recipe, whole, killed):
     output = recipe.parent / f"killed_{killed}"
@@ -226,7 +222,6 @@ def test_killed_process_ends_the_other_and_both_resume(recipe, whole, killed):
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("two_processes")
 def test_two_processes_train_with_refreshed_negatives(recipe):
     """The first process mines, both read what it found, and go on."""
     path, output = recipe.parent / "refresh.yaml", recipe.parent / "refreshed"

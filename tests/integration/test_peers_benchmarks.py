@@ -113,8 +113,10 @@ def test_encoding_of_a_t5(tmp_path, t5):
 def test_training(tmp_path, request, model, data, dtype, error):
     options = ["--model", str(request.getfixturevalue(model)), "--pairs", "1", "--steps", "2"]
     options += ["--batch", "4", "--data", data, "--dtype", dtype]
+    options += ["--apart"] if data == "squad" else []
     found = run(tmp_path, "training.py", *options, key=f"{data}_{dtype}_4")
     assert set(found) >= RATIOS | SPEEDS
+    assert found.get("apart", False) == (data == "squad")
     assert found["ours_loss"] == pytest.approx(found["theirs_loss"], abs=error)
     assert found["ours_dropout"]
     assert found["theirs_dropout"]
