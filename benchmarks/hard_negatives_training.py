@@ -13,6 +13,7 @@ questions, the mean of the seeds and each seed's. With --work, what is done is n
 import argparse
 import json
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -59,25 +60,23 @@ class Comparison:
         sizes = {"embedding_dim": self.args.dim, "hidden_dim": self.args.dim}
         sizes |= {"vocabulary_size": self.args.vocabulary_size, "dropout": self.args.dropout}
         model = ModelConfig({"kind": "bag_of_words", **sizes})
-        stage = self.stage(self.args.first_steps, 2e-3, data=str(self.data))
+        stage = self.stage(self.args.first_steps, 2e-3)
         output = self.work / f"first_{seed}"
         train(TrainRun(model, {"first": stage}, seed=seed), output, verbose=0)
         return output / "model"
 
     def second(self, kind: str, start: Path, seed: int) -> Path:
         """Trains on with negatives of a kind; returns the model directory."""
-        options: dict = {"data": str(self.data), "negatives_per_query": 2}
-        if kind == "the batch alone":
-            options["negatives_per_query"] = 0
-        else:
-            source = "model, once" if kind == "model, refreshed" else kind
-            options |= {"data": str(self.mined(source, start, seed)), "dataset": str(self.data)}
+        stage = self.stage(self.args.steps, 1e-3)
+        if kind != "the batch alone":
+            mined = self.mined(kind.replace("refreshed", "once"), start, seed)
+            stage = replace(stage, data=str(mined), dataset=str(self.data), negatives_per_query=2)
         if kind == "model, refreshed":
             every = self.args.steps // (self.args.refreshes + 1)
-            options["refresh"] = RefreshConfig(every, batch_size=BATCH, **WINDOW)
+            stage = replace(stage, refresh=RefreshConfig(every, batch_size=BATCH, **WINDOW))
         output = self.work / f"{kind.replace(', ', '_').replace(' ', '_')}_{seed}"
-        stages = {"second": self.stage(self.args.steps, 1e-3, **options)}
-        train(TrainRun(ModelConfig(str(start)), stages, seed=seed), output, verbose=0)
+        run = TrainRun(ModelConfig(str(start)), {"second": stage}, seed=seed)
+        train(run, output, verbose=0)
         return output / "model"
 
     def mined(self, kind: str, start: Path, seed: int) -> Path:
@@ -93,13 +92,13 @@ class Comparison:
         mine_negatives(self.dataset, source, output, MiningRules(**WINDOW, seed=seed))
         return output
 
-    def stage(self, steps: int, rate: float, **options: object) -> StageConfig:
+    def stage(self, steps: int, rate: float) -> StageConfig:
         return StageConfig(
+            data=str(self.data),
             steps=steps,
             batch_size=min(BATCH, len(self.dataset.qrels("train"))),
             temperature=0.05,
             optimizer=OptimizerConfig("adamw", learning_rate=rate, warmup_steps=steps // 10),
-            **options,  # type: ignore[arg-type]
         )
 
 

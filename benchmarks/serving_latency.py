@@ -79,7 +79,9 @@ def main() -> None:
         texts = json.loads(Path(directory, "texts.json").read_text())[: args.requests]
         command = [sys.executable, "-m", "tfde.cli.main", "serve", str(bundle)]
         with subprocess.Popen(
-            [*command, "--port", "0", "--rest_api_port", "0"], stdout=subprocess.PIPE, text=True
+            [*command, "--port", "0", "--rest_api_port", "0", "--http_port", "0"],
+            stdout=subprocess.PIPE,
+            text=True,
         ) as server:
             target = re.search(r"gRPC (\S+),", server.stdout.readline())[1]
             result = {}

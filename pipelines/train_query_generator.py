@@ -22,21 +22,24 @@ from tfde.text.train_sentencepiece import train_sentencepiece
 
 def main() -> None:
     """Trains and saves."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--dataset", required=True)
-    parser.add_argument("--split", default="train")
-    parser.add_argument("--output", required=True)
-    parser.add_argument("--start", help="preset of a T5 to go on from")
-    parser.add_argument("--steps", type=int, default=2000)
-    parser.add_argument("--batch_size", type=int, default=64)
-    parser.add_argument("--learning_rate", type=float, default=1e-3)
-    parser.add_argument("--query_max_length_tokens", type=int, default=32)
-    parser.add_argument("--document_max_length_tokens", type=int, default=64)
-    parser.add_argument("--vocabulary_size", type=int, default=8000)
-    parser.add_argument("--num_layers", type=int, default=2)
-    parser.add_argument("--num_heads", type=int, default=4)
-    parser.add_argument("--hidden_dim", type=int, default=256)
-    parser.add_argument("--seed", type=int, default=0)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--dataset", required=True, help="dataset directory")
+    add("--split", default="train", help="whose pairs (%(default)s)")
+    add("--output", required=True, help="directory of the preset")
+    add("--start", help="preset of a T5 to go on from; its sizes take the place of those below")
+    add("--steps", type=int, default=2000, help="batches (%(default)s)")
+    add("--batch_size", type=int, default=64, help="pairs a batch (%(default)s)")
+    add("--learning_rate", type=float, default=1e-3, help="its peak (%(default)s)")
+    add("--query_max_length_tokens", type=int, default=32, help="cuts queries (%(default)s)")
+    add("--document_max_length_tokens", type=int, default=64, help="cuts documents (%(default)s)")
+    add("--vocabulary_size", type=int, default=8000, help="pieces (%(default)s)")
+    add("--num_layers", type=int, default=2, help="of encoder and decoder each (%(default)s)")
+    add("--num_heads", type=int, default=4, help="of attention (%(default)s)")
+    add("--hidden_dim", type=int, default=256, help="of a token (%(default)s)")
+    add("--seed", type=int, default=0, help="of weights and order (%(default)s)")
     args = parser.parse_args()
     keras.utils.set_random_seed(args.seed)
     pairs = read_pairs(args.dataset, split=args.split)
@@ -62,9 +65,17 @@ def main() -> None:
         warmup_steps=args.steps // 10,
     )
     model.compile(keras.optimizers.AdamW(rate, clipnorm=1.0), jit_compile=False)
-    shown = min(args.steps, 500)  # a line of losses after so many steps
-    model.fit(batches, steps_per_epoch=shown, epochs=args.steps // shown, verbose=2)
+    fit(model, batches, args.steps)
     model.save_to_preset(args.output)
+
+
+def fit(model: keras.Model, batches: tf.data.Dataset, steps: int, *, shown: int = 500) -> None:
+    """Trains so many steps, with a line of losses after each `shown` of them and at the end."""
+    whole, rest = divmod(steps, shown)
+    if whole:
+        model.fit(batches, steps_per_epoch=shown, epochs=whole, verbose=2)
+    if rest:
+        model.fit(batches, steps_per_epoch=rest, verbose=2)
 
 
 def random_t5(texts: list[str], args: argparse.Namespace) -> keras_hub.models.T5Seq2SeqLM:

@@ -42,6 +42,7 @@ _WHERE = {
     "Embeddings": "tfde.retrieval.embeddings",
     "ExactIndex": "tfde.retrieval.exact_index",
     "ScannIndex": "tfde.retrieval.scann_index",
+    "LiveIndex": "tfde.retrieval.live_index",
     "Bm25Index": "tfde.retrieval.bm25_index",
     "retrieve": "tfde.retrieval.retrieve",
     "read_run": "tfde.retrieval.runs",
@@ -51,6 +52,7 @@ _WHERE = {
     "export_sentence_transformers": "tfde.export.sentence_transformers",
     "verify_bundle": "tfde.export.verify",
     "Client": "tfde.serving.client",
+    "ShardedClient": "tfde.serving.sharded_client",
 }
 
 __all__ = ["__version__", *sorted(_WHERE)]

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from tfde.errors import ConfigError, require, shorten
+from tfde.errors import ConfigError, require
 
 Part = Literal["shared", "separate", "frozen"]
 # From one vector a token to one vector a text; several are put side by side.
@@ -105,18 +105,14 @@ class Sharing:
         if isinstance(value, Sharing):
             return value
         if isinstance(value, str):
-            if value not in SHARING:
-                raise ConfigError(
-                    f"`sharing` must be one of {', '.join(SHARING)} or name the parts"
-                    f" (token_embedder, encoder, projection). Received: {shorten(value)}"
-                )
+            parts = "(token_embedder, encoder, projection)"
+            rule = f"one of {', '.join(SHARING)} or name the parts {parts}"
+            require(value in SHARING, "sharing", rule, value)
             return SHARING[value]
         sharing = from_mapping(cls, value, "sharing")
         for name, kind in dataclasses.asdict(sharing).items():
-            if kind not in ("shared", "separate", "frozen"):
-                raise ConfigError(
-                    f"`sharing.{name}` must be shared, separate or frozen. Received: {kind!r}"
-                )
+            holds = kind in get_args(Part)
+            require(holds, f"sharing.{name}", "shared, separate or frozen", kind)
         return sharing
 
 
@@ -154,13 +150,11 @@ class TextConfig:
     def __post_init__(self) -> None:
         for name in ("query_max_length_tokens", "document_max_length_tokens"):
             value = getattr(self, name)
-            if not isinstance(value, int) or value < 3:
-                raise ConfigError(f"`{name}` must be an integer of at least 3. Received: {value!r}")
-        if "{text}" not in self.document_template:
-            raise ConfigError(
-                "`document_template` must contain {text} (and may contain {title} and [SEP])."
-                f" Received: {shorten(self.document_template)}"
-            )
+            holds = isinstance(value, int) and value >= 3
+            require(holds, name, "an integer of at least 3", value)
+        template = self.document_template
+        rule = "one with {text} (and perhaps {title} and [SEP])"
+        require("{text}" in template, "document_template", rule, template)
         object.__setattr__(self, "buckets", tuple(sorted(set(self.buckets))))
 
 
@@ -289,10 +283,7 @@ def backbone_from_mapping(value: Mapping[str, Any], where: str = "backbone") -> 
     """
     value = dict(value)
     kind = value.pop("kind", None)
-    if kind not in BACKBONES:
-        raise ConfigError(
-            f"`{where}.kind` must be one of {', '.join(BACKBONES)}. Received: {kind!r}"
-        )
+    require(kind in BACKBONES, f"{where}.kind", f"one of {', '.join(BACKBONES)}", kind)
     return from_mapping(BACKBONES[kind], value, where)
 
 

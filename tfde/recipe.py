@@ -70,11 +70,14 @@ class OptimizerConfig:
     weight_decay: float = 0.01
     clip_norm: float | None = 1.0
 
-    def __post_init__(self) -> None:
-        require(self.learning_rate > 0, "learning_rate", "above 0", self.learning_rate)
-        require(self.warmup_steps >= 0, "warmup_steps", "at least 0", self.warmup_steps)
-        require(self.weight_decay >= 0, "weight_decay", "at least 0", self.weight_decay)
-        require(self.clip_norm is None or self.clip_norm > 0, "clip_norm", "> 0", self.clip_norm)
+    def check(self, where: str) -> None:
+        """Raises a `ConfigError` for an impossible value; `where` is the place in the run."""
+        require(self.learning_rate > 0, f"{where}.learning_rate", "above 0", self.learning_rate)
+        for name in ("warmup_steps", "weight_decay"):
+            value = getattr(self, name)
+            require(value >= 0, f"{where}.{name}", "at least 0", value)
+        clip_norm = self.clip_norm
+        require(clip_norm is None or clip_norm > 0, f"{where}.clip_norm", "above 0", clip_norm)
 
 
 @dataclass(frozen=True)
@@ -98,12 +101,12 @@ class ValidationConfig:
     max_documents: int | None = 20_000
     measures: tuple[str, ...] = ("P@1", "RR")
 
-    def __post_init__(self) -> None:
-        require(self.every_steps >= 1, "every_steps", "at least 1", self.every_steps)
-        for name in ("max_queries", "max_documents"):
+    def check(self, where: str) -> None:
+        """Raises a `ConfigError` for an impossible value; `where` is the place in the run."""
+        for name in ("every_steps", "max_queries", "max_documents"):
             value = getattr(self, name)
-            require(value is None or value >= 1, name, "at least 1", value)
-        require(len(self.measures) > 0, "measures", "not empty", self.measures)
+            require(value is None or value >= 1, f"{where}.{name}", "at least 1", value)
+        require(len(self.measures) > 0, f"{where}.measures", "not empty", self.measures)
 
 
 @dataclass(frozen=True)
@@ -138,9 +141,11 @@ class RefreshConfig:
     temperature: float = 1.0
     batch_size: int = 64
 
-    def __post_init__(self) -> None:
+    def check(self, where: str) -> None:
+        """Raises a `ConfigError` for an impossible value; `where` is the place in the run."""
         for name in ("every_steps", "batch_size"):
-            require(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
+            value = getattr(self, name)
+            require(value >= 1, f"{where}.{name}", "at least 1", value)
 
 
 @dataclass(frozen=True)
@@ -167,14 +172,16 @@ class SourceConfig:
     titles: tuple[str, ...] = ("ict",)
     weight: float = 1.0
 
-    def __post_init__(self) -> None:
+    def check(self, where: str) -> None:
+        """Raises a `ConfigError` for an impossible value; `where` is the place in the run."""
         if (self.data is None) == (self.pages is None):
             raise ConfigError(
-                "a source needs either `data` or `pages`."
+                f"`{where}` needs either `data` or `pages`."
                 f" Received: data={self.data!r}, pages={self.pages!r}"
             )
-        require(self.limit is None or self.limit >= 1, "limit", "at least 1", self.limit)
-        require(self.weight > 0, "weight", "above 0", self.weight)
+        limit, weight = self.limit, self.weight
+        require(limit is None or limit >= 1, f"{where}.limit", "at least 1", limit)
+        require(weight > 0, f"{where}.weight", "above 0", weight)
 
 
 @dataclass(frozen=True)
@@ -233,49 +240,65 @@ class StageConfig:
     checkpoint_every_steps: int = 500
     log_every_steps: int = 50
 
-    def __post_init__(self) -> None:
+    def check(self, where: str) -> None:
+        """Raises a `ConfigError` for an impossible value; `where` is the place in the run."""
+
+        def must(holds: bool, name: str, rule: str, value: object) -> None:
+            require(holds, f"{where}.{name}", rule, value)
+
         if (self.data is None) != bool(self.mixture):
             raise ConfigError(
-                "a stage needs either `data` or `mixture`."
+                f"`{where}` needs either `data` or `mixture`."
                 f" Received: data={self.data!r}, {len(self.mixture)} sources of a mixture"
+            )
+        if (self.steps is None) == (self.epochs is None):
+            raise ConfigError(
+                f"`{where}` needs either `steps` or `epochs`."
+                f" Received: steps={self.steps}, epochs={self.epochs}"
             )
         alone = (("chunk_size", None), ("freeze", ()), ("validation", None), ("refresh", None))
         for name, none in alone:
             value = getattr(self, name)
             retrieves = self.objective == "retrieval"
-            require(retrieves or value == none, name, f"{none} with objective masked_lm", value)
+            must(retrieves or value == none, name, f"{none} with objective masked_lm", value)
         for name in ("dataset", "limit"):
             value = getattr(self, name)
-            require(not self.mixture or value is None, name, "that of a source", value)
+            must(not self.mixture or value is None, name, "that of a source", value)
         for name in ("topic_clusters", "refresh"):
             value = getattr(self, name)
-            require(not self.mixture or value is None, name, "null with `mixture`", value)
-        if (self.steps is None) == (self.epochs is None):
-            raise ConfigError(
-                "a stage needs either `steps` or `epochs`."
-                f" Received: steps={self.steps}, epochs={self.epochs}"
-            )
-        for name in ("steps", "epochs", "batch_size", "chunk_size", "limit"):
+            must(not self.mixture or value is None, name, "null with `mixture`", value)
+        for name in (
+            "steps",
+            "epochs",
+            "batch_size",
+            "chunk_size",
+            "limit",
+            "checkpoint_every_steps",
+            "log_every_steps",
+        ):
             value = getattr(self, name)
-            require(value is None or value >= 1, name, "at least 1", value)
+            must(value is None or value >= 1, name, "at least 1", value)
         for name in ("query_max_length_tokens", "document_max_length_tokens"):
             value = getattr(self, name)
-            require(value is None or value >= 3, name, "at least 3", value)
-        for name in ("checkpoint_every_steps", "log_every_steps"):
-            require(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
-        require(
-            self.negatives_per_query >= 0,
-            "negatives_per_query",
-            "at least 0",
-            self.negatives_per_query,
-        )
+            must(value is None or value >= 3, name, "at least 3", value)
+        wanted = self.negatives_per_query
+        must(wanted >= 0, "negatives_per_query", "at least 0", wanted)
+        must(self.temperature > 0, "temperature", "above 0", self.temperature)
+        for place, source in enumerate(self.mixture):
+            source.check(f"{where}.mixture[{place}]")
+        self.optimizer.check(f"{where}.optimizer")
+        if self.validation is not None:
+            self.validation.check(f"{where}.validation")
         if self.refresh is not None:
-            wanted, found = self.negatives_per_query, self.refresh.count
-            require(wanted >= 1, "negatives_per_query", "at least 1 with `refresh`", wanted)
-            require(
-                found >= wanted, "refresh.count", f"at least `negatives_per_query`, {wanted}", found
-            )
-        require(self.temperature > 0, "temperature", "above 0", self.temperature)
+            self.refresh.check(f"{where}.refresh")
+            must(wanted >= 1, "negatives_per_query", "at least 1 with `refresh`", wanted)
+            found = self.refresh.count
+            rule = f"at least `negatives_per_query`, {wanted}"
+            must(found >= wanted, "refresh.count", rule, found)
+            steps, every = self.steps, self.refresh.every_steps
+            comes = self.refresh.at_start or steps is None or every < steps
+            rule = f"below `steps`, {steps}, or there is no refresh, unless `at_start`"
+            must(comes, "refresh.every_steps", rule, every)
 
 
 @dataclass(frozen=True)
@@ -311,3 +334,5 @@ class TrainRun:
         require(len(self.stages) > 0, "stages", "not empty", self.stages)
         timeout_s = self.collective_timeout_s
         require(timeout_s >= 1, "collective_timeout_s", "at least 1", timeout_s)
+        for name, stage in self.stages.items():
+            stage.check(f"stages.{name}")

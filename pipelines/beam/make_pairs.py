@@ -24,7 +24,8 @@ parser.add_argument(
     "--task",
     nargs="+",
     default=["ict", "bfs", "wlp"],
-    help="ict, bfs, wlp, span_crop, question; TASK=WEIGHT for an uneven mixture",
+    help="of ict, bfs, wlp, span_crop and question, with blanks between; TASK=WEIGHT for an"
+    " uneven mixture",
 )
 parser.add_argument(
     "--titles",

@@ -9,7 +9,6 @@ from script import Namespace, PipelineOptions, job_parser, print_skipped, run_sc
 from tfde.beam.mine_parts import mine_with_beam
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.negatives.mining_rules import MiningRules
-from tfde.negatives.removal import REASONS
 
 parser = job_parser(
     "Finds hard negatives for the pairs of a dataset among the candidates of a run (retrieve.py"
@@ -70,14 +69,7 @@ def run(args: Namespace, options: PipelineOptions) -> None:
         skip_bad=args.skip_bad,
     )
     print_skipped(args.output)
-    print(
-        f"{args.output}: {report.pairs:,} pairs, {report.negatives:,} negatives,"
-        f" {report.short:,} pairs with fewer than {rules.count} ({report.empty:,} with none)"
-    )
-    print(f"candidates: {report.candidates:,}; left out:")
-    for reason, count in report.removed.items():
-        if count:
-            print(f"  {REASONS[reason]}: {count:,}")
+    print(f"{args.output}: {report.text(rules.count)}")
 
 
 if __name__ == "__main__":

@@ -31,12 +31,20 @@ given again.
 Run = Callable[[Namespace, PipelineOptions], None]
 
 
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Tells defaults."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        nothing = action.default in (None, False, argparse.SUPPRESS)
+        return action.help if nothing else f"{action.help} (%(default)s by default)"
+
+
 def job_parser(description: str) -> argparse.ArgumentParser:
     """Returns a parser that leaves Beam's options alone."""
     return argparse.ArgumentParser(
         description=description,
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_Help,
         allow_abbrev=False,
     )
 

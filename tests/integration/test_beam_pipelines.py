@@ -10,11 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny
+from scifact_part import write_scifact_part
 
 from tfde.beam.saved_encoder import SavedEncoder
 from tfde.cli.main import main
 from tfde.data.compressed import read_lines, write_lines
-from tfde.data.dataset_directory import DatasetDirectory, write_dataset_directory
+from tfde.data.dataset_directory import DatasetDirectory
 from tfde.export.bundle import export_bundle
 from tfde.retrieval.embeddings import Embeddings
 from tfde.retrieval.encode_corpus import encode_corpus
@@ -51,16 +52,7 @@ def work(tmp_path_factory, data_dir):
     model = tiny.dual_encoder()
     model.save_to_preset(folder / "model")
     export_bundle(model, None, folder / "bundle")
-    whole = DatasetDirectory(data_dir / "scifact")
-    documents = [document for document, _ in zip(whole.documents(), range(600), strict=False)]
-    known = {document.doc_id for document in documents}
-    qrels = {
-        query_id: judged
-        for query_id, judged in whole.qrels("train").items()
-        if set(judged) <= known
-    }
-    queries = [query for query in whole.queries("train") if query.query_id in qrels]
-    write_dataset_directory(folder / "data", documents, queries, {"train": qrels})
+    write_scifact_part(data_dir, folder / "data", documents=600)
     return folder
 
 
@@ -122,7 +114,9 @@ def test_two_workers_from_corpus_to_negatives(work, tmp_path, capsys):
     assert (code, error) == (0, "")
     capsys.readouterr()
     assert main(["mine-negatives", *map(str, args), str(tmp_path / "alone.jsonl.gz")]) == 0
-    assert out.splitlines()[1:] == capsys.readouterr().out.splitlines()[1:]
+    alone = capsys.readouterr().out.splitlines()
+    assert alone[-1].startswith("mined in ")
+    assert out.splitlines()[1:] == alone[1:-1]
     for suffix in ("", ".json"):
         beam, one = (tmp_path / f"{name}.jsonl.gz{suffix}" for name in ("beam", "alone"))
         assert beam.read_bytes() == one.read_bytes()
@@ -163,9 +157,10 @@ def test_a_killed_worker_ends_the_job_and_the_next_one_goes_on(work, tmp_path):
     os.kill(pids[0], signal.SIGKILL)
     out, error = process.communicate(timeout=300)
     assert (process.returncode, out) == (1, "")
-    assert error.startswith("tfde: encode_corpus: worker_")
-    assert "is gone: Worker subprocess exited with return code -9; give the job again" in error
-    assert len(error.splitlines()) == 1
+    # The other worker, cut off in the middle of its work, may leave words of its C++ threads.
+    (told,) = [line for line in error.splitlines() if line.startswith("tfde: ")]
+    assert told.startswith("tfde: encode_corpus: worker_")
+    assert "is gone: Worker subprocess exited with return code -9; give the job again" in told
     assert len(pids) == 2
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
     assert not (output / "embeddings.json").exists()

@@ -159,6 +159,7 @@ def test_operations():
         assert all(row["fastest_ms"] <= row["median_ms"] for row in found[dtype].values())
 
 
+@pytest.mark.slow  # three minutes where the cores are shared
 def test_memory_of_training_and_encoding(tmp_path):
     figure = tmp_path / "memory.png"
     sizes = ["--batches", "8", "16", "32", "--lengths", "16", "--chunks", "0", "4"]

@@ -10,7 +10,9 @@ import sys
 import time
 from pathlib import Path
 
+import keras
 import pytest
+import tensorflow as tf
 import tiny
 import tiny_seq2seq
 
@@ -74,6 +76,16 @@ def test_a_t5_of_random_weights():
     assert model.backbone.vocabulary_size == 60
     tokens = model.preprocessor.tokenizer([texts[0]])
     assert list(model.preprocessor.tokenizer.detokenize(tokens)) == [texts[0]]
+
+
+@pytest.mark.parametrize(("steps", "lines"), [(2, 1), (6, 2), (7, 3)])
+def test_a_generator_is_trained_so_many_steps(capsys, steps, lines):
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    batches = tf.data.Dataset.from_tensors((tf.ones((2, 1)), tf.zeros((2, 1)))).repeat()
+    runpy.run_path(str(SCRIPT))["fit"](model, batches, steps, shown=3)
+    assert int(model.optimizer.iterations) == steps
+    assert capsys.readouterr().out.count("loss: ") == lines
 
 
 def test_the_road(work, capsys, monkeypatch):

@@ -120,7 +120,7 @@ def test_another_model_refuses_the_index(work, capsys):
         work / "e2",
     )  # fmt: skip
     assert code == 1
-    assert "cannot be resumed with fingerprint=" in error
+    assert "was begun otherwise: fingerprint was" in error
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def test_served_ranking(library, minilm, dataset, tmp_path):
     expected = model.encode([query["text"] for query in queries]) @ passages.T
 
     command = [sys.executable, "-m", "tfde.cli.main", "serve", bundle]
-    command += ["--port", "0", "--rest_api_port", "0"]
+    command += ["--port", "0", "--rest_api_port", "0", "--http_port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
             target = re.search(r"gRPC (\S+),", server.stdout.readline())[1]

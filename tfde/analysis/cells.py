@@ -12,7 +12,7 @@ from typing import Any
 import jsonargparse
 
 from tfde.analysis.study_config import BM25, EvaluationConfig, StudyConfig, values_of
-from tfde.errors import ConfigError
+from tfde.errors import ConfigError, require
 from tfde.recipe import TrainRun
 
 
@@ -68,12 +68,14 @@ def select_cells(cells: Sequence[Cell], only: Mapping[str, str]) -> list[Cell]:
     """Returns the cells with the values given: of axes, or `seed`.
 
     Raises:
-        ConfigError: an unknown axis, or no cell has these values.
+        ConfigError: an unknown axis or value, or no cell has these values.
     """
-    for axis in only:
+    for axis, value in only.items():
         if axis not in cells[0].places:
             known = ", ".join(cells[0].places)
             raise ConfigError(f"`only` must name one of {known}. Received: {axis!r}")
+        there = dict.fromkeys(cell.places[axis] for cell in cells)
+        require(value in there, f"only {axis}", f"one of {', '.join(there)}", value)
     found = [cell for cell in cells if all(cell.places[a] == v for a, v in only.items())]
     if not found:
         values = " ".join(f"{axis}={value}" for axis, value in only.items())

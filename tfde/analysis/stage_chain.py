@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,15 +26,19 @@ class ChainedStage(NamedTuple):
     run: TrainRun
 
 
-def stage_chain(run: TrainRun, trained: Path) -> list[ChainedStage]:
+def stage_chain(
+    run: TrainRun, trained: Path, *, checksum_of: Callable[[Path], Any] = checksum
+) -> list[ChainedStage]:
     """Returns the stages of a run as trainings of their own.
 
     Directories are named after all that decides over the weights in them: model, seed, the stages
-    so far, and the content of what they read. Runs with equal first stages have equal names there.
+    so far, and the content of what they read: data, vocabulary, and the files of a checkpoint that
+    lies on this machine. Runs with equal first stages have equal names there.
 
     Args:
         run: The run.
         trained: The directory of all trainings.
+        checksum_of: `checksum`, or one that remembers what it read for the run before.
 
     Raises:
         ConfigError: an environment variable is not set.
@@ -43,7 +48,7 @@ def stage_chain(run: TrainRun, trained: Path) -> list[ChainedStage]:
         first = dataclasses.replace(run, stages=dict(list(run.stages.items())[:count]))
         model = ModelConfig(str(chain[-1].path / "model")) if chain else run.model
         alone = dataclasses.replace(run, model=model, stages={name: stage})
-        chain.append(ChainedStage(name, trained / _key(first), alone))
+        chain.append(ChainedStage(name, trained / _key(first, checksum_of), alone))
     return chain
 
 
@@ -56,14 +61,24 @@ def digest(description: Any) -> str:
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
-def _key(run: TrainRun) -> str:
+def _key(run: TrainRun, checksum_of: Callable[[Path], Any]) -> str:
     """Names paths as they were written, without the machine's folders, beside what they hold."""
     expanded = expand_run(run)
-    tokenizer = expanded.model.tokenizer
-    if tokenizer is not None and Path(tokenizer).is_file():
-        model = dataclasses.replace(run.model, tokenizer=checksum(Path(tokenizer)))
+    content = list(data_checksums(expanded, checksum_of=checksum_of).values())
+    backbone, tokenizer = expanded.model.backbone, expanded.model.tokenizer
+    if isinstance(backbone, str):
+        # One checkpoint, or one for queries and one for documents.
+        for name in [backbone] if Path(backbone).exists() else backbone.split(","):
+            content += map(checksum_of, _files(Path(name.strip())))
+    if tokenizer is not None and (files := _files(Path(tokenizer))):
+        model = dataclasses.replace(run.model, tokenizer=" ".join(map(checksum_of, files)))
         run = dataclasses.replace(run, model=model)
-    return digest([run, list(data_checksums(expanded).values())])
+    return digest([run, content])
+
+
+def _files(path: Path) -> list[Path]:
+    """Returns a file, or all files of a directory; nothing if there is neither."""
+    return [path] if path.is_file() else sorted(filter(Path.is_file, path.rglob("*")))
 
 
 def _fields(value: Any) -> dict[str, Any]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import logging
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,11 +27,11 @@ from tfde.data.pages import read_pages
 from tfde.errors import ConfigError, TrainingError
 from tfde.evaluation.measures import parse_measures
 from tfde.text.train_sentencepiece import train_sentencepiece
-from tfde.training.checks import check_run, expand_path, expand_run
+from tfde.training.checks import check_run, check_stages, expand_path, expand_run
+from tfde.training.negative_refresh import check_refreshes
 from tfde.training.run_record import checksum
 
 logger = logging.getLogger("tfde")
-
 
 _TRAINED = "trained"
 _VOCABULARY = "vocabulary-"
@@ -84,7 +85,8 @@ def run_study(
     output.mkdir(parents=True, exist_ok=True)
     with directory_lock(output, "working on its study"):
         vocabulary = None if study.vocabulary is None else _vocabulary(study.vocabulary, output)
-        plans = [_plan(cell, output / _TRAINED, vocabulary) for cell in cells]
+        known = functools.cache(checksum)  # cells read the same files
+        plans = [_plan(cell, output / _TRAINED, vocabulary, known) for cell in cells]
         record = {
             "axes": {axis: list(values) for axis, values in study.axes.items()},
             "cells": [plan.place for plan in plans],
@@ -110,6 +112,7 @@ def _work(
 ) -> None:
     path = output / RESULTS_FILE
     results = read_results(path)
+    _check_pairs([plan for plan in wanted if not _is_done(plan, results)])
     for number, plan in enumerate(wanted, start=1):
         if not keep_models:
             _forget_models(output / _TRAINED, [p for p in plans if not _is_done(p, results)])
@@ -151,17 +154,19 @@ def _forget_models(trained: Path, waiting: Sequence[_Plan]) -> None:
             shutil.rmtree(path)
 
 
-def _plan(cell: Cell, trained: Path, vocabulary: Path | None) -> _Plan:
+def _plan(
+    cell: Cell, trained: Path, vocabulary: Path | None, checksum_of: Callable[[Path], Any]
+) -> _Plan:
     chain: list[ChainedStage] = []
     if cell.run is not None:
         run = cell.run
         if vocabulary is not None and _needs_vocabulary(run.model):
             model = dataclasses.replace(run.model, tokenizer=str(vocabulary))
             run = dataclasses.replace(run, model=model)
-        chain = stage_chain(run, trained)
+        chain = stage_chain(run, trained, checksum_of=checksum_of)
     evaluation = _expand(cell.evaluation)
     paths = [evaluation.dataset, evaluation.more_candidates]
-    data = [checksum(Path(path)) for path in paths if path is not None]
+    data = [checksum_of(Path(path)) for path in paths if path is not None]
     key = digest([chain[-1].path.name if chain else None, cell.evaluation, data])
     return _Plan(cell, chain, evaluation, key)
 
@@ -184,6 +189,22 @@ def _check(cell: Cell, study: StudyConfig) -> None:
                 )
     except ConfigError as error:
         raise ConfigError(f"cell {cell.name}: {error}") from error
+
+
+def _check_pairs(plans: Sequence[_Plan]) -> None:
+    """Reads the pairs of every stage once, and finds what is impossible with them."""
+    known = set()
+    for plan in plans:
+        for stage in plan.chain:
+            key = digest(stage.run.stages)
+            if key not in known:
+                known.add(key)
+                run = expand_run(stage.run)
+                try:
+                    check_refreshes(run)
+                    check_stages(run, stage.path, with_pages=False)
+                except ConfigError as error:
+                    raise ConfigError(f"cell {plan.cell.name}: {error}") from error
 
 
 def _needs_vocabulary(model: Any) -> bool:

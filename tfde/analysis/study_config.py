@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tfde.errors import ConfigError, require, shorten
+from tfde.errors import require
 from tfde.recipe import TrainRun
 
 BM25 = "bm25"  # as `model`: a cell in which nothing is trained
@@ -117,16 +117,14 @@ def values_of(wanted: Any) -> list[Any]:
 
 
 def _check_fields(value: Any, where: str) -> None:
-    if not isinstance(value, Mapping):
-        raise ConfigError(f"`{where}` must be a mapping. Received: {shorten(value)}")
+    require(isinstance(value, Mapping), where, "a mapping", value)
     _check_known(value, _CELL_FIELDS, where)
 
 
 def _check_known(names: Iterable[Any], known: Iterable[str], where: str) -> None:
     known = list(known)
     for name in names:
-        if name not in known:
-            raise ConfigError(f"`{where}` must be of {', '.join(known)}. Received: {name!r}")
+        require(name in known, where, f"of {', '.join(known)}", name)
 
 
 def _check_seeds(seeds: Any, where: str) -> None:

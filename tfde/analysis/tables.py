@@ -121,8 +121,8 @@ def format_results(results: StudyResults) -> str:
 def draw_results(results: StudyResults, path: str | Path, *, measure: str) -> None:
     """Draws a measure: along the last axis, a line a value of the last but one, a panel a rest.
 
-    Bars show the sample standard deviation over seeds. A line of one point is drawn across its
-    panel, for a baseline that nothing is trained for.
+    Bars show the sample standard deviation over seeds. One point for which nothing was trained is
+    a baseline, and drawn across its panel.
 
     Args:
         results: Of a study with at least two axes.
@@ -149,15 +149,17 @@ def draw_results(results: StudyResults, path: str | Path, *, measure: str) -> No
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
+    # Cells of other measures have no place in it.
+    groups = [g for g in results.groups if all(measure in r["measures"] for r in g.records)]
     ticks = results.axes[names[-1]]
-    panels = list(dict.fromkeys(group.values[:-2] for group in results.groups))
+    panels = list(dict.fromkeys(group.values[:-2] for group in groups))
     figure, axes = pyplot.subplots(
-        1, len(panels), figsize=(4.5 * len(panels), 4), sharey=True, squeeze=False
+        1, len(panels), figsize=(4.5 * len(panels), 4.8), sharey=True, squeeze=False
     )
     for panel, plot in zip(panels, axes[0], strict=True):
-        for line in results.axes[names[-2]]:
-            points = [g for g in results.groups if g.values[:-1] == (*panel, line)]
-            if len(points) == 1:
+        for number, line in enumerate(results.axes[names[-2]]):
+            points = [g for g in groups if g.values[:-1] == (*panel, line)]
+            if len(points) == 1 and not _is_trained(points[0]):
                 plot.axhline(points[0].mean(measure), label=line, linestyle="--", color="gray")
             elif points:
                 plot.errorbar(
@@ -165,6 +167,7 @@ def draw_results(results: StudyResults, path: str | Path, *, measure: str) -> No
                     [group.mean(measure) for group in points],
                     yerr=[group.spread(measure) or 0.0 for group in points],
                     label=line,
+                    color=f"C{number}",  # the same in all panels
                     marker="o",
                     capsize=3,
                 )
@@ -172,11 +175,16 @@ def draw_results(results: StudyResults, path: str | Path, *, measure: str) -> No
         plot.set_xticks(range(len(ticks)), ticks)
         plot.set_xlabel(names[-1])
         plot.grid(alpha=0.3)
-        plot.legend(title=names[-2])
+        # Below the axes, where it hides no point.
+        plot.legend(title=names[-2], loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=3)
     axes[0][0].set_ylabel(measure)
     figure.tight_layout()
-    figure.savefig(path, dpi=150)
+    figure.savefig(path, dpi=150, bbox_inches="tight")
     pyplot.close(figure)
+
+
+def _is_trained(group: Group) -> bool:
+    return any(set(record["seconds"]) - {"evaluate"} for record in group.records)
 
 
 def _place(axes: Iterable[str], record: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -11,7 +11,7 @@ from apache_beam.pvalue import AsList, PCollection
 
 from tfde.beam.dead_letters import DeadLetters, write_dead_letters
 from tfde.beam.run_pipeline import run_pipeline
-from tfde.errors import ConfigError
+from tfde.errors import require
 from tfde.pretraining.build_store import page_store
 from tfde.pretraining.pair_stream import PairStream
 from tfde.pretraining.write_pair_file import (
@@ -122,8 +122,7 @@ def make_pairs_with_beam(
     stream = PairStream(cut, weights, seed=seed, titles=titles)
     pairs = epochs * len(stream) if limit is None else limit
     for name, value in (("limit", pairs), ("pairs_a_part", pairs_a_part)):
-        if value < 1:
-            raise ConfigError(f"`{name}` must be at least 1. Received: {value}")
+        require(value >= 1, name, "at least 1", value)
     about = stream.store.about
     settings = {
         **{name: about[name] for name in ("sha256", "language", "splitter")},
@@ -136,17 +135,17 @@ def make_pairs_with_beam(
     work = PartedFile(output, settings)
     counts = work.finished()
     if counts is None:
-        work.begin()
         parts = range(-(-pairs // pairs_a_part))
-        missing = [number for number in parts if work.part(number) is None]
 
         def build(pipeline: beam.Pipeline) -> None:
+            missing = [number for number in parts if work.part(number) is None]
             draw = DrawPairs(recipe_of(stream), work, pairs=pairs, pairs_a_part=pairs_a_part)
             drawn = pipeline | "Parts" >> beam.Create(missing) | "Draw" >> draw
             end = pipeline | "End" >> beam.Create([len(parts)])
             _ = end | "Join" >> beam.Map(join_parts, work, AsList(drawn))
 
-        run_pipeline(options, build)
+        with work.begin():
+            run_pipeline(options, build)
         counts = work.finished() or {}
     return {
         task: TaskStatistics(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import islice
 from pathlib import Path
 
 import apache_beam as beam
@@ -13,6 +12,7 @@ from apache_beam.utils.shared import Shared
 
 from tfde.beam.dead_letters import BAD, DeadLetter, DeadLetters, write_dead_letters
 from tfde.beam.run_pipeline import run_pipeline
+from tfde.data.batched import batched
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.export.manifest import read_manifest
 from tfde.retrieval.embeddings import Embeddings
@@ -40,11 +40,10 @@ class ReadShards(beam.DoFn):
     def process(self, path: str) -> Iterator[Shard | TaggedOutput]:
         """Yields the shards, then what was skipped."""
         bad = DeadLetters(skip_bad=self._skip_bad)
-        documents, number = DatasetDirectory(path).documents_through(bad.intake), 0
-        while shard := list(islice(documents, self._shard_size)):
+        documents = DatasetDirectory(path).documents_through(bad.intake)
+        for number, shard in enumerate(batched(documents, self._shard_size)):
             # Plain tuples have a fast coder; a class of ours would be pickled, one by one.
             yield number, [(doc_id, title, text) for doc_id, title, text in shard]
-            number += 1
         for letter in bad.letters:
             yield TaggedOutput(BAD, letter)
 
@@ -124,7 +123,6 @@ def encode_with_beam(
         batch_size=batch_size,
         dtype=dtype,
     )
-    writer.begin()
 
     def build(pipeline: beam.Pipeline) -> None:
         read = beam.ParDo(ReadShards(shard_size, skip_bad=skip_bad))
@@ -140,7 +138,8 @@ def encode_with_beam(
             | "Finish" >> beam.Map(_finish, writer, AsList(encoded), AsList(corpus[BAD]))
         )
 
-    run_pipeline(options, build)
+    with writer.begin():
+        run_pipeline(options, build)
     return Embeddings.open(output)
 
 

@@ -10,7 +10,7 @@ from typing import Literal
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.pvalue import AsList, PCollection, TaggedOutput
+from apache_beam.pvalue import AsList, TaggedOutput
 
 from tfde.beam.dead_letters import BAD, DeadLetter, DeadLetters, write_dead_letters
 from tfde.beam.run_pipeline import run_pipeline
@@ -18,7 +18,7 @@ from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.document_file import DocumentFile
 from tfde.data.intake import Intake
 from tfde.data.json_lines import json_line
-from tfde.errors import ConfigError, DataError
+from tfde.errors import ConfigError, DataError, require
 from tfde.negatives.judged_queries import JudgedQueries
 from tfde.negatives.mine import MiningReport, mining_settings
 from tfde.negatives.mining_rules import MiningRules
@@ -62,8 +62,8 @@ class ReadRun(beam.DoFn):
             yield TaggedOutput(BAD, letter)
 
 
-class MineParts(beam.PTransform):
-    """Numbers of parts with lines of a run, or `None` -> the numbers, once their pairs are written.
+class MinePart(beam.DoFn):
+    """The number of a part and the lines of a run for it -> the number, once the pairs are written.
 
     Args:
         dataset: Path of the dataset directory; every worker reads it under the same path.
@@ -88,43 +88,23 @@ class MineParts(beam.PTransform):
         queries_at_once: int,
         skip_bad: bool,
     ) -> None:
-        super().__init__()
-        self._miner = _MinePart(
-            dataset, run_file, work, rules, split, documents, queries_at_once, skip_bad
-        )
-
-    def expand(self, candidates: PCollection) -> beam.pvalue.DoOutputsTuple:
-        """Adds the steps."""
-        mine = beam.ParDo(self._miner).with_outputs(BAD, main="mined")
-        return candidates | beam.GroupByKey() | "Mine" >> mine
-
-
-class _MinePart(beam.DoFn):
-    def __init__(
-        self,
-        dataset: str,
-        run_file: str,
-        work: PartedFile,
-        rules: MiningRules,
-        split: str,
-        documents: Literal["ids", "texts"],
-        queries_at_once: int,
-        skip_bad: bool,
-    ) -> None:
         self._dataset, self._run_file, self._work, self._rules = dataset, run_file, work, rules
         self._split, self._documents, self._queries_at_once = split, documents, queries_at_once
         self._skip_bad = skip_bad
 
     def setup(self) -> None:
+        """Opens the documents; once for each worker."""
         self._store = DocumentFile(documents_of(self._work))
         self._judged = _judged_queries(self._dataset, self._split)
 
     def teardown(self) -> None:
+        """Closes them."""
         self._store.close()
 
     def process(
         self, part: tuple[int, Iterable[list[tuple[int, str, str, float]] | None]]
     ) -> Iterator[int | TaggedOutput]:
+        """Yields what was skipped, then the number."""
         number, groups = part
         bad = DeadLetters(skip_bad=self._skip_bad)
         lines = sorted(RunLine(*row) for rows in groups if rows for row in rows)
@@ -209,8 +189,7 @@ def mine_with_beam(
     """
     if rules.needs_cross_encoder:
         raise ConfigError("`max_cross_score` and `cross_margin` need `tfde mine-negatives`.")
-    if queries_at_once < 1:
-        raise ConfigError(f"`queries_at_once` must be at least 1. Received: {queries_at_once}")
+    require(queries_at_once >= 1, "queries_at_once", "at least 1", queries_at_once)
     settings = mining_settings(
         dataset,
         {"kind": "run", "sha256": sha256(Path(run_file))},
@@ -226,8 +205,6 @@ def mine_with_beam(
         return MiningReport.of(counts)
     dataset.validate([split])
     parts = range(-(-len(JudgedQueries.read(dataset, split).queries) // queries_at_once))
-    work.begin()
-    DocumentFile.build(dataset.documents(), documents_of(work)).close()
 
     def build(pipeline: beam.Pipeline) -> None:
         reader = ReadRun(str(dataset.path), split, queries_at_once, skip_bad=skip_bad)
@@ -238,7 +215,7 @@ def mine_with_beam(
         )
         # Each part is there, whether the run names a query of it or not.
         every = pipeline | "Parts" >> beam.Create([(number, None) for number in parts])
-        mine = MineParts(
+        miner = MinePart(
             str(dataset.path),
             str(run_file),
             work,
@@ -248,7 +225,12 @@ def mine_with_beam(
             queries_at_once=queries_at_once,
             skip_bad=skip_bad,
         )
-        found = (every, read.candidates) | beam.Flatten() | "Part" >> mine
+        found = (
+            (every, read.candidates)
+            | beam.Flatten()
+            | beam.GroupByKey()
+            | "Mine" >> beam.ParDo(miner).with_outputs(BAD, main="mined")
+        )
         _ = (
             pipeline
             | "End" >> beam.Create([len(parts)])
@@ -256,7 +238,9 @@ def mine_with_beam(
             >> beam.Map(_join, work, AsList(found.mined), AsList(read[BAD]), AsList(found[BAD]))
         )
 
-    run_pipeline(options, build)
+    with work.begin():
+        DocumentFile.build(dataset.documents(), documents_of(work)).close()
+        run_pipeline(options, build)
     return MiningReport.of(work.finished() or {})
 
 

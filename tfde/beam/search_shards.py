@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import islice
 from pathlib import Path
 
 import apache_beam as beam
@@ -14,7 +13,8 @@ from apache_beam.utils.shared import Shared
 
 from tfde.beam.dead_letters import BAD, DeadLetter, DeadLetters, write_dead_letters
 from tfde.beam.run_pipeline import run_pipeline
-from tfde.errors import ConfigError, MismatchError
+from tfde.data.batched import batched
+from tfde.errors import ConfigError, MismatchError, require
 from tfde.export.manifest import read_manifest
 from tfde.retrieval.embeddings import MANIFEST, Embeddings
 from tfde.retrieval.exact_index import ExactIndex
@@ -56,12 +56,11 @@ class ReadQueries(beam.DoFn):
     def process(self, path: str) -> Iterator[Texts | TaggedOutput]:
         """Yields the parts, then what was skipped."""
         bad = DeadLetters(skip_bad=self._skip_bad)
-        queries, number = read_queries(path, bad.intake), 0
-        while part := list(islice(queries, self._queries_a_part)):
+        queries = read_queries(path, bad.intake)
+        for number, part in enumerate(batched(queries, self._queries_a_part)):
             yield TaggedOutput(PARTS, number)
             if self._work.part(number) is None:
                 yield number, ([query.query_id for query in part], [query.text for query in part])
-            number += 1
         for letter in bad.letters:
             yield TaggedOutput(BAD, letter)
 
@@ -235,8 +234,7 @@ def retrieve_with_beam(
         PipelineError: a step failed, or a worker is gone.
     """
     for name, value in (("k", k), ("batch_size", batch_size), ("queries_a_part", queries_a_part)):
-        if value < 1:
-            raise ConfigError(f"`{name}` must be at least 1. Received: {value}")
+        require(value >= 1, name, "at least 1", value)
     check_tag(tag)
     fingerprint = read_manifest(bundle)["towers_fingerprint"]
     made_with = Embeddings.open(embeddings).fingerprint
@@ -259,7 +257,6 @@ def retrieve_with_beam(
     counts = work.finished()
     if counts is not None:
         return counts
-    work.begin()
 
     def build(pipeline: beam.Pipeline) -> None:
         reader = ReadQueries(work, queries_a_part, skip_bad=skip_bad)
@@ -282,7 +279,8 @@ def retrieve_with_beam(
             >> beam.Map(_join, work, AsList(written), AsList(read[PARTS]), AsList(read[BAD]))
         )
 
-    run_pipeline(options, build)
+    with work.begin():
+        run_pipeline(options, build)
     return work.finished() or {}
 
 

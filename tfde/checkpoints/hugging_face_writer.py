@@ -15,7 +15,7 @@ from safetensors.numpy import save_file
 from tfde.backbones.backbone import Backbone
 from tfde.checkpoints.families import FAMILIES
 from tfde.config import Activation, BackboneConfig, BertConfig, T5Config, backbone_kind
-from tfde.errors import ConfigError
+from tfde.errors import ConfigError, require
 from tfde.text.tokenizer import Tokenizer
 
 MAX_SHARD_BYTES = 5_000_000_000  # as transformers, until version 5
@@ -188,11 +188,13 @@ def _mpnet(config: BertConfig, tokenizer: Tokenizer) -> dict[str, Any]:
         # It counts positions by the tokens that are not this one, wherever they stand.
         ("tokenizer.pad_id", tokenizer.pad_id, _MPNET_PAD_ID),
     ):
-        if received != wanted:
-            raise ConfigError(
-                f"`{name}` must be {wanted} for transformers' MPNetModel, its only model of BERT's"
-                f" kind with relative positions. Received: {received}"
-            )
+        require(
+            received == wanted,
+            name,
+            f"{wanted} for transformers' MPNetModel, its only model of BERT's kind with relative"
+            " positions",
+            received,
+        )
     first = _MPNET_PAD_ID + 1  # row of the first token's position
     return {
         **_bert(config),

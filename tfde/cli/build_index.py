@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from collections.abc import Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 from jsonargparse.typing import NonNegativeInt, PositiveInt
 
 from tfde.cli.parser import CommandParser, command_parser
+
+if TYPE_CHECKING:
+    from tfde.retrieval.tune_scann import Trial
 
 
 def build_parser() -> CommandParser:
@@ -56,6 +61,14 @@ def build_parser() -> CommandParser:
         default=1000,
         help="stored vectors, moved to cosine 0.8 of themselves, that measure the recall",
     )
+    parser.add_argument(
+        "--target_recall",
+        type=float | None,
+        help="search as few leaves and candidates as find this share of the 10 best, measured on"
+        " the queries of --dataset (or the sample): half of them choose, half measure",
+    )
+    parser.add_argument("--dataset", help="dataset directory whose queries measure the recall")
+    parser.add_argument("--model", help="model that encodes them: the one of the embeddings")
     return parser
 
 
@@ -66,6 +79,8 @@ def run(args: Any) -> int:
     from tfde.retrieval.scann_parameters import ScannParameters
 
     refuse_existing(args.output, overwrite=args.overwrite)
+    if (args.dataset is None) != (args.model is None):
+        raise ValueError("`--dataset` and `--model` belong together: it encodes the queries.")
     parameters = ScannParameters(
         kind=args.kind,
         num_leaves=args.num_leaves,
@@ -79,12 +94,21 @@ def run(args: Any) -> int:
     parameters.resolved(*embeddings.shape)
     embeddings.verify()
 
+    from tfde.retrieval.recall import sample_queries
     from tfde.retrieval.scann_index import ScannIndex
+    from tfde.retrieval.tune_scann import tune_scann
 
+    queries = None if args.dataset is None else _encode_queries(args, embeddings.fingerprint)
     start = time.perf_counter()
     index = ScannIndex.from_embeddings(embeddings, parameters=parameters)
     seconds = time.perf_counter() - start
-    measured = index.recall(10, sample=args.sample)
+    if args.target_recall is not None:
+        given = queries if queries is not None else sample_queries(index.vectors(), args.sample, 0)
+        tuning = tune_scann(index, given, target_recall=args.target_recall)
+        index = index.searched_as(tuning.parameters)
+        queries = given[1::2]  # those that had no part in the choice
+        _print_trials(tuning.trials)
+    measured = index.recall(10, sample=args.sample, query_embeddings=queries)
     index.save(args.output, overwrite=args.overwrite)
     rows, dim = index.shape
     built = index.parameters
@@ -92,9 +116,10 @@ def run(args: Any) -> int:
     if built.kind == "tree":
         leaves = f" ({built.num_leaves_to_search} of {built.num_leaves} leaves)"
     print(f"{args.output}: {rows:,} x {dim}, {built.kind}{leaves}, built in {seconds:.1f} s")
+    kind = "sampled queries" if args.dataset is None else "queries of the dataset"
     print(
         f"recall@{measured.k} {measured.recall:.4f} against exact search,"
-        f" {measured.num_queries:,} sampled queries"
+        f" {measured.num_queries:,} {kind}"
     )
     print(
         f"time per query: {measured.seconds_per_single_query * 1e3:.3f} ms alone,"
@@ -102,3 +127,28 @@ def run(args: Any) -> int:
         f" (exact search {measured.exact_seconds_per_query * 1e3:.3f} ms)"
     )
     return 0
+
+
+def _encode_queries(args: Any, fingerprint: str) -> Any:
+    """Returns the embeddings of at most `--sample` queries of the dataset."""
+    from tfde.data.dataset_directory import DatasetDirectory
+    from tfde.errors import MismatchError
+    from tfde.towers.dual_encoder import DualEncoder
+
+    model = DualEncoder.load(args.model)
+    if model.fingerprint() != fingerprint:
+        raise MismatchError(
+            f"`--model` must be the one that made the embeddings ({fingerprint})."
+            f" Received: {model.fingerprint()}"
+        )
+    queries = islice(DatasetDirectory(args.dataset).queries(), args.sample)
+    return model.encode_queries([query.text for query in queries])
+
+
+def _print_trials(trials: Sequence[Trial]) -> None:
+    print(f"{'leaves':>7} {'candidates':>10} {'recall@10':>9} {'ms a query':>10}")
+    for leaves, reorder, recall, seconds in trials:
+        print(f"{leaves or '-':>7} {reorder:>10} {recall:>9.4f} {seconds * 1e3:>10.3f}")
+    print(
+        f"chosen is the fastest: {trials[0].leaves or 'no'} leaves, {trials[0].reorder} candidates"
+    )

@@ -40,10 +40,9 @@ def run(args: Any) -> int:
 
     from tfde.data.query_clusters import write_clusters
     from tfde.data.read_pairs import read_pairs
-    from tfde.errors import ConfigError
+    from tfde.errors import require
 
-    if args.seed < 0:
-        raise ConfigError(f"`seed` must be at least 0. Received: {args.seed}")
+    require(args.seed >= 0, "seed", "at least 0", args.seed)
     # In the order of their ids: the order in the file must not decide about the first centres.
     queries = sorted(read_pairs(args.data, split=args.split, dataset=args.dataset).queries)
 

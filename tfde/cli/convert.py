@@ -220,7 +220,7 @@ def _sources(name: str, known: Format, inputs: list[str], splits: list[str] | No
 
 
 def _splits(paths: list[Path], given: list[str] | None) -> list[str]:
-    from tfde.errors import ConfigError
+    from tfde.errors import ConfigError, require
 
     if given is None:
         return [_split_of_name(path) for path in paths]
@@ -230,10 +230,8 @@ def _splits(paths: list[Path], given: list[str] | None) -> list[str]:
             f" Received: {len(given)} for {len(paths)} inputs"
         )
     for name in given:
-        if not name.replace("_", "").replace("-", "").isalnum():
-            raise ConfigError(
-                f"`split` must be a name of letters, digits, - and _. Received: {name!r}"
-            )
+        holds = name.replace("_", "").replace("-", "").isalnum()
+        require(holds, "split", "a name of letters, digits, - and _", name)
     return given * (len(paths) if len(given) == 1 else 1)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import islice
 from typing import Any
 
@@ -11,7 +12,19 @@ from tfde.cli.parser import CommandParser, command_parser
 
 MAX_GOLDEN = 1000
 _SENTENCE_TRANSFORMERS = "sentence-transformers"
-_OF_BUNDLES = ("index", "embeddings", "dataset", "version", "golden", "scann", "precision")
+_OF_BUNDLES = (
+    "shard",
+    "index",
+    "embeddings",
+    "dataset",
+    "version",
+    "golden",
+    "scann",
+    "retriever_dtype",
+    "target_recall",
+    "precision",
+)
+_RECALL_QUERIES = 1000
 _AS_IT_IS = "as_loaded"
 _DTYPES = {
     _AS_IT_IS: None,
@@ -38,6 +51,9 @@ def build_parser() -> CommandParser:
     )
     parser.add_argument("--index", help="index directory (tfde build-index)")
     parser.add_argument("--embeddings", help="embeddings directory (tfde encode)")
+    parser.add_argument(
+        "--shard", help="only a part of the documents, as 1/3: for several servers of one index"
+    )
     parser.add_argument("--dataset", help="dataset directory: the documents' texts, golden queries")
     parser.add_argument("--output", required=True, help="a new directory")
     parser.add_argument("--version", type=int, default=1, help="version number of the models")
@@ -46,6 +62,18 @@ def build_parser() -> CommandParser:
     )
     parser.add_argument(
         "--scann", type=bool, default=True, help="export the retriever with ScaNN's ops too"
+    )
+    parser.add_argument(
+        "--retriever_dtype",
+        choices=["float32", "bfloat16", "int8"],
+        default="float32",
+        help="how the retrievers of ordinary ops store embeddings; bfloat16, int8: half the bytes",
+    )
+    parser.add_argument(
+        "--target_recall",
+        type=float | None,
+        help="export the partitioned retriever too: it searches the part of the corpus in which"
+        " this share of the 10 best documents is found, as measured on the dataset's queries",
     )
     parser.add_argument(
         "--precision",
@@ -72,23 +100,45 @@ def run(args: Any) -> int:
             f"`--golden` must be in [0, {MAX_GOLDEN}]: they are warm-up requests too, of which"
             f" TensorFlow Serving takes no more. Received: {args.golden}"
         )
+    if args.target_recall is not None and not (args.index or args.embeddings):
+        raise ValueError(
+            "`--target_recall` needs `--index` or `--embeddings`."
+            f" Received: --target_recall {args.target_recall} alone"
+        )
+    if args.shard is not None:
+        _read_shard(args.shard)
+        if not (args.index or args.embeddings):
+            raise ValueError(f"`--shard` needs `--index` or `--embeddings`. Received: {args.shard}")
     refuse_existing(args.output, overwrite=False)
     return _export_bundle(args)
 
 
 def _export_bundle(args: Any) -> int:
     from tfde.data.dataset_directory import DatasetDirectory
+    from tfde.errors import ConfigError
     from tfde.export.bundle import export_bundle
+    from tfde.export.manifest import read_manifest
     from tfde.retrieval.embeddings import Embeddings
+    from tfde.retrieval.live_index import LiveIndex
     from tfde.retrieval.load_index import load_index
 
     show_logs()
     dataset = DatasetDirectory(args.dataset) if args.dataset else None
+    recall_queries: Any = ()
+    if dataset and args.target_recall is not None:
+        recall_queries = islice(dataset.queries(), _RECALL_QUERIES)
     index: Any = None
     if args.index:
         index = load_index(args.index)
+        if isinstance(index, LiveIndex):
+            raise ConfigError(
+                f"{args.index}: was changed since it was built; run"
+                f" `tfde index compact {args.index}` before the export."
+            )
     elif args.embeddings:
         index = Embeddings.open(args.embeddings)
+    if args.shard is not None:
+        index = _part_of(index, args.shard)
     bundle = export_bundle(
         load_model(args.model, args, dtype=_DTYPES[args.precision]),
         index,
@@ -98,8 +148,17 @@ def _export_bundle(args: Any) -> int:
         version=args.version,
         scann=args.scann,
         int8_weights=args.precision == "int8",
+        retriever_dtype=args.retriever_dtype,
+        target_recall=args.target_recall,
+        recall_queries=recall_queries,
     )
     print(f"bundle: {bundle}")
+    if found := read_manifest(bundle)["retrievers"].get("retriever_partitioned"):
+        queries = "stand-ins for queries" if found["sampled_queries"] else "queries of the dataset"
+        print(
+            f"retriever_partitioned: searches {found['leaves_to_search']} of {found['leaves']}"
+            f" leaves; recall@10 {found['recall_at_10']:.4f} on {found['recall_queries']} {queries}"
+        )
     print(f"serve it: tfde serve {bundle}")
     return 0
 
@@ -128,3 +187,28 @@ def _refuse_options_of_bundles(args: Any) -> None:
             f"`--{given[0]}` belongs to bundles: --format {_SENTENCE_TRANSFORMERS} writes the model"
             f" alone. Received: {args[given[0]]}"
         )
+
+
+def _read_shard(text: str) -> tuple[int, int]:
+    """Returns number and count of `1/3`."""
+    found = re.fullmatch(r"([0-9]+)/([0-9]+)", text)
+    if not found or not 1 <= int(found[1]) <= int(found[2]):
+        raise ValueError(f"`--shard` must be as 1/3, 2/3 or 3/3. Received: {text!r}")
+    return int(found[1]), int(found[2])
+
+
+def _part_of(index: Any, shard: str) -> Any:
+    """Returns an index of every n-th document, so that the parts are alike in any order."""
+    from tfde.retrieval.embeddings import Embeddings
+    from tfde.retrieval.exact_index import ExactIndex
+
+    number, count = _read_shard(shard)
+    vectors = index.read() if isinstance(index, Embeddings) else index.vectors()
+    ids = list(index.doc_ids)[number - 1 :: count]
+    if not ids:
+        raise ValueError(
+            f"`--shard`: the index has {len(index.doc_ids)} documents. Received: {shard}"
+        )
+    print(f"shard {shard}: {len(ids)} of {len(index.doc_ids)} documents")
+    part = vectors[number - 1 :: count]
+    return ExactIndex.build(part, ids, fingerprint=index.fingerprint)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 COMMANDS = {
     "demo": "the whole road on this machine's own documentation, no network",
@@ -23,6 +24,7 @@ COMMANDS = {
     "cluster-queries": "topics of the train queries, for batches of one topic",
     "encode": "encode a corpus to embedding shards",
     "build-index": "embeddings -> ScaNN index, with its measured recall",
+    "index": "add, delete, compact, status: an index that is changed in place",
     "retrieve": "queries -> TREC run",
     "evaluate": "measures of models, runs and BM25 on a dataset",
     "study": "a grid of training runs, each measured, and its table",
@@ -74,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run_command(name, command.run, args)
 
 
-def run_command(name: str, run, args) -> int:  # type: ignore[no-untyped-def]
+def run_command(name: str, run: Callable[[Any], int | None], args: Any) -> int:
     """Calls `run(args)`; an expected error becomes one line on stderr and exit code 1."""
     try:
         return run(args) or 0

@@ -121,7 +121,7 @@ def _about(pages: str, store: PageStore) -> str:
 
 
 def _weights(tasks: str, weights: str | None) -> dict[str, float]:
-    from tfde.errors import ConfigError
+    from tfde.errors import ConfigError, require
 
     names = tasks.split(",")
     if len(set(names)) < len(names):
@@ -130,11 +130,8 @@ def _weights(tasks: str, weights: str | None) -> dict[str, float]:
         values = [1.0] * len(names) if weights is None else [float(w) for w in weights.split(",")]
     except ValueError:
         values = []
-    if len(values) != len(names):
-        raise ConfigError(
-            f"`weights` must be {len(names)} numbers with commas between, one for each task."
-            f" Received: {weights!r}"
-        )
+    rule = f"{len(names)} numbers with commas between, one for each task"
+    require(len(values) == len(names), "weights", rule, weights)
     return dict(zip(names, values, strict=True))
 
 

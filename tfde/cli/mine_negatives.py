@@ -53,7 +53,7 @@ def build_parser() -> CommandParser:
     parser.add_argument(
         "--relative_margin",
         type=float,
-        help="the same as a share: 0.05 keeps what scores at most 95 %% of the positive",
+        help="the same as a share: 0.05 keeps what scores at most 0.95 of the positive",
     )
     parser.add_argument("--cross_encoder", help="model that throws out what it takes for relevant")
     parser.add_argument(
@@ -112,7 +112,6 @@ def run(args: Any) -> int:
     dataset.qrels_file(args.split)
 
     from tfde.negatives.mine import mine_negatives
-    from tfde.negatives.removal import REASONS
 
     source = _source(args)
     cross_encoder = None
@@ -132,15 +131,8 @@ def run(args: Any) -> int:
         show_progress=sys.stderr.isatty(),
     )
     seconds = time.perf_counter() - start
-    print(
-        f"{args.output}: {report.pairs:,} pairs, {report.negatives:,} negatives,"
-        f" {report.short:,} pairs with fewer than {rules.count} ({report.empty:,} with none),"
-        f" {seconds:.1f} s"
-    )
-    print(f"candidates: {report.candidates:,}; left out:")
-    for reason, count in report.removed.items():
-        if count:
-            print(f"  {REASONS[reason]}: {count:,}")
+    print(f"{args.output}: {report.text(rules.count)}")
+    print(f"mined in {seconds:.1f} s")
     return 0
 
 

@@ -10,8 +10,6 @@ from typing import NoReturn
 
 import jsonargparse
 
-from tfde import recipe
-
 
 class CommandParser(jsonargparse.ArgumentParser):
     """A parser whose errors are one line on stderr, with exit code 2."""
@@ -31,13 +29,18 @@ class CommandParser(jsonargparse.ArgumentParser):
 def _suggestion(line: str) -> str:
     """Returns the field of a recipe that was probably meant, where there is no such field."""
     unknown = re.search(r"Option '(\w+)' is not accepted", line)
+    if unknown is None:
+        return ""
+
+    from tfde import recipe
+
     known = [
         field.name
         for kind in vars(recipe).values()
         if isinstance(kind, type) and dataclasses.is_dataclass(kind)
         for field in dataclasses.fields(kind)
     ]
-    near = difflib.get_close_matches(unknown[1], known, n=1) if unknown else []
+    near = difflib.get_close_matches(unknown[1], known, n=1)
     return f"; did you mean {near[0]}?" if near else ""
 
 

@@ -8,13 +8,18 @@ import textwrap
 from typing import Any
 
 from tfde.cli.parser import CommandParser, command_parser
+from tfde.serving.hit import Hit
 
 
 def build_parser() -> CommandParser:
     """Returns the parser of the command."""
     parser = command_parser("query", "Asks a server and prints the answers.")
     parser.add_argument("text", nargs="+", help="a query; several are asked in one request")
-    parser.add_argument("--target", default="localhost:8500", help="HOST:PORT of the gRPC port")
+    parser.add_argument(
+        "--target",
+        default="localhost:8500",
+        help="HOST:PORT of the gRPC port; several with commas are shards of one index",
+    )
     parser.add_argument("-k", type=int, default=5, help="documents a query")
     parser.add_argument("--model", default="retriever", help="the retriever")
     parser.add_argument("--timeout_s", type=float, default=30.0, help="seconds to wait")
@@ -24,12 +29,10 @@ def build_parser() -> CommandParser:
 
 def run(args: Any) -> int:
     """Prints rank, score, title and passage of each answer."""
-    from tfde.serving.client import Client
-
     if args.k < 1:
         raise ValueError(f"`-k` must be at least 1. Received: {args.k}")
-    with Client(args.target, timeout_s=args.timeout_s, model=args.model) as client:
-        answers = client.search(args.text, args.k)
+    targets = args.target.split(",")
+    answers = _ask_one(args) if len(targets) == 1 else _ask_shards(args, targets)
     for text, hits in zip(args.text, answers, strict=True):
         if args.json:
             row = {"query": text, "hits": [hit._asdict() for hit in hits]}
@@ -44,3 +47,20 @@ def run(args: Any) -> int:
                 print(textwrap.indent(textwrap.fill(passage, 92), " " * 13))
         sys.stdout.flush()
     return 0
+
+
+def _ask_one(args: Any) -> list[list[Hit]]:
+    from tfde.serving.client import Client
+
+    with Client(args.target, timeout_s=args.timeout_s, model=args.model) as client:
+        return client.search(args.text, args.k)
+
+
+def _ask_shards(args: Any, targets: list[str]) -> list[list[Hit]]:
+    from tfde.serving.sharded_client import ShardedClient
+
+    with ShardedClient(targets, timeout_s=args.timeout_s, model=args.model) as client:
+        answer = client.search(args.text, args.k)
+    for target, reason in answer.failed.items():
+        print(f"tfde: query: without the shard {target}: {reason}", file=sys.stderr)
+    return answer.hits

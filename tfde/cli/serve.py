@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from tfde.cli.logs import show_logs
 from tfde.cli.parser import CommandParser, command_parser
+from tfde.errors import require
+
+_STOCK = "tensorflow_model_server"
 
 
 def build_parser() -> CommandParser:
@@ -22,42 +31,154 @@ def build_parser() -> CommandParser:
     parser.add_argument(
         "--rest_api_port", type=int, default=8501, help="REST port; 0 takes a free one"
     )
+    parser.add_argument(
+        "--http_port",
+        type=int,
+        default=8502,
+        help="port of the search page, /v1/search and /v1/embeddings; 0 takes a free one",
+    )
+    parser.add_argument(
+        "--retriever",
+        default="retriever",
+        help="the model that search asks: retriever, retriever_partitioned or retriever_scann",
+    )
+    parser.add_argument(
+        "--index",
+        help="search this index directory with the bundle's towers, instead of a retriever: it may"
+        " change while it is searched",
+    )
+    parser.add_argument(
+        "--admin_key_file",
+        help="file with the key of the calls that change --index; without it there are none",
+    )
+    parser.add_argument(
+        "--engine",
+        choices=["embedded", _STOCK],
+        default="embedded",
+        help=f"what serves: this package, or the {_STOCK} on the PATH (without search over HTTP)",
+    )
     return parser
 
 
 def run(args: Any) -> int:
     """Serves until SIGTERM or SIGINT."""
-    for name in ("port", "rest_api_port"):
+    for name in ("port", "rest_api_port", "http_port"):
         if not 0 <= getattr(args, name) <= 65535:
             raise ValueError(f"`--{name}` must be in [0, 65535]. Received: {getattr(args, name)}")
     if not Path(args.bundle, "models.config").is_file():
         raise FileNotFoundError(f"{args.bundle}: no models.config there, so no bundle.")
+    return _serve(args) if args.engine == "embedded" else _run_stock(args)
 
+
+def _serve(args: Any) -> int:
+    from tfde.export.manifest import read_manifest
     from tfde.serving.bundle_models import bundle_models
-    from tfde.serving.server.model_server import ModelServer
+    from tfde.serving.scann_ops import load_scann_ops
+    from tfde.serving.server.http_thread import HttpThread
+    from tfde.serving.server.model_server import ModelServer, asked_to_stop
+    from tfde.serving.server.options import ServerOptions
 
     show_logs()
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what it says of ports, we say
+    config = bundle_models(args.bundle, scann=load_scann_ops())
+    manifest = None if args.index is None else read_manifest(args.bundle)
+    models = config.model_config_list.config
+    retrievers = [model.name for model in models if model.name.startswith("retriever")]
+    if args.retriever not in retrievers and args.retriever != "retriever":
+        raise ValueError(
+            f"`--retriever` must be one of the bundle's: {', '.join(retrievers)}."
+            f" Received: {args.retriever!r}"
+        )
+    if manifest is not None:  # the index is searched instead of them, with its own towers
+        for model in [model for model in models if model.name in retrievers]:
+            models.remove(model)
+        for model in models:
+            model.model_version_policy.specific.versions.append(manifest["version"])
+    monitoring = Path(args.bundle, "monitoring.config")
     server = ModelServer(
-        bundle_models(args.bundle, scann=_has_scann_ops()),
+        config,
+        # A bundle is whole: what does not load now never will.
+        ServerOptions(
+            port=args.port,
+            max_num_load_retries=0,
+            monitoring_config_file=str(monitoring) if monitoring.is_file() else "",
+        ),
         host=args.host,
-        port=args.port,
         rest_api_port=args.rest_api_port,
     )
-    server.start()
-    target = f"{'localhost' if args.host in ('0.0.0.0', '::') else args.host}:{server.port}"
-    print(
-        f"ready: gRPC {args.host}:{server.port}, REST http://{args.host}:{server.rest_api_port};"
-        f' ask it: tfde query --target {target} "your question"',
-        flush=True,
-    )
-    server.wait()
+    http = HttpThread("HTTP", args.host, args.http_port)
+    with _search_app(args, server.service, manifest) as app:
+        http.start(app)  # before the models, so that health can be asked while they load
+        server.start()
+        _tell_ready(args, server, http)
+        with asked_to_stop() as asked:
+            asked.wait()
+            http.refuse()
+            server.stop()
+            http.join(timeout_s=60.0)
     return 0
 
 
-def _has_scann_ops() -> bool:
-    """Loads ScaNN's ops into TensorFlow; returns whether this machine has them."""
-    try:
-        import scann.scann_ops.py.scann_ops  # noqa: F401
-    except (ImportError, OSError):
-        return False
-    return True
+@contextmanager
+def _search_app(args: Any, service: Any, manifest: dict[str, Any] | None) -> Iterator[Any]:
+    from tfde.serving.application.admin import create_admin, read_key
+    from tfde.serving.application.http_api import create_app
+    from tfde.serving.application.live_search import LiveSearchService
+    from tfde.serving.application.search_service import SearchService
+
+    if manifest is None:
+        require(
+            args.admin_key_file is None, "--admin_key_file", "beside --index", args.admin_key_file
+        )
+        yield create_app(SearchService(service, args.retriever))
+        return
+    from tfde.retrieval.live_index import LiveIndex
+
+    key = None if args.admin_key_file is None else read_key(args.admin_key_file)
+    with LiveIndex.open(args.index, write=key is not None) as index:
+        fingerprint, version = manifest["towers_fingerprint"], manifest["version"]
+        live = LiveSearchService(service, index, fingerprint=fingerprint, version=version)
+        yield create_app(live, admin=None if key is None else create_admin(live, key))
+        live.close()
+
+
+def _tell_ready(args: Any, server: Any, http: Any) -> None:
+    host = "localhost" if args.host in ("0.0.0.0", "::") else args.host
+    ask = f'tfde query --target {host}:{server.port} "your question"'
+    if args.index is not None:  # which gRPC knows nothing of
+        ask = f"""curl {host}:{http.port}/v1/search -d '{{"query": "your question"}}'"""
+    print(
+        f"ready: gRPC {args.host}:{server.port}, REST http://{args.host}:{server.rest_api_port},"
+        f" search http://{host}:{http.port}; ask it: {ask}",
+        flush=True,
+    )
+
+
+def _run_stock(args: Any) -> int:
+    """Becomes a TensorFlow Serving that serves the bundle."""
+    from google.protobuf import text_format
+
+    from tfde.serving.bundle_models import bundle_models
+
+    program = shutil.which(_STOCK)
+    if program is None:
+        raise FileNotFoundError(f"`--engine {_STOCK}`: no such program on the PATH.")
+    if args.host != "127.0.0.1":
+        raise ValueError(f"`--host`: {_STOCK} listens everywhere. Received: {args.host!r}")
+    config = bundle_models(args.bundle, scann=False)
+    left_out = {
+        model.name for model in bundle_models(args.bundle, scann=True).model_config_list.config
+    } - {model.name for model in config.model_config_list.config}
+    for name in sorted(left_out):
+        print(f"tfde: serve: without {name}: {_STOCK} has no ops of ScaNN", file=sys.stderr)
+    # It stays: the server that this process becomes reads it.
+    path = Path(tempfile.mkdtemp(prefix="tfde-serve-")) / "models.config"
+    path.write_text(text_format.MessageToString(config), "utf-8")
+    flags = [
+        f"--port={args.port}",
+        f"--rest_api_port={args.rest_api_port}",
+        f"--model_config_file={path}",
+        f"--monitoring_config_file={Path(args.bundle).absolute() / 'monitoring.config'}",
+    ]
+    sys.stdout.flush()
+    os.execv(program, [program, *flags])

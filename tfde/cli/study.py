@@ -67,12 +67,13 @@ def run(args: Any) -> int:
 
 
 def _only(values: list[str]) -> dict[str, str]:
-    from tfde.errors import ConfigError
+    from tfde.errors import ConfigError, require
 
     only = {}
     for value in values:
         axis, separator, wanted = value.partition("=")
-        if not separator:
-            raise ConfigError(f"`only` must be AXIS=VALUE. Received: {value!r}")
+        require(separator != "", "only", "AXIS=VALUE", value)
+        if axis in only:
+            raise ConfigError(f"`only` must name an axis once. Received: {value!r}")
         only[axis] = wanted
     return only

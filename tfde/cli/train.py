@@ -11,12 +11,20 @@ from typing import Any
 
 from tfde.cli.logs import show_logs
 from tfde.cli.parser import CommandParser, command_parser
-from tfde.recipe import OptimizerConfig, SourceConfig, StageConfig, TrainRun, ValidationConfig
+from tfde.recipe import (
+    OptimizerConfig,
+    RefreshConfig,
+    SourceConfig,
+    StageConfig,
+    TrainRun,
+    ValidationConfig,
+)
 
 _PARTS = {
     "a stage": StageConfig,
     "its optimizer": OptimizerConfig,
     "its validation": ValidationConfig,
+    "its refresh": RefreshConfig,
     "a source of its mixture": SourceConfig,
 }
 

@@ -9,7 +9,7 @@ import io
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 import zstandard
 
@@ -149,7 +149,7 @@ class _ZstdReader(io.RawIOBase):
         self._file.close()
         super().close()
 
-    def readinto(self, buffer) -> int:  # type: ignore[no-untyped-def]
+    def readinto(self, buffer: Any) -> int:
         while not self._unpacked and self._unpack():
             pass
         count = min(len(buffer), len(self._unpacked))

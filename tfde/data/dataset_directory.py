@@ -88,10 +88,9 @@ class DatasetDirectory:
 
         Raises:
             DataError: not JSON, a missing field, a wrong type, neither title nor text, an id with
-                white space, a duplicate id (found after at most twice as many records, or at the
-                end).
+                white space, or a duplicate id.
         """
-        return _unique(self.file("corpus.jsonl"), stream_documents)
+        return unique_documents(self.file("corpus.jsonl"))
 
     def documents_through(self, intake: Intake) -> Iterator[Document]:
         """Streams the corpus in file order.
@@ -258,6 +257,15 @@ def write_dataset_directory(
         ),
     )
     write_dataset(path, records, splits=qrels, overwrite=overwrite)
+
+
+def unique_documents(path: str | Path) -> Iterator[Document]:
+    """Streams a corpus file in its order.
+
+    Raises:
+        DataError: as `DatasetDirectory.documents`.
+    """
+    return _unique(Path(path), stream_documents)
 
 
 def stream_documents(path: Path, intake: Intake) -> Iterator[Document]:

@@ -6,7 +6,7 @@ import contextlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from tfde.data.atomic import atomic_directory
 from tfde.data.compressed import open_writer
@@ -92,7 +92,7 @@ class _Writer:
         self.file("queries.jsonl.gz")
         return self
 
-    def __exit__(self, *error) -> None:  # type: ignore[no-untyped-def]
+    def __exit__(self, *error: Any) -> None:
         self._stack.__exit__(*error)
 
     def write(self, record: Record) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfde.errors import ConfigError
+from tfde.errors import require
 
 _MAX_STEP = np.iinfo(np.int64).max
 _DTYPES: Mapping[str, Any] = {
@@ -86,8 +86,7 @@ class PairBatches(abc.ABC):
             start_step: The number of the first batch; starting late costs nothing.
             steps: How many batches; `None` never ends.
         """
-        if start_step < 0:
-            raise ConfigError(f"`start_step` must be at least 0. Received: {start_step}")
+        require(start_step >= 0, "start_step", "at least 0", start_step)
         specs = self.element_spec
         dtypes = [spec.dtype for spec in specs.values()]
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from tfde.data.largest_remainders import largest_remainders
 from tfde.data.pair_batches import PairBatches
-from tfde.errors import ConfigError
+from tfde.errors import ConfigError, require
 
 
 class PairMixture(PairBatches):
@@ -65,8 +65,7 @@ def shares_of_batch(batch_size: int, weights: Sequence[float]) -> list[int]:
         ConfigError: a weight is not above 0; a source would have no row.
     """
     for weight in weights:
-        if not 0 < weight < float("inf"):
-            raise ConfigError(f"`weight` must be above 0. Received: {weight!r}")
+        require(0 < weight < float("inf"), "weight", "above 0", weight)
     rows = largest_remainders(batch_size, weights)
     if 0 in rows:
         raise ConfigError(

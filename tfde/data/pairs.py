@@ -11,7 +11,7 @@ from tfde.data.pair_batches import PairBatches, string_array
 from tfde.data.pair_table import PairTable
 from tfde.data.read_pairs import read_pairs
 from tfde.data.topic_order import TopicOrder
-from tfde.errors import ConfigError
+from tfde.errors import ConfigError, require
 from tfde.types import Pair
 
 
@@ -193,17 +193,11 @@ class PairDataset(PairBatches):
         if not count:
             raise ConfigError("`pairs` must hold at least one pair.")
         for name, least in (("batch_size", 1), ("seed", 0), ("negatives_per_query", 0)):
-            if getattr(self, name) < least:
-                raise ConfigError(
-                    f"`{name}` must be at least {least}. Received: {getattr(self, name)}"
-                )
-        if self.shuffle and self.batch_size > count:
-            raise ConfigError(
-                f"`batch_size` must be at most the number of pairs, {count}."
-                f" Received: {self.batch_size}"
-            )
-        if self.negatives_per_query and not self.table.max_negatives:
-            raise ConfigError(
-                "`negatives_per_query` must be 0, for no pair has given negatives."
-                f" Received: {self.negatives_per_query}"
-            )
+            value = getattr(self, name)
+            require(value >= least, name, f"at least {least}", value)
+        fits = not self.shuffle or self.batch_size <= count
+        require(fits, "batch_size", f"at most the number of pairs, {count}", self.batch_size)
+        wanted = self.negatives_per_query
+        given = wanted == 0 or self.table.max_negatives > 0
+        rule = "0, for no pair has given negatives (a dataset directory's are the files of pairs/)"
+        require(given, "negatives_per_query", rule, wanted)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +14,7 @@ from tfde.data.ids import id_of_text
 from tfde.data.json_lines import id_field, read_json_lines, string_field, write_json_lines
 from tfde.data.pair_table import PairTable
 from tfde.data.qrels import read_qrels
-from tfde.errors import ConfigError, DataError
+from tfde.errors import ConfigError, DataError, require
 from tfde.types import Document, Pair, Query
 
 
@@ -38,13 +40,13 @@ def read_pairs(
         limit: Take only the first so many pairs; `None` takes all.
 
     Raises:
-        ConfigError: `path` does not exist; `dataset` beside a dataset directory; no such split.
+        ConfigError: `path` does not exist; `dataset` beside a dataset directory, or none for a
+            file that was made with ids; no such split.
         DataError: a record breaks a rule, a judgement or pair names an unknown id, or there is
             no pair at all.
     """
     path = Path(path)
-    if limit is not None and limit < 1:
-        raise ConfigError(f"`limit` must be at least 1. Received: {limit}")
+    require(limit is None or limit >= 1, "limit", "at least 1", limit)
     if not path.exists():
         raise ConfigError(f"{path}: a dataset directory or a pair file must stand here.")
     if path.is_dir():
@@ -56,6 +58,8 @@ def read_pairs(
         pairs = _pairs_of_dataset(DatasetDirectory(path), split, limit)
         rule = f"split {split!r} must have at least one judgement above 0."
     else:
+        if dataset is None and _names_ids(path):
+            raise ConfigError(f"{path} names documents by their ids: `dataset` must name theirs.")
         pairs = _pairs_of_file(path, None if dataset is None else DatasetDirectory(dataset), limit)
         rule = "must hold at least one pair."
     table = PairTable(pairs)
@@ -77,6 +81,16 @@ def write_pairs(path: str | Path, pairs: Iterable[Pair]) -> int:
             for pair in pairs
         ),
     )
+
+
+def _names_ids(path: Path) -> bool:
+    """Returns whether tfde made a pair file with ids: by the record beside it, or where it lies."""
+    record = path.with_name(f"{path.name}.json")
+    if record.is_file():
+        with contextlib.suppress(ValueError, TypeError):  # somebody else's file may be anything
+            settings = dict(dict(json.loads(record.read_bytes())).get("settings", ()))
+            return settings.get("documents") == "ids" or settings.get("form") == "pairs"
+    return path.parent.name == "pairs" and any(path.parent.parent.glob("corpus.jsonl*"))
 
 
 def _pairs_of_dataset(dataset: DatasetDirectory, split: str, limit: int | None) -> Iterator[Pair]:

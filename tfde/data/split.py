@@ -20,7 +20,7 @@ from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.link_or_copy import link_or_copy
 from tfde.data.near_duplicates import NEARLY_EQUAL, near_duplicate_groups
 from tfde.data.qrels import write_qrels
-from tfde.errors import ConfigError
+from tfde.errors import ConfigError, require
 from tfde.types import Qrels, Query
 
 SPLIT_FILE = "split.json"
@@ -61,8 +61,7 @@ def split_by_ratio(
     """
     _check_seed(seed)
     _check_ratio(ratio)
-    if not 0 <= dev_share < 1:
-        raise ConfigError(f"`dev_share` must be in [0, 1). Received: {dev_share}")
+    require(0 <= dev_share < 1, "dev_share", "in [0, 1)", dev_share)
     source = DatasetDirectory(dataset)
     refuse_existing(output, overwrite=overwrite)
     source.validate()
@@ -126,8 +125,7 @@ def split_train_share(
         Ni et al. 2021 (10 % of the training queries of MS MARCO).
     """
     _check_seed(seed)
-    if not 0 < share <= 1:
-        raise ConfigError(f"`share` must be in (0, 1]. Received: {share}")
+    require(0 < share <= 1, "share", "in (0, 1]", share)
     source = DatasetDirectory(dataset)
     refuse_existing(output, overwrite=overwrite)
     source.validate()
@@ -237,10 +235,9 @@ def _write(
 
 
 def _check_seed(seed: int) -> None:
-    if seed < 0:
-        raise ConfigError(f"`seed` must be at least 0. Received: {seed}")
+    require(seed >= 0, "seed", "at least 0", seed)
 
 
 def _check_ratio(ratio: tuple[int, int]) -> None:
-    if len(ratio) != 2 or min(ratio) < 1:
-        raise ConfigError(f"`ratio` must be two whole numbers above 0. Received: {ratio}")
+    holds = len(ratio) == 2 and min(ratio) >= 1
+    require(holds, "ratio", "two whole numbers above 0", ratio)

@@ -10,7 +10,7 @@ import numpy as np
 
 from tfde.data.ids import key_of
 from tfde.data.pair_batches import PairBatches, string_array
-from tfde.errors import ConfigError
+from tfde.errors import require
 from tfde.types import Pair
 
 _FIRST_PAIRS = 100_000
@@ -42,8 +42,7 @@ class StreamedPairs(PairBatches):
     def __init__(
         self, stream: PairSource, *, batch_size: int, count_documents: bool = False
     ) -> None:
-        if batch_size < 1:
-            raise ConfigError(f"`batch_size` must be at least 1. Received: {batch_size}")
+        require(batch_size >= 1, "batch_size", "at least 1", batch_size)
         self.stream = stream
         self.batch_size = batch_size
         self.count_documents = count_documents

@@ -204,7 +204,7 @@ def _server(bundle: Path) -> Iterator[str]:
     log = bundle.parent / "server.log"
     with log.open("w") as errors:
         process = subprocess.Popen(
-            [*command, "--port", "0", "--rest_api_port", "0"],
+            [*command, "--port", "0", "--rest_api_port", "0", "--http_port", "0"],
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import regex
 
-from tfde.errors import ConfigError
+from tfde.errors import ConfigError, require
 from tfde.evaluation.measures import first_documents
 from tfde.types import Document, Run
 
@@ -86,8 +86,8 @@ def answer_accuracy(
 
     Arguments and errors as `answer_ranks`; each of `cutoffs` is at least 1.
     """
-    if not cutoffs or min(cutoffs) < 1:
-        raise ConfigError(f"`cutoffs` must be at least 1. Received: {tuple(cutoffs)}")
+    holds = len(cutoffs) > 0 and min(cutoffs) >= 1
+    require(holds, "cutoffs", "at least 1", tuple(cutoffs))
     ranks = answer_ranks(run, answers, documents, depth=max(cutoffs))
     return {
         f"Answer@{cutoff}": sum((rank or math.inf) <= cutoff for rank in ranks.values())

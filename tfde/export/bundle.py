@@ -10,12 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from tfde.data.atomic import atomic_directory, refuse_existing
-from tfde.errors import ConfigError, MismatchError
+from tfde.errors import MismatchError, require
 from tfde.export.documents_model import DocumentsModel, save_documents_model
-from tfde.export.exact_retriever import ExactRetriever, save_retriever
+from tfde.export.exact_retriever import ExactRetriever
 from tfde.export.manifest import FORMAT, MANIFEST
+from tfde.export.partitioned_retriever import build_partitioned_retriever
+from tfde.export.partitions import check_target_recall
+from tfde.export.retriever import Retriever, save_retriever
 from tfde.export.saved_models import DocumentEncoder, QueryEncoder, save_encoder
 from tfde.export.serving_files import (
     BATCHING,
@@ -25,6 +29,7 @@ from tfde.export.serving_files import (
     models_config,
     write_warmup,
 )
+from tfde.export.stored_rows import RowsDtype, check_rows_dtype
 from tfde.retrieval.embeddings import Embeddings
 from tfde.retrieval.exact_index import ExactIndex
 from tfde.retrieval.files import sha256, write_json
@@ -48,6 +53,9 @@ def export_bundle(
     version: int = 1,
     scann: bool = True,
     int8_weights: bool = False,
+    retriever_dtype: RowsDtype = "float32",
+    target_recall: float | None = None,
+    recall_queries: Iterable[str | Query] = (),
     measures: Mapping[str, Any] | None = None,
 ) -> Path:
     """Writes SavedModels, TensorFlow Serving's configuration and a manifest.
@@ -64,23 +72,32 @@ def export_bundle(
         version: The models' version number.
         scann: Whether to export the retriever with ScaNN's ops too.
         int8_weights: Whether the towers' matrices are stored in 8 bits.
+        retriever_dtype: How the retrievers of ordinary ops store the documents' embeddings.
+        target_recall: Export `retriever_partitioned` too, which searches as many of its leaves as
+            find this share of the 10 best documents.
+        recall_queries: Queries on which that is measured, a few hundred at least; by default
+            stand-ins made from the embeddings.
         measures: Measured quality, put into the manifest as it is.
 
     Returns:
         `output`.
 
     Raises:
-        ConfigError: `output` is not empty, or `version` below 1.
+        ConfigError: `output` is not empty, `version` below 1, an unknown `retriever_dtype`, or
+            `target_recall` not in (0, 1] or without an index.
         MismatchError: the index comes from another model, or a document of it is missing.
     """
     output = Path(output)
     refuse_existing(output, overwrite=False)
-    if version < 1:
-        raise ConfigError(f"`version` must be at least 1. Received: {version}")
+    require(version >= 1, "version", "at least 1", version)
+    check_rows_dtype(retriever_dtype, "retriever_dtype")
+    if target_recall is not None:
+        check_target_recall(target_recall)
+        require(index is not None, "index", "given where `target_recall` is", index)
     fingerprint = model.fingerprint()
     if index is not None:
         _check_index(model, index, fingerprint)
-    golden = [query if isinstance(query, str) else query.text for query in golden_queries]
+    golden = _texts(golden_queries)
     with atomic_directory(output) as temporary:
         exporter = _Exporter(
             model, temporary / "models", str(version), golden, int8_weights=int8_weights
@@ -90,7 +107,16 @@ def export_bundle(
         if index is not None:
             vectors, doc_ids = _vectors(index), list(index.doc_ids)
             rows = len(doc_ids)
-            exporter.exact_retriever(vectors, doc_ids, answers)
+            exporter.exact_retriever(vectors, doc_ids, answers, dtype=retriever_dtype)
+            if target_recall is not None:
+                exporter.partitioned_retriever(
+                    vectors,
+                    doc_ids,
+                    answers,
+                    dtype=retriever_dtype,
+                    target_recall=target_recall,
+                    recall_queries=_texts(recall_queries),
+                )
             if scann:
                 exporter.scann_retriever(_scann_index(index, vectors), answers)
             if documents is not None:
@@ -103,6 +129,7 @@ def export_bundle(
             "libraries": {name: version_of(name) for name in _LIBRARIES},
             "version": version,
             "models": exporter.names,
+            "retrievers": exporter.retrievers,
             "towers_fingerprint": fingerprint,
             "index_fingerprint": None if index is None else index.fingerprint,
             "embedding_dim": model.embedding_dim,
@@ -147,6 +174,7 @@ class _Exporter:
         )
         self._golden_embeddings = model.encode_queries(golden)
         self.names: list[str] = []
+        self.retrievers: dict[str, dict[str, Any]] = {}
 
     def encoders(self) -> list[dict[str, Any]]:
         """Writes both encoders; returns, for each golden query, what Keras answers."""
@@ -159,13 +187,45 @@ class _Exporter:
         return [{"embedding": row.tolist()} for row in self._golden_embeddings]
 
     def exact_retriever(
-        self, vectors: np.ndarray, doc_ids: Sequence[str], answers: list[dict[str, Any]]
+        self,
+        vectors: np.ndarray,
+        doc_ids: list[str],
+        answers: list[dict[str, Any]],
+        *,
+        dtype: RowsDtype,
     ) -> None:
-        """Writes the retriever of ordinary ops; adds what exact search answers."""
-        retriever = ExactRetriever(self._query_encoder, vectors, doc_ids)
+        """Writes the retriever that scores every document; adds what exact search answers."""
+        if dtype == "bfloat16":
+            # What is searched exactly are rounded vectors.
+            vectors = np.asarray(vectors, tf.bfloat16.as_numpy_dtype)
+        retriever = ExactRetriever(self._query_encoder, vectors, doc_ids, dtype=dtype)
         save_retriever(retriever, self._place("retriever"))
-        self._warm_up_retriever("retriever")
-        self._add_answers("retriever", ExactIndex.build(vectors, doc_ids), answers)
+        about = {"exact": dtype != "int8", "dtype": dtype}
+        index = ExactIndex.build(vectors, doc_ids) if about["exact"] else retriever
+        self._finish_retriever("retriever", about, index, doc_ids, answers)
+
+    def partitioned_retriever(
+        self,
+        vectors: np.ndarray,
+        doc_ids: list[str],
+        answers: list[dict[str, Any]],
+        *,
+        dtype: RowsDtype,
+        target_recall: float,
+        recall_queries: list[str],
+    ) -> None:
+        """Writes the retriever that scores the nearest leaves; adds what it answers."""
+        retriever, about = build_partitioned_retriever(
+            self._query_encoder,
+            vectors,
+            doc_ids,
+            query_embeddings=self._model.encode_queries(recall_queries),
+            target_recall=target_recall,
+            dtype=dtype,
+        )
+        save_retriever(retriever, self._place("retriever_partitioned"))
+        about = {"exact": False, "dtype": dtype, **about}
+        self._finish_retriever("retriever_partitioned", about, retriever, doc_ids, answers)
 
     def scann_retriever(self, index: ScannIndex, answers: list[dict[str, Any]]) -> None:
         """Writes the retriever with ScaNN's ops; adds what the index answers."""
@@ -174,8 +234,8 @@ class _Exporter:
 
         retriever = ScannRetriever(self._query_encoder, index)
         save_scann_retriever(retriever, self._place("retriever_scann"))
-        self._warm_up_retriever("retriever_scann")
-        self._add_answers("retriever_scann", index, answers)
+        about = {"exact": False}
+        self._finish_retriever("retriever_scann", about, index, list(index.doc_ids), answers)
 
     def documents(
         self, documents: Iterable[Document], doc_ids: Sequence[str], temporary: Path
@@ -198,20 +258,26 @@ class _Exporter:
         self.names.append(name)
         return self._directory / name / self._version
 
-    def _warm_up_retriever(self, name: str) -> None:
+    def _finish_retriever(
+        self,
+        name: str,
+        about: dict[str, Any],
+        index: ExactIndex | ScannIndex | Retriever,
+        doc_ids: list[str],
+        answers: list[dict[str, Any]],
+    ) -> None:
+        """Writes warm-up requests; records what `index` answers and what is to be known."""
         k = np.int32(GOLDEN_K)
         self._warm_up(name, [{"text": [text], "k": k} for text in self._golden])
+        self.retrievers[name] = about
+        scores, positions = index.search_positions(self._golden_embeddings, GOLDEN_K)
+        for answer, row, found in zip(answers, scores, positions, strict=True):
+            ids = [doc_ids[position] for position in found]
+            answer[name] = {"doc_ids": ids, "scores": row.tolist()}
 
     def _warm_up(self, name: str, requests: list[dict[str, Any]]) -> None:
         if requests:
             write_warmup(self._directory / name / self._version, name, requests)
-
-    def _add_answers(
-        self, name: str, index: ExactIndex | ScannIndex, answers: list[dict[str, Any]]
-    ) -> None:
-        scores, doc_ids = index.search(self._golden_embeddings, GOLDEN_K)
-        for answer, row, ids in zip(answers, scores, doc_ids, strict=True):
-            answer[name] = {"doc_ids": ids.tolist(), "scores": row.tolist()}
 
 
 def _check_index(
@@ -227,6 +293,10 @@ def _check_index(
             f"`index` must hold vectors of {model.embedding_dim} dimensions, the model's."
             f" Received: {index.shape[1]}"
         )
+
+
+def _texts(queries: Iterable[str | Query]) -> list[str]:
+    return [query if isinstance(query, str) else query.text for query in queries]
 
 
 def _vectors(index: ExactIndex | ScannIndex | Embeddings) -> np.ndarray:

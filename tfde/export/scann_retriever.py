@@ -15,8 +15,8 @@ import numpy as np
 import tensorflow as tf
 from scann.scann_ops.py import scann_ops
 
-from tfde.export.retriever import Retriever, at_least_one
-from tfde.export.saved_models import QueryEncoder, save
+from tfde.export.retriever import Retriever, at_least_one, save_retriever
+from tfde.export.saved_models import QueryEncoder
 from tfde.retrieval.scann_index import SEARCHER, ScannIndex
 
 # ScaNN's own file for each input of its op, in the op's order.
@@ -51,6 +51,7 @@ class ScannRetriever(Retriever):
             self._shared_name = f"tfde-{_digest(assets)}"
         self._reorder = index.parameters.reorder
         self._num_leaves = index.parameters.num_leaves or 1
+        self._leaves_to_search = index.parameters.num_leaves_to_search or 1
 
     def _search(self, embeddings: tf.Tensor, k: tf.Tensor) -> dict[str, tf.Tensor]:
         k = tf.minimum(at_least_one(k), self.doc_ids.shape[0])
@@ -68,10 +69,10 @@ class ScannRetriever(Retriever):
         def ask_all() -> tuple[tf.Tensor, tf.Tensor]:
             return ask(self._num_leaves)
 
-        # A tree refuses to search for nobody. -1: as many leaves as the index was built with.
+        # A tree refuses to search for nobody.
         indices, scores = tf.cond(
             tf.shape(embeddings)[0] > 0,
-            lambda: ask(-1),
+            lambda: ask(self._leaves_to_search),
             lambda: (tf.zeros([0, k], tf.int32), tf.zeros([0, k])),
         )
         # What the searched leaves do not hold comes back as position 0 with score NaN.
@@ -90,12 +91,7 @@ class ScannRetriever(Retriever):
 
 def save_scann_retriever(retriever: ScannRetriever, directory: Path) -> None:
     """Writes a retriever with the signatures `serving_default` and `search`."""
-    save(
-        retriever,
-        directory,
-        {"serving_default": retriever.retrieve, "search": retriever.search},
-        op_namespaces=("Scann",),
-    )
+    save_retriever(retriever, directory, op_namespaces=("Scann",))
 
 
 def _read(path: Path, dtype: tf.DType) -> tf.Variable:

@@ -20,6 +20,7 @@ from tfde.retrieval.files import sha256
 _TOLERANCE = {"float32": 1e-4}
 _LOOSE_TOLERANCE = 2e-2
 _LEAST_OVERLAP = 0.8
+_RETRIEVERS = ("retriever", "retriever_partitioned", "retriever_scann")
 
 
 def verify_bundle(path: str | Path) -> list[str]:
@@ -65,7 +66,7 @@ def _files(path: Path, recorded: dict[str, str]) -> Iterable[str]:
 
 def _ask(directory: Path, name: str, manifest: dict[str, Any], tolerance: float) -> list[str]:
     golden = manifest["golden_queries"]
-    if name not in ("query_encoder", "retriever", "retriever_scann") or not golden:
+    if name not in ("query_encoder", *_RETRIEVERS) or not golden:
         return []
     if name == "retriever_scann":
         try:
@@ -83,8 +84,11 @@ def _ask(directory: Path, name: str, manifest: dict[str, Any], tolerance: float)
         return list(_compare_embeddings(golden, embeddings, tolerance))
     answers = signature(text=text, k=tf.constant(manifest["golden_k"]))
     doc_ids = [[value.decode() for value in row] for row in answers["doc_ids"].numpy()]
-    if name == "retriever_scann":
-        return list(_compare_approximate(golden, doc_ids, answers["scores"].numpy(), tolerance))
+    # Bundles of before `retrievers` was written have no other exact one.
+    about = manifest.get("retrievers", {}).get(name, {"exact": name == "retriever"})
+    if not about["exact"]:
+        scores = answers["scores"].numpy()
+        return list(_compare_approximate(name, golden, doc_ids, scores, tolerance))
     lines = []
     for query, ids, scores in zip(golden, doc_ids, answers["scores"].numpy(), strict=True):
         line = _compare_answer(query["retriever"], ids, scores, tolerance)
@@ -104,7 +108,11 @@ def _compare_embeddings(
 
 
 def _compare_approximate(
-    golden: list[dict[str, Any]], doc_ids: list[list[str]], scores: np.ndarray, tolerance: float
+    name: str,
+    golden: list[dict[str, Any]],
+    doc_ids: list[list[str]],
+    scores: np.ndarray,
+    tolerance: float,
 ) -> Iterable[str]:
     """Compares scores of documents that were found then and now, and how many those are.
 
@@ -113,19 +121,19 @@ def _compare_approximate(
     """
     common = 0
     for query, ids, row in zip(golden, doc_ids, scores, strict=True):
-        answer = query["retriever_scann"]
+        answer = query[name]
         known = dict(zip(answer["doc_ids"], answer["scores"], strict=True))
         limit = tolerance * max(1.0, *map(abs, answer["scores"]))
         for doc_id, score in zip(ids, row, strict=True):
             common += doc_id in known
             if not abs(known.get(doc_id, score) - score) <= limit:
                 yield (
-                    f"retriever_scann: query {query['text']!r}: document {doc_id!r}:"
+                    f"{name}: query {query['text']!r}: document {doc_id!r}:"
                     f" score {score:.6f}, expected {known[doc_id]:.6f}"
                 )
-    expected = sum(len(query["retriever_scann"]["doc_ids"]) for query in golden)
+    expected = sum(len(query[name]["doc_ids"]) for query in golden)
     if common < _LEAST_OVERLAP * expected:
-        yield f"retriever_scann: finds {common} of the {expected} documents expected"
+        yield f"{name}: finds {common} of the {expected} documents expected"
 
 
 def _compare_answer(

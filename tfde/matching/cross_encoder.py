@@ -24,7 +24,7 @@ from tfde.config import (
     from_mapping,
 )
 from tfde.data.atomic import atomic_directory
-from tfde.errors import ConfigError, shorten
+from tfde.errors import ConfigError, require, shorten
 from tfde.matching.scorer import build_scorer
 from tfde.text.pair_preprocessor import PairPreprocessor
 from tfde.text.tokenizer import Tokenizer
@@ -230,8 +230,8 @@ class CrossEncoder(keras.Model):
         Raises:
             ConfigError: an entry is no such pair; `batch_size` is below 1.
         """
-        if isinstance(pairs, str | Mapping | Document):
-            raise ConfigError(f"`pairs` must be a list of pairs. Received: {shorten(pairs)}")
+        single = isinstance(pairs, str | Mapping | Document)
+        require(not single, "pairs", "a list of pairs", pairs)
         texts = self._texts([_check_pair(pair) for pair in pairs])
         scores = np.zeros((len(texts), self.config.num_labels), np.float32)
         lengths = [len(first) + len(second) for first, second in texts]
@@ -294,11 +294,8 @@ def _describe(
     dtype: str | None,
     seed: int | None,
 ) -> LoadedCrossEncoder:
-    if not isinstance(config, BertConfig):
-        raise ConfigError(
-            "`backbone` must be a path, a preset's name or a tfde.BertConfig."
-            f" Received: {shorten(config)}"
-        )
+    rule = "a path, a preset's name or a tfde.BertConfig"
+    require(isinstance(config, BertConfig), "backbone", rule, config)
     if tokenizer is None:
         raise ConfigError(
             "`tokenizer` is needed when `backbone` is a description: random weights bring no"

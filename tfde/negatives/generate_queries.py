@@ -6,20 +6,21 @@ next part.
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from tqdm import tqdm
 
 from tfde.data.atomic import atomic_file, refuse_existing
+from tfde.data.batched import batched
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.document_file import DocumentFile
 from tfde.data.json_lines import json_line
 from tfde.data.link_or_copy import link_or_copy
-from tfde.errors import ConfigError, DataError
+from tfde.errors import ConfigError, DataError, require
 from tfde.negatives.candidate_source import CandidateSource
 from tfde.negatives.query_generator import QueryGenerator
 from tfde.retrieval.files import sha256
@@ -107,44 +108,39 @@ def generate_queries(
         return GenerationReport.of(done)
     if form == "expansion" and not work.directory.exists():
         refuse_existing(output, overwrite=False)
-    work.begin()
-    if form == "expansion":
-        _link_the_rest(dataset, Path(output))
-    prepared, parts = source is None, 0
-    with tqdm(
-        total=dataset.num_documents, unit="doc", desc="generate", disable=not show_progress
-    ) as bar:
-        for documents in _parts(dataset.documents(), documents_at_once):
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(work.begin())
+        if form == "expansion":
+            _link_the_rest(dataset, Path(output))
+        store: DocumentFile | None = None
+        total = dataset.num_documents
+        bar = tqdm(total=total, unit="doc", desc="generate", disable=not show_progress)
+        stack.enter_context(bar)
+        parts = 0
+        for documents in batched(dataset.documents(), documents_at_once):
             if work.part(parts) is None:
-                if source is not None and not prepared:
+                if source is not None and store is None:
                     store = DocumentFile.build(dataset.documents(), work.directory / "documents")
+                    stack.callback(store.close)
                     source.prepare(dataset, store, work.directory, show_progress=show_progress)
-                    prepared = True
                 queries, counts = _queries(documents, generator, keep_rank, source)
                 lines = _lines(documents, queries, form)
                 work.write_part(parts, map(json_line, lines), counts)
             parts += 1
             bar.update(len(documents))
-    if not parts:
-        raise DataError(dataset.file("corpus.jsonl"), None, "must hold at least one document.")
-    return GenerationReport.of(work.finish(parts))
+        if not parts:
+            raise DataError(dataset.file("corpus.jsonl"), None, "must hold at least one document.")
+        return GenerationReport.of(work.finish(parts))
 
 
 def _check(
     form: Form, keep_rank: int | None, source: CandidateSource | None, documents_at_once: int
 ) -> None:
-    if form not in ("pairs", "expansion"):
-        raise ConfigError(f"`form` must be pairs or expansion. Received: {form!r}")
+    require(form in ("pairs", "expansion"), "form", "pairs or expansion", form)
     if (keep_rank is None) != (source is None):
         raise ConfigError("`keep_rank` goes with `source`; give both or neither.")
     for name, value in (("keep_rank", keep_rank), ("documents_at_once", documents_at_once)):
-        if value is not None and value < 1:
-            raise ConfigError(f"`{name}` must be at least 1. Received: {value}")
-
-
-def _parts(documents: Iterator[Document], size: int) -> Iterator[list[Document]]:
-    while part := list(islice(documents, size)):
-        yield part
+        require(value is None or value >= 1, name, "at least 1", value)
 
 
 def _queries(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tfde.errors import ConfigError
+from tfde.errors import require
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,6 @@ class GenerationRules:
             ("top_k", 1),
             ("seed", 0),
         ):
-            if getattr(self, name) < smallest:
-                raise ConfigError(
-                    f"`{name}` must be at least {smallest}. Received: {getattr(self, name)!r}"
-                )
-        if not self.temperature > 0:
-            raise ConfigError(f"`temperature` must be above 0. Received: {self.temperature!r}")
+            value = getattr(self, name)
+            require(value >= smallest, name, f"at least {smallest}", value)
+        require(self.temperature > 0, "temperature", "above 0", self.temperature)

@@ -16,8 +16,8 @@ from tfde.types import Pair, Query
 class JudgedQueries(NamedTuple):
     """Queries with a positive.
 
-    `queries` and documents stand in the order of their ids; `positives` has the judged ones of each
-    query id, `known` those of all queries with the same words.
+    `queries` and documents stand in the order of their ids; `positives` has those of each query id
+    that make a pair with it, `known` all relevant ones of the queries with the same words.
     """
 
     queries: list[Query]
@@ -39,25 +39,32 @@ class JudgedQueries(NamedTuple):
         queries = [query for query in dataset.queries(split) if positives[query.query_id]]
         if not queries:
             raise ConfigError(f"{dataset.path}: split {split!r} must have a judgement above 0.")
-        return cls._of(queries, positives)
+        return cls._of(queries, positives, positives)
 
     @classmethod
     def of_pairs(cls, pairs: Iterable[Pair]) -> JudgedQueries:
-        """Returns the queries of training pairs."""
+        """Returns the queries of training pairs; a pair is made of each positive that has one."""
         queries: dict[str, Query] = {}
-        found: dict[str, dict[str, None]] = {}
+        positives: dict[str, set[str]] = {}
+        known: dict[str, set[str]] = {}
         for pair in pairs:
-            queries[pair.query.query_id] = pair.query
-            known = (pair.positive.doc_id, *pair.positive_doc_ids)
-            found.setdefault(pair.query.query_id, {}).update(dict.fromkeys(known))
-        return cls._of(queries.values(), {name: sorted(ids) for name, ids in found.items()})
+            query_id = pair.query.query_id
+            queries[query_id] = pair.query
+            positives.setdefault(query_id, set()).add(pair.positive.doc_id)
+            known.setdefault(query_id, {pair.positive.doc_id}).update(pair.positive_doc_ids)
+        return cls._of(queries.values(), _sorted(positives), _sorted(known))
 
     @classmethod
-    def _of(cls, queries: Iterable[Query], positives: Mapping[str, list[str]]) -> JudgedQueries:
+    def _of(
+        cls,
+        queries: Iterable[Query],
+        positives: Mapping[str, list[str]],
+        relevant: Mapping[str, list[str]],
+    ) -> JudgedQueries:
         queries = sorted(queries)
         known: dict[str, dict[str, None]] = {}
         for query in queries:
-            known.setdefault(_words(query), {}).update(dict.fromkeys(positives[query.query_id]))
+            known.setdefault(_words(query), {}).update(dict.fromkeys(relevant[query.query_id]))
         return cls(queries, dict(positives), known)
 
     def checksum(self) -> str:
@@ -70,6 +77,10 @@ class JudgedQueries(NamedTuple):
     def known_positives(self, query: Query) -> list[str]:
         """Returns the ids of all documents that are known to be relevant to the query."""
         return list(self.known[_words(query)])
+
+
+def _sorted(ids: Mapping[str, set[str]]) -> dict[str, list[str]]:
+    return {query_id: sorted(doc_ids) for query_id, doc_ids in ids.items()}
 
 
 def _words(query: Query) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfde.config import DEFAULT_BUCKETS
-from tfde.errors import ConfigError
+from tfde.errors import ConfigError, require
 from tfde.negatives.choice import generator_of
 from tfde.negatives.drawn_sampler import DrawnSampler
 from tfde.negatives.generation_rules import GenerationRules
@@ -38,8 +38,7 @@ class KerasHubGenerator:
     """
 
     def __init__(self, preset: str | Path, rules: GenerationRules, *, batch_size: int = 16) -> None:
-        if batch_size < 1:
-            raise ConfigError(f"`batch_size` must be at least 1. Received: {batch_size}")
+        require(batch_size >= 1, "batch_size", "at least 1", batch_size)
         self._rules, self._batch_size = rules, batch_size
         self._model = _load(str(preset))
         self._preprocessor = self._model.preprocessor
@@ -111,14 +110,10 @@ def _load(preset: str) -> Any:
 
 def _check_sizes(rules: GenerationRules, model: Any) -> None:
     vocabulary = model.backbone.vocabulary_size
-    if rules.top_k > vocabulary:
-        raise ConfigError(
-            f"`top_k` must be at most the model's vocabulary, {vocabulary}. Received: {rules.top_k}"
-        )
+    rule = f"at most the model's vocabulary, {vocabulary}"
+    require(rules.top_k <= vocabulary, "top_k", rule, rules.top_k)
     positions = getattr(model.backbone, "max_sequence_length", None)
     for name in ("query_max_length_tokens", "document_max_length_tokens"):
-        if positions is not None and getattr(rules, name) > positions:
-            raise ConfigError(
-                f"`{name}` must be at most the model's, {positions}."
-                f" Received: {getattr(rules, name)}"
-            )
+        value = getattr(rules, name)
+        fits = positions is None or value <= positions
+        require(fits, name, f"at most the model's, {positions}", value)

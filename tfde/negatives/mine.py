@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -16,7 +17,7 @@ from tqdm import tqdm
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.document_file import DocumentFile
 from tfde.data.json_lines import json_line
-from tfde.errors import ConfigError
+from tfde.errors import ConfigError, require
 from tfde.negatives.candidate_source import CandidateSource
 from tfde.negatives.judged_queries import JudgedQueries
 from tfde.negatives.mining_rules import MiningRules
@@ -49,6 +50,22 @@ class MiningReport(NamedTuple):
             empty=counts.get("empty", 0),
             candidates=counts.get("candidates", 0),
             removed={reason: counts.get(reason, 0) for reason in REASONS},
+        )
+
+    def text(self, count: int) -> str:
+        """Returns lines to read.
+
+        Args:
+            count: How many negatives of each pair were asked for.
+        """
+        left_out = [f"  {REASONS[reason]}: {n:,}" for reason, n in self.removed.items() if n]
+        return "\n".join(
+            [
+                f"{self.pairs:,} pairs, {self.negatives:,} negatives,"
+                f" {self.short:,} pairs with fewer than {count} ({self.empty:,} with none)",
+                f"candidates: {self.candidates:,}; left out:",
+                *left_out,
+            ]
         )
 
 
@@ -109,15 +126,17 @@ def mine_negatives(
     if judged is None:
         dataset.validate([split])
         judged = JudgedQueries.read(dataset, split)
-    work.begin()
-    store = DocumentFile.build(dataset.documents(), work.directory / "documents")
-    miner = PartMiner(
-        source, store, judged, rules, documents=documents, cross_encoder=cross_encoder
-    )
-    starts = range(0, len(judged.queries), queries_at_once)
-    prepared = False
     total = len(judged.queries)
-    with tqdm(total=total, unit="query", desc="mine", disable=not show_progress) as bar:
+    starts = range(0, total, queries_at_once)
+    with (
+        work.begin(),
+        closing(DocumentFile.build(dataset.documents(), work.directory / "documents")) as store,
+        tqdm(total=total, unit="query", desc="mine", disable=not show_progress) as bar,
+    ):
+        miner = PartMiner(
+            source, store, judged, rules, documents=documents, cross_encoder=cross_encoder
+        )
+        prepared = False
         for number, start in enumerate(starts):
             queries = judged.queries[start : start + queries_at_once]
             if work.part(number) is None:
@@ -127,8 +146,7 @@ def mine_negatives(
                 lines, counts = miner.mine(queries)
                 work.write_part(number, map(json_line, lines), counts)
             bar.update(len(queries))
-    store.close()
-    return MiningReport.of(work.finish(len(starts)))
+        return MiningReport.of(work.finish(len(starts)))
 
 
 def mining_settings(
@@ -175,5 +193,4 @@ def _check(
         raise ConfigError(
             "`cross_encoder` goes with `max_cross_score` or `cross_margin`; give both or neither."
         )
-    if queries_at_once < 1:
-        raise ConfigError(f"`queries_at_once` must be at least 1. Received: {queries_at_once}")
+    require(queries_at_once >= 1, "queries_at_once", "at least 1", queries_at_once)

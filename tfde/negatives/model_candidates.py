@@ -13,10 +13,8 @@ from tfde.data.document_file import DocumentFile
 from tfde.negatives.candidate_source import Ranking
 from tfde.retrieval.encode_corpus import encode_corpus
 from tfde.retrieval.exact_index import ExactIndex
-from tfde.retrieval.files import sha256
-from tfde.retrieval.index_directory import MANIFEST
-from tfde.retrieval.load_index import load_index
-from tfde.retrieval.retrieve import DualEncoderLike, Index, check_fingerprints, retrieve
+from tfde.retrieval.load_index import index_version, load_index
+from tfde.retrieval.retrieve import DualEncoderLike, Index, check_fingerprints
 from tfde.retrieval.scann_index import ScannIndex
 from tfde.types import Document, Query
 
@@ -50,14 +48,14 @@ class ModelCandidates:
         self._batch_size = batch_size
         self._scann_from = scann_from
         self._index: Index | None = None
-        if self._path is not None and not (self._path / MANIFEST).is_file():
-            raise FileNotFoundError(f"{self._path}: no {MANIFEST} there.")
+        if self._path is not None:
+            index_version(self._path)
 
     def describe(self) -> dict[str, Any]:
-        """Returns the model's fingerprint and the checksum of the index's manifest."""
+        """Returns the model's fingerprint and the version of the index."""
         index = "exact" if self._scann_from is None else f"ScaNN from {self._scann_from}"
         if self._path is not None:
-            index = sha256(self._path / MANIFEST)
+            index = index_version(self._path)
         return {"kind": "model", "model": self._model.fingerprint(), "index": index}
 
     def prepare(
@@ -98,8 +96,11 @@ class ModelCandidates:
         """Returns the `k` best documents of each query."""
         if self._index is None:
             raise RuntimeError("`prepare` must be called first.")
-        run = retrieve(self._model, self._index, queries, k, batch_size=self._batch_size)
-        return [list(run[query.query_id].items()) for query in queries]
+        # Not `retrieve`, which would look at all weights again for every part of the queries.
+        texts = [query.text for query in queries]
+        embeddings = self._model.encode_queries(texts, batch_size=self._batch_size)
+        found = zip(*self._index.search(embeddings, k), strict=True)
+        return [list(zip(ids, map(float, scores), strict=True)) for scores, ids in found]
 
     def score(self, pairs: Sequence[tuple[Query, Document]]) -> list[float | None]:
         """Returns the similarities of queries and documents."""

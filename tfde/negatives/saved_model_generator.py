@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  # registers the ops of tokenizers
 
-from tfde.errors import ConfigError
+from tfde.errors import ConfigError, require
 from tfde.negatives.choice import generator_of
 from tfde.negatives.generation_rules import GenerationRules
 from tfde.negatives.query_generator import text_of
@@ -42,8 +42,7 @@ class SavedModelGenerator:
     def __init__(
         self, directory: str | Path, rules: GenerationRules, *, batch_size: int = 16
     ) -> None:
-        if batch_size < 1:
-            raise ConfigError(f"`batch_size` must be at least 1. Received: {batch_size}")
+        require(batch_size >= 1, "batch_size", "at least 1", batch_size)
         self._directory, self._rules, self._batch_size = Path(directory), rules, batch_size
         self._model = tf.saved_model.load(str(directory))  # the signature does not keep it alive
         signature = self._model.signatures.get(SIGNATURE)

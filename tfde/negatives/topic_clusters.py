@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 from scipy.cluster.vq import kmeans2
 
-from tfde.errors import ConfigError
+from tfde.errors import require
 
 
 def cluster_queries(
@@ -41,13 +41,9 @@ def cluster_queries(
     """
     queries = len(query_embeddings)
     for name, value in (("clusters", clusters), ("min_size", min_size), ("iterations", iterations)):
-        if value < 1:
-            raise ConfigError(f"`{name}` must be at least 1. Received: {value}")
+        require(value >= 1, name, "at least 1", value)
     for name, value in (("clusters", clusters), ("min_size", min_size)):
-        if value > queries:
-            raise ConfigError(
-                f"`{name}` must be at most the number of queries, {queries}. Received: {value}"
-            )
+        require(value <= queries, name, f"at most the number of queries, {queries}", value)
     embeddings = np.asarray(query_embeddings, np.float32)
     with warnings.catch_warnings():
         # An empty cluster is dissolved like any other that is too small.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import itertools
 import json
 from array import array
 from collections import Counter
@@ -18,11 +17,12 @@ import numpy as np
 from tqdm import tqdm
 
 from tfde.data.atomic import atomic_directory
+from tfde.data.batched import batched
 from tfde.data.compressed import read_lines
 from tfde.data.ids import KnownIds, key_of
 from tfde.data.intake import Intake
 from tfde.data.pages import empty_corpus, fault_kind, parse_page
-from tfde.errors import ConfigError, DataError
+from tfde.errors import ConfigError, DataError, require
 from tfde.pretraining.ordered_map import ordered_map
 from tfde.pretraining.page_store import (
     NUMBER,
@@ -97,8 +97,7 @@ def build_store(
         ConfigError: `directory` holds something; `workers` is below 1.
         DataError: as `read_pages`; an id comes twice; a link leads to no page of the file.
     """
-    if workers < 1:
-        raise ConfigError(f"`workers` must be at least 1. Received: {workers}")
+    require(workers >= 1, "workers", "at least 1", workers)
     path, intake = Path(pages), intake or Intake()
     with atomic_directory(directory) as temporary:
         counts = _write_pages(path, temporary, language, workers, intake)
@@ -184,7 +183,7 @@ def _write_pages(
 
 def _cut_pages(path: Path, language: str, workers: int, intake: Intake) -> Iterator[_CutPage]:
     lines = read_lines(path, intake)
-    chunks = iter(lambda: list(itertools.islice(lines, _LINES_A_CHUNK)), [])
+    chunks = batched(lines, _LINES_A_CHUNK)
     cut = functools.partial(_cut_chunk, path, language)
     for pages in ordered_map(cut, chunks, workers=workers):
         for page in pages:

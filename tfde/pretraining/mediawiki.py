@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
+from tfde.data.batched import batched
 from tfde.data.intake import Intake
 from tfde.data.pages import NO_TEXT, Page, empty_corpus
 from tfde.errors import DataError
@@ -41,7 +41,7 @@ def read_mediawiki(
     site = read_site(path)
     table = _titles(path, site, intake)
     articles = _articles(path, site, intake)
-    chunks = iter(lambda: list(itertools.islice(articles, _PAGES_A_CHUNK)), [])
+    chunks = batched(articles, _PAGES_A_CHUNK)
     found = False
     for pages in ordered_map(functools.partial(_parse, site), chunks, workers=workers):
         for line, number, title, parsed in pages:

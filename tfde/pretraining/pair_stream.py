@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tfde.data.largest_remainders import largest_remainders
-from tfde.errors import ConfigError
+from tfde.errors import ConfigError, require
 from tfde.pretraining.draws import Draws, ShuffledRange
 from tfde.pretraining.page_store import PageStore
 from tfde.pretraining.tasks import (
@@ -202,13 +202,10 @@ def _shares(weights: Mapping[str, float]) -> list[int]:
 def _check(weights: Mapping[str, float], seed: int, titles: Collection[str]) -> None:
     known = ", ".join(TASKS)
     for name, values in (("tasks", weights), ("titles", titles)):
-        unknown = [value for value in values if value not in TASKS]
-        if unknown:
-            raise ConfigError(f"`{name}` must be of {known}. Received: {unknown[0]!r}")
+        for value in values:
+            require(value in TASKS, name, f"of {known}", value)
     if not weights:
         raise ConfigError(f"`tasks` must be one or several of {known}. Received: none")
     for task, weight in weights.items():
-        if not 0 < weight < float("inf"):
-            raise ConfigError(f"`tasks`: a weight must be above 0. Received: {task}={weight!r}")
-    if seed < 0:
-        raise ConfigError(f"`seed` must be at least 0. Received: {seed}")
+        require(0 < weight < float("inf"), f"tasks.{task}", "above 0", weight)
+    require(seed >= 0, "seed", "at least 0", seed)

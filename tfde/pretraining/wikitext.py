@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tfde.data.pages import Section
 from tfde.pretraining.plain_text import join_sections, paragraphs
@@ -101,19 +101,19 @@ class _Renderer:
         show = getattr(self, f"_{kind.lower()}", None)
         return show(node) if show else ""
 
-    def _text(self, node) -> str:  # type: ignore[no-untyped-def]
+    def _text(self, node: Any) -> str:
         return str(node.value)
 
-    def _htmlentity(self, node) -> str:  # type: ignore[no-untyped-def]
+    def _htmlentity(self, node: Any) -> str:
         try:
             return str(node.normalize())
         except (ValueError, OverflowError, KeyError):
             return ""  # no such character
 
-    def _externallink(self, node) -> str:  # type: ignore[no-untyped-def]
+    def _externallink(self, node: Any) -> str:
         return self.text(node.title) if node.brackets else str(node.url)
 
-    def _tag(self, node) -> str:  # type: ignore[no-untyped-def]
+    def _tag(self, node: Any) -> str:
         name = str(node.tag).strip().lower()
         if name in _HIDDEN_TAGS:
             return ""
@@ -122,7 +122,7 @@ class _Renderer:
             return f" {inside}"
         return f"\n\n{inside}\n\n" if name in ("p", "div", "blockquote", "center") else inside
 
-    def _wikilink(self, node) -> str:  # type: ignore[no-untyped-def]
+    def _wikilink(self, node: Any) -> str:
         target = str(node.title).strip()
         shown = self.text(node.text)
         plain = target.removeprefix(":").strip()

@@ -11,7 +11,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from tfde.data.compressed import open_writer
-from tfde.errors import ConfigError
+from tfde.errors import require
 from tfde.pretraining.ordered_map import ordered_map
 from tfde.pretraining.page_store import PageStore
 from tfde.pretraining.pair_stream import PairStream
@@ -69,8 +69,7 @@ def write_pair_file(
     """
     stop = len(stream) if limit is None else limit
     for name, value in (("limit", stop), ("workers", workers)):
-        if value < 1:
-            raise ConfigError(f"`{name}` must be at least 1. Received: {value}")
+        require(value >= 1, name, "at least 1", value)
     statistics = {task: TaskStatistics() for task in stream.places}
     draw = functools.partial(draw_lines, recipe_of(stream))
     starts = (

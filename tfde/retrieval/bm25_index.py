@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
+from typing import Any
 
 import bm25s
 import numpy as np
 import Stemmer
 
-from tfde.errors import ConfigError, DataError
+from tfde.errors import ConfigError, DataError, require
 from tfde.retrieval.index_directory import check_doc_ids
 from tfde.retrieval.top_k import TopK
 from tfde.types import Document
@@ -101,8 +102,7 @@ class Bm25Index:
         Raises:
             ConfigError: `k` below 1.
         """
-        if k < 1:
-            raise ConfigError(f"`k` must be at least 1. Received: k={k}")
+        require(k >= 1, "k", "at least 1", k)
         results: list[list[tuple[str, float]]] = []
         for words in _tokenize(texts, self.language, return_ids=False):
             known = self._scorer.get_tokens_ids(words)
@@ -153,18 +153,14 @@ def check_bm25(k1: float, b: float, language: str | None) -> None:
     Raises:
         ConfigError: `k1` below 0, `b` outside [0, 1], or a `language` without stemmer.
     """
-    if k1 < 0:
-        raise ConfigError(f"`k1` must be at least 0. Received: {k1}")
-    if not 0 <= b <= 1:
-        raise ConfigError(f"`b` must be in [0, 1]. Received: {b}")
-    if language is not None and language not in Stemmer.algorithms():
-        raise ConfigError(
-            f"`language` must be None or one of {', '.join(Stemmer.algorithms())}."
-            f" Received: {language!r}"
-        )
+    require(k1 >= 0, "k1", "at least 0", k1)
+    require(0 <= b <= 1, "b", "in [0, 1]", b)
+    known = Stemmer.algorithms()
+    rule = f"None or one of {', '.join(known)}"
+    require(language is None or language in known, "language", rule, language)
 
 
-def _tokenize(texts: Iterable[str], language: str | None, *, return_ids: bool):  # type: ignore[no-untyped-def]
+def _tokenize(texts: Iterable[str], language: str | None, *, return_ids: bool) -> Any:
     return bm25s.tokenize(
         texts,
         stopwords=language if language in STOP_WORDS else None,

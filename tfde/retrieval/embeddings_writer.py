@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from tfde.errors import ConfigError, CorruptError, MismatchError
+from tfde.data.directory_lock import directory_lock
+from tfde.data.first_difference import first_difference
+from tfde.errors import ConfigError, CorruptError, MismatchError, require
 from tfde.retrieval.embeddings import FORMAT, MANIFEST, Embeddings
 from tfde.retrieval.files import (
     check_id,
@@ -26,7 +29,7 @@ from tfde.types import Document
 
 EmbeddingDtype = Literal["float32", "float16", "int8"]
 SETTINGS = "encoding.json"
-_BATCHES_PER_WINDOW = 32
+BATCHES_PER_WINDOW = 32  # texts are sorted by length within one
 
 
 class DocumentEncoder(Protocol):
@@ -74,10 +77,9 @@ class EmbeddingsWriter:
         dtype: EmbeddingDtype = "float32",
     ) -> None:
         for name, value in (("shard_size", shard_size), ("batch_size", batch_size)):
-            if value < 1:
-                raise ConfigError(f"`{name}` must be at least 1. Received: {value}")
-        if dtype not in ("float32", "float16", "int8"):
-            raise ConfigError(f"`dtype` must be float32, float16 or int8. Received: {dtype!r}")
+            require(value >= 1, name, "at least 1", value)
+        known = dtype in ("float32", "float16", "int8")
+        require(known, "dtype", "float32, float16 or int8", dtype)
         self._output = Path(output)
         self.shard_size = shard_size
         self._batch_size = batch_size
@@ -91,31 +93,25 @@ class EmbeddingsWriter:
             "batch_size": batch_size,
         }
 
-    def begin(self) -> None:
-        """Notes the settings, or compares them with those of the run that is resumed.
+    @contextmanager
+    def begin(self) -> Iterator[None]:
+        """Notes the settings, or compares them with those of a killed run, and keeps others out.
 
         Raises:
-            ConfigError: the output holds something else.
+            ConfigError: the output holds something else, or another process encodes into it now.
             MismatchError: it was begun with another model or setting.
         """
         output = self._output
-        if not (output / SETTINGS).exists():
-            if output.exists() and (not output.is_dir() or _foreign_files(output)):
-                raise ConfigError(
-                    f"{output}: exists and holds no embeddings; choose a new directory."
-                )
-            output.mkdir(parents=True, exist_ok=True)
-            write_json(output / SETTINGS, self._settings)
-            return
-        begun = read_json(output / SETTINGS)
-        for name, value in self._settings.items():
-            if begun.get(name) != value:
-                raise MismatchError(
-                    f"{output}: was begun with {name}={begun.get(name)!r}; it cannot be resumed"
-                    f" with {name}={value!r}."
-                )
-        for left_by_a_killed_run in output.glob(".*.tmp*"):
-            left_by_a_killed_run.unlink()
+        foreign = output.exists() and (not output.is_dir() or any(output.glob("[!.]*")))
+        if foreign and not (output / SETTINGS).exists():
+            raise ConfigError(f"{output}: exists and holds no embeddings; choose a new directory.")
+        output.mkdir(parents=True, exist_ok=True)
+        with directory_lock(output, "encoding into it"):
+            if (output / SETTINGS).exists():
+                self._take_up(read_json(output / SETTINGS))
+            else:
+                write_json(output / SETTINGS, self._settings)
+            yield
 
     def write(
         self,
@@ -174,6 +170,16 @@ class EmbeddingsWriter:
         write_json(self._output / MANIFEST, {**self._settings, "rows": rows, "shards": records})
         return Embeddings.open(self._output)
 
+    def _take_up(self, begun: Mapping[str, Any]) -> None:
+        odd = first_difference(begun, self._settings)
+        if odd:
+            raise MismatchError(
+                f"{self._output}: was begun otherwise: {odd}; give the command with which it was"
+                " begun, or choose another directory."
+            )
+        for left_by_a_killed_run in self._output.glob(".*.tmp*"):
+            left_by_a_killed_run.unlink()
+
     def _finished(self, name: str, documents: Sequence[Document]) -> bool:
         """Returns whether an earlier run finished the shard from the same documents."""
         output = self._output
@@ -209,17 +215,12 @@ class EmbeddingsWriter:
         """Returns the shard's rows; texts are sorted by length inside windows."""
         dtype = np.dtype("float32" if self._dtype == "int8" else self._dtype)
         rows = np.empty((len(documents), model.embedding_dim), dtype)
-        window = self._batch_size * _BATCHES_PER_WINDOW
+        window = self._batch_size * BATCHES_PER_WINDOW
         for start in range(0, len(documents), window):
             group = list(documents[start : start + window])
-            embeddings = model.encode_documents(group, batch_size=self._batch_size)
-            finite = np.isfinite(embeddings.astype(dtype)).all(axis=1)
-            if not finite.all():
-                doc_id = group[int(np.argmin(finite))].doc_id
-                raise ConfigError(
-                    f"embeddings must be finite in {dtype}. Received: document {doc_id!r}"
-                )
-            rows[start : start + len(group)] = embeddings
+            rows[start : start + len(group)] = encode_finite(
+                model, group, batch_size=self._batch_size, dtype=dtype
+            )
             done(len(group))
         return rows
 
@@ -242,12 +243,26 @@ class EmbeddingsWriter:
         write_json(output / f"{name}.json", record)
 
 
+def encode_finite(
+    model: DocumentEncoder, documents: list[Document], *, batch_size: int, dtype: np.dtype
+) -> np.ndarray:
+    """Returns the embeddings of documents, (N, D) in `dtype`.
+
+    Raises:
+        ConfigError: one is not finite in it.
+    """
+    embeddings = model.encode_documents(documents, batch_size=batch_size)
+    with np.errstate(over="ignore"):  # said below
+        embeddings = embeddings.astype(dtype, copy=False)
+    finite = np.isfinite(embeddings).all(axis=1)
+    if not finite.all():
+        doc_id = documents[int(np.argmin(finite))].doc_id
+        raise ConfigError(f"embeddings must be finite in {dtype}. Received: document {doc_id!r}")
+    return embeddings
+
+
 def _name(number: int) -> str:
     return f"shard-{number:05d}"
-
-
-def _foreign_files(output: Path) -> bool:
-    return any(not (file.name.startswith(".") and ".tmp" in file.name) for file in output.iterdir())
 
 
 def _source_sha256(documents: Sequence[Document]) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import islice
 from pathlib import Path
 
 from tqdm import tqdm
 
+from tfde.data.batched import batched
 from tfde.retrieval.embeddings import Embeddings
 from tfde.retrieval.embeddings_writer import DocumentEncoder, EmbeddingDtype, EmbeddingsWriter
 from tfde.types import Document
@@ -45,7 +45,7 @@ def encode_corpus(
 
     Raises:
         ConfigError: an impossible setting, no documents, embeddings that are not finite, or
-            `output` holds something else.
+            `output` holds something else, or another process encodes into it now.
         MismatchError: `output` was begun with another model, setting or corpus.
         CorruptError: a finished shard is damaged.
         DataError: an id with white space.
@@ -58,10 +58,12 @@ def encode_corpus(
         batch_size=batch_size,
         dtype=dtype,
     )
-    writer.begin()
-    stream, shards = iter(documents), 0
-    with tqdm(total=total, unit="doc", desc="encode", disable=not show_progress) as progress:
-        while shard := list(islice(stream, shard_size)):
+    shards = 0
+    with (
+        writer.begin(),
+        tqdm(total=total, unit="doc", desc="encode", disable=not show_progress) as progress,
+    ):
+        for shard in batched(documents, shard_size):
             writer.write(shards, shard, model, done=progress.update)
             shards += 1
-    return writer.finish(shards)
+        return writer.finish(shards)

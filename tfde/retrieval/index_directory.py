@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,13 +10,15 @@ from typing import Any
 import numpy as np
 
 from tfde.data.atomic import atomic_directory
-from tfde.errors import ConfigError, CorruptError, DataError, MismatchError
+from tfde.data.directory_lock import LOCK, directory_lock
+from tfde.errors import ConfigError, CorruptError, DataError, MismatchError, require
 from tfde.retrieval.files import check_id, check_sha256, read_json, sha256, write_json
 from tfde.retrieval.scaled_rows import ScaledRows
 
 MANIFEST = "index.json"
 DOC_IDS = "doc_ids.txt"
 FORMAT = 1
+CHANGING = "changing this index"
 
 
 def write_index(
@@ -28,9 +31,13 @@ def write_index(
     """Lets `write` fill a temporary directory, adds the manifest, and renames it to `output`.
 
     Raises:
-        ConfigError: `output` is a file, or a directory that is not empty without `overwrite`.
+        ConfigError: `output` is a file, or a directory that is not empty without `overwrite`; or
+            it is to replace an index that another process is changing.
     """
-    with atomic_directory(output, overwrite=overwrite) as temporary:
+    with contextlib.ExitStack() as stack:
+        if overwrite and (Path(output) / LOCK).is_file():
+            stack.enter_context(directory_lock(Path(output), CHANGING))
+        temporary = stack.enter_context(atomic_directory(output, overwrite=overwrite))
         write(temporary)
         files = {
             str(file.relative_to(temporary)): {"bytes": file.stat().st_size, "sha256": sha256(file)}
@@ -68,6 +75,11 @@ def read_index(path: Path, kinds: Sequence[str], *, verify: bool) -> dict[str, A
     return manifest
 
 
+def index_bytes(path: Path) -> int:
+    """Returns how many bytes the files of an index have, without its manifest."""
+    return sum(file["bytes"] for file in read_json(path / MANIFEST)["files"].values())
+
+
 def check_embeddings(embeddings: np.ndarray | ScaledRows, name: str = "embeddings") -> None:
     """Refuses what is not a matrix of finite numbers.
 
@@ -91,8 +103,7 @@ def check_queries(query_embeddings: np.ndarray, k: int, dim: int) -> np.ndarray:
         ConfigError: `k` below 1, or a query is not finite.
         MismatchError: another dimension than the index.
     """
-    if k < 1:
-        raise ConfigError(f"`k` must be at least 1. Received: k={k}")
+    require(k >= 1, "k", "at least 1", k)
     queries = np.ascontiguousarray(query_embeddings, np.float32)
     if queries.ndim != 2 or queries.shape[1] != dim:
         raise MismatchError(

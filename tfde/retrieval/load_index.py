@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 from tfde.retrieval.exact_index import ExactIndex
-from tfde.retrieval.files import read_json
-from tfde.retrieval.index_directory import MANIFEST
+from tfde.retrieval.generations import read_files, read_log
+from tfde.retrieval.live_index import LiveIndex
 from tfde.retrieval.scann_index import ScannIndex
 
 
-def load_index(path: str | Path, *, verify: bool = True) -> ExactIndex | ScannIndex:
-    """Returns the index in a directory.
+def load_index(path: str | Path, *, verify: bool = True) -> ExactIndex | ScannIndex | LiveIndex:
+    """Returns the index in a directory: as it is now, where it was changed since it was built.
 
     Args:
         path: What `save` wrote.
@@ -21,6 +22,19 @@ def load_index(path: str | Path, *, verify: bool = True) -> ExactIndex | ScannIn
         FileNotFoundError: no index there.
         CorruptError: a file is missing or differs.
     """
-    manifest = Path(path) / MANIFEST
-    exact = manifest.is_file() and read_json(manifest).get("kind") == "exact"
-    return (ExactIndex if exact else ScannIndex).load(path, verify=verify)
+    path = Path(path)
+    files = read_files(path, verify=verify)
+    return LiveIndex(path, files) if files.changes else files.base.index
+
+
+def index_version(path: str | Path) -> str:
+    """Returns a sha256 in hex that changes with every change of the index in a directory.
+
+    Raises:
+        FileNotFoundError: no index there.
+        CorruptError: the log of changes is damaged.
+    """
+    state, changes = read_log(Path(path), verify=False)
+    if not changes:
+        return state.manifest
+    return hashlib.sha256(f"{state.manifest} {state.sequence}".encode()).hexdigest()

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from tfde.data.atomic import atomic_file
 from tfde.data.compressed import open_writer
-from tfde.errors import ConfigError, CorruptError, MismatchError, shorten
+from tfde.data.directory_lock import directory_lock
+from tfde.data.first_difference import first_difference
+from tfde.errors import ConfigError, CorruptError, MismatchError
 from tfde.retrieval.files import check_sha256, read_json, sha256, write_json
 
 FORMAT = 1
@@ -47,38 +50,35 @@ class PartedFile:
                 raise ConfigError(f"{self.output}: exists already; choose another or remove it.")
             return None  # killed between the output and its record
         record = read_json(self._record)
-        odd = self._difference(record.get("settings", {}))
+        odd = first_difference(record.get("settings", {}), self._settings)
         if odd:
             raise ConfigError(
-                f"{self.output}: holds what was made with {odd}; choose another or remove it."
+                f"{self.output}: was made otherwise: {odd}; choose another or remove it."
             )
         check_sha256(self.output, record["sha256"])
         shutil.rmtree(self.directory, ignore_errors=True)  # of a kill at the very end
         counts: dict[str, int] = record["counts"]
         return counts
 
-    def begin(self) -> None:
-        """Makes the directory of parts, or takes up that of a killed run.
+    @contextmanager
+    def begin(self) -> Iterator[None]:
+        """Makes the directory of parts, or takes up that of a killed run, and keeps others out.
 
         Raises:
             MismatchError: it was begun with other settings.
-            ConfigError: the output holds something else.
+            ConfigError: the output holds something else, or another process makes it now.
         """
         settings = self.directory / _SETTINGS
-        if settings.exists():
-            odd = self._difference(read_json(settings))
-            if odd:
-                raise MismatchError(
-                    f"{self.directory}: was begun with {odd}; give the command with which it was"
-                    " begun, or remove it."
-                )
-            for left in self.directory.glob(".*.tmp*"):
-                shutil.rmtree(left) if left.is_dir() else left.unlink()
-            return
-        if self.directory.exists() and any(self.directory.iterdir()):
+        if not settings.exists() and any(self.directory.glob("[!.]*")):
             raise ConfigError(f"{self.directory}: holds no parts of ours; remove it.")
         self.directory.mkdir(parents=True, exist_ok=True)
-        write_json(settings, self._settings)
+        with directory_lock(self.directory, "making these parts"):
+            if settings.exists():
+                self._take_up(read_json(settings))
+            else:
+                self._record.unlink(missing_ok=True)  # of an output that was removed
+                write_json(settings, self._settings)
+            yield
 
     def part(self, number: int) -> dict[str, int] | None:
         """Returns the counts of a part that is done.
@@ -130,15 +130,18 @@ class PartedFile:
         shutil.rmtree(self.directory)
         return dict(counts)
 
+    def _take_up(self, begun: Mapping[str, Any]) -> None:
+        odd = first_difference(begun, self._settings)
+        if odd:
+            raise MismatchError(
+                f"{self.directory}: was begun otherwise: {odd}; give the command with which it was"
+                " begun, or remove it."
+            )
+        for left in self.directory.glob(".*.tmp*"):
+            shutil.rmtree(left) if left.is_dir() else left.unlink()
+
     def _part(self, number: int, suffix: str) -> Path:
         return self.directory / f"part-{number:05d}{suffix}"
-
-    def _difference(self, begun: Mapping[str, Any]) -> str:
-        for name, value in self._settings.items():
-            if begun.get(name) != value:
-                old, new = shorten(begun.get(name)), shorten(value)
-                return f"another `{name}`: {old}, now {new}"
-        return ""
 
 
 def record_of(output: Path) -> Path:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 import numpy as np
 from tqdm import tqdm
 
-from tfde.errors import ConfigError, DataError, MismatchError
-from tfde.retrieval.embeddings_writer import DocumentEncoder
+from tfde.data.batched import batched
+from tfde.errors import ConfigError, DataError, MismatchError, require
+from tfde.retrieval.embeddings_writer import BATCHES_PER_WINDOW, DocumentEncoder, encode_finite
 from tfde.retrieval.files import check_id
 from tfde.retrieval.top_k import TopK
 from tfde.types import Document, Query, Run
 
 _QUERIES_AT_ONCE = 2048
-_BATCHES_PER_WINDOW = 32
 
 
 class QueryEncoder(Protocol):
@@ -120,12 +119,10 @@ def retrieve_from_corpus(
     best = [TopK(len(queries[group]), k) for group in groups]
     doc_ids: list[str] = []
     with tqdm(total=total, unit="doc", desc="encode", disable=not show_progress) as bar:
-        for window in _windows(documents, batch_size * _BATCHES_PER_WINDOW):
-            embeddings = model.encode_documents(window, batch_size=batch_size)
-            finite = np.isfinite(embeddings).all(axis=1)
-            if not finite.all():
-                doc_id = window[int(np.argmin(finite))].doc_id
-                raise ConfigError(f"embeddings must be finite. Received: document {doc_id!r}")
+        for window in batched(documents, batch_size * BATCHES_PER_WINDOW):
+            embeddings = encode_finite(
+                model, window, batch_size=batch_size, dtype=np.dtype(np.float32)
+            )
             for group, top in zip(groups, best, strict=True):
                 top.update(query_embeddings[group] @ embeddings.T, len(doc_ids))
             doc_ids.extend(document.doc_id for document in window)
@@ -154,8 +151,7 @@ def check_fingerprints(model: QueryEncoder, index: Index) -> None:
 
 
 def _checked(queries: Iterable[Query], k: int) -> Sequence[Query]:
-    if k < 1:
-        raise ConfigError(f"`k` must be at least 1. Received: k={k}")
+    require(k >= 1, "k", "at least 1", k)
     queries = list(queries)
     if not queries:
         raise ConfigError("`queries` must hold at least one query. Received: none")
@@ -165,9 +161,3 @@ def _checked(queries: Iterable[Query], k: int) -> Sequence[Query]:
             raise DataError("queries", number, "a query id must be unique.", query.query_id)
         seen.add(query.query_id)
     return queries
-
-
-def _windows(documents: Iterable[Document], size: int) -> Iterator[list[Document]]:
-    stream = iter(documents)
-    while window := list(islice(stream, size)):
-        yield window

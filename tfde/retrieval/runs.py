@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from tfde.data.compressed import open_writer, read_lines
 from tfde.data.intake import Intake
-from tfde.errors import ConfigError, DataError, shorten
+from tfde.errors import DataError, require
 from tfde.retrieval.files import check_id
 from tfde.types import Run
 
@@ -108,8 +108,7 @@ def check_tag(tag: str) -> None:
     Raises:
         ConfigError: a tag with white space.
     """
-    if tag.split() != [tag]:
-        raise ConfigError(f"`tag` must be text without white space. Received: {shorten(tag)}")
+    require(tag.split() == [tag], "tag", "text without white space", tag)
 
 
 def run_lines(path: str | Path, run: Run, *, tag: str) -> Iterator[bytes]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 from scann import scann_ops_pybind
 
-from tfde.errors import CorruptError
+from tfde.errors import ConfigError, CorruptError
 from tfde.retrieval.embeddings import Embeddings
 from tfde.retrieval.files import open_array, read_ids, write_array, write_ids
 from tfde.retrieval.index_directory import (
@@ -47,7 +48,7 @@ class ScannIndex:
         self,
         searcher: Any,
         vectors: np.ndarray,
-        doc_ids: Sequence[str],
+        doc_ids: Sequence[str] | np.ndarray,
         parameters: ScannParameters,
         *,
         fingerprint: str = "",
@@ -104,6 +105,26 @@ class ScannIndex:
             parameters=parameters,
         )
 
+    def searched_as(self, parameters: ScannParameters) -> ScannIndex:
+        """Returns the same index with another `num_leaves_to_search` or `reorder`.
+
+        Raises:
+            ConfigError: the parameters differ in what the index was built with.
+        """
+        own = dataclasses.replace(
+            self.parameters,
+            num_leaves_to_search=parameters.num_leaves_to_search,
+            reorder=parameters.reorder,
+        )
+        if own != parameters or bool(parameters.reorder) != bool(self.parameters.reorder):
+            raise ConfigError(
+                "only `num_leaves_to_search` and `reorder` may differ from what the index was"
+                f" built with, {self.parameters}. Received: {parameters}"
+            )
+        return ScannIndex(
+            self._searcher, self._vectors, self.doc_ids, parameters, fingerprint=self.fingerprint
+        )
+
     def search(
         self,
         query_embeddings: np.ndarray,
@@ -151,6 +172,7 @@ class ScannIndex:
         if not len(queries):
             return np.empty((0, k), np.float32), np.empty((0, k), np.int64)
         reorder = max(k, pre_reorder_num_neighbors or self.parameters.reorder)
+        leaves_to_search = leaves_to_search or self.parameters.num_leaves_to_search
         positions, scores = self._ask(queries, k, reorder, leaves_to_search)
         # ScaNN fills what it did not find with position 0 and score NaN.
         short = np.flatnonzero(np.isnan(scores).any(axis=1))
@@ -213,12 +235,17 @@ class ScannIndex:
 
         Raises:
             ConfigError: `output` is not empty without `overwrite`, or is a file.
+            OSError: the disk is full.
         """
 
         def write(directory: Path) -> None:
             write_ids(directory / DOC_IDS, self.doc_ids)
             (directory / SEARCHER).mkdir()
-            self._searcher.serialize(str(directory / SEARCHER), relative_path=True)
+            try:
+                self._searcher.serialize(str(directory / SEARCHER), relative_path=True)
+            except RuntimeError as error:  # so ScaNN says that the disk is full
+                reason = f"ScaNN's files cannot be written ({error})"
+                raise OSError(errno.EIO, reason, str(output)) from error
             if not (directory / SCANN_VECTORS).exists():
                 write_array(directory / VECTORS, self._vectors)
 
@@ -231,6 +258,22 @@ class ScannIndex:
             "parameters": dataclasses.asdict(self.parameters),
         }
         write_index(output, manifest, write, overwrite=overwrite)
+
+    def with_vectors_of(self, path: str | Path) -> ScannIndex:
+        """Returns this index with its vectors memory-mapped from where it was saved.
+
+        In place of `load`, which would keep all threads of the process waiting.
+
+        Raises:
+            CorruptError: the vectors there are damaged.
+        """
+        return ScannIndex(
+            self._searcher,
+            _open_vectors(Path(path)),
+            self.doc_ids,
+            self.parameters,
+            fingerprint=self.fingerprint,
+        )
 
     @classmethod
     def load(cls, path: str | Path, *, verify: bool = True) -> ScannIndex:
@@ -250,14 +293,18 @@ class ScannIndex:
         # ScaNN would unpickle such a file; an index of ours has none.
         if list((path / SEARCHER).glob("*.pkl")):
             raise CorruptError(f"{path / SEARCHER}: holds a pickle, which is never read.")
-        name = SCANN_VECTORS if SCANN_VECTORS in manifest["files"] else VECTORS
         return cls(
             scann_ops_pybind.load_searcher(str(path / SEARCHER)),
-            open_array(path / name),
+            _open_vectors(path),
             read_ids(path / DOC_IDS),
             ScannParameters(**manifest["parameters"]),
             fingerprint=manifest["fingerprint"],
         )
+
+
+def _open_vectors(path: Path) -> np.ndarray:
+    scanns_own = path / SCANN_VECTORS
+    return open_array(scanns_own if scanns_own.is_file() else path / VECTORS)
 
 
 def _build_searcher(vectors: np.ndarray, parameters: ScannParameters) -> Any:

@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Literal
 
-from tfde.errors import ConfigError
+from tfde.errors import ConfigError, require
 
 EXACT_BELOW = 20_000
 HASH_UP_TO = 100_000
@@ -42,20 +42,17 @@ class ScannParameters:
     reorder: int = 100
 
     def __post_init__(self) -> None:
-        if self.kind not in (None, "exact", "hash", "tree"):
-            raise ConfigError(f"`kind` must be exact, hash or tree. Received: {self.kind!r}")
+        known = self.kind in (None, "exact", "hash", "tree")
+        require(known, "kind", "exact, hash or tree", self.kind)
         for name in ("num_leaves", "num_leaves_to_search"):
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigError(f"`{name}` must be at least 1. Received: {value}")
+            require(value is None or value >= 1, name, "at least 1", value)
             if value is not None and self.kind in ("exact", "hash"):
                 raise ConfigError(f"`{name}` belongs to kind tree. Received: kind={self.kind!r}")
         for name, least in (("training_sample_size", _CODES), ("dimensions_per_block", 1)):
             value = getattr(self, name)
-            if value < least:
-                raise ConfigError(f"`{name}` must be at least {least}. Received: {value}")
-        if self.reorder < 0:
-            raise ConfigError(f"`reorder` must be at least 0. Received: {self.reorder}")
+            require(value >= least, name, f"at least {least}", value)
+        require(self.reorder >= 0, "reorder", "at least 0", self.reorder)
 
     def resolved(self, rows: int, dim: int) -> ScannParameters:
         """Returns the parameters for `rows` vectors of `dim` numbers, nothing left open.
@@ -75,24 +72,17 @@ class ScannParameters:
             kind = "tree"
         if kind is None:
             kind = "exact" if rows < EXACT_BELOW else "hash" if rows <= HASH_UP_TO else "tree"
-        if kind != "exact" and self.dimensions_per_block > dim:
-            raise ConfigError(
-                f"`dimensions_per_block` must be at most {dim}, the dimension."
-                f" Received: {self.dimensions_per_block}"
-            )
+        block = self.dimensions_per_block
+        fits = kind == "exact" or block <= dim
+        require(fits, "dimensions_per_block", f"at most {dim}, the dimension", block)
         if kind != "tree":
             return dataclasses.replace(self, kind=kind)
         leaves = self.num_leaves or max(1, round(rows**0.5))
         searched = self.num_leaves_to_search or max(1, round(leaves / 10))
         for most, what in ((rows, "vectors"), (self.training_sample_size, "training samples")):
-            if leaves > most:
-                raise ConfigError(
-                    f"`num_leaves` must be at most {most}, the {what}. Received: {leaves}"
-                )
-        if searched > leaves:
-            raise ConfigError(
-                f"`num_leaves_to_search` must be at most {leaves}, the leaves. Received: {searched}"
-            )
+            require(leaves <= most, "num_leaves", f"at most {most}, the {what}", leaves)
+        rule = f"at most {leaves}, the leaves"
+        require(searched <= leaves, "num_leaves_to_search", rule, searched)
         return dataclasses.replace(
             self, kind=kind, num_leaves=leaves, num_leaves_to_search=searched
         )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import tensorflow as tf
 
-from tfde.errors import ConfigError
+from tfde.errors import require
 
 PADDING_KEY = 0  # the key of "no document", in `candidate_keys` and `positive_keys`
 
@@ -46,8 +47,7 @@ class RetrievalTask:
         bidirectional: bool = False,
         sampling_correction: bool = False,
     ) -> None:
-        if not temperature > 0:
-            raise ConfigError(f"`temperature` must be above 0. Received: {temperature!r}")
+        require(temperature > 0, "temperature", "above 0", temperature)
         self.temperature = float(temperature)
         self.bidirectional = bidirectional
         self.sampling_correction = sampling_correction
@@ -202,7 +202,7 @@ def in_batch_accuracy(
     return tf.reduce_mean(tf.where((own == best)[:, 0], 1.0 / ties, 0.0))
 
 
-def _import_tfrs():  # type: ignore[no-untyped-def]
+def _import_tfrs() -> tuple[Any, Any]:
     """Imports tensorflow-recommenders and Keras 2; when it is too late for that, says why."""
     try:
         import tensorflow_recommenders as tfrs

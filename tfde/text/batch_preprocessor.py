@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 import tensorflow as tf
 
 from tfde.config import from_mapping
-from tfde.errors import ConfigError
+from tfde.errors import ConfigError, require
 from tfde.text.tokenizer import Tokenizer, load_tokenizer
 
 PREPROCESSOR_FILE = "preprocessor.json"
@@ -34,8 +34,8 @@ class BatchPreprocessor(tf.Module):
     def __init__(self, tokenizer: Tokenizer, text_config: Any, *, name: str) -> None:
         super().__init__(name=name)
         for bucket in text_config.buckets:
-            if not isinstance(bucket, int) or bucket < 1:
-                raise ConfigError(f"`buckets` must be positive integers. Received: {bucket!r}")
+            holds = isinstance(bucket, int) and bucket >= 1
+            require(holds, "buckets", "positive integers", bucket)
         self.tokenizer = tokenizer
         self.text_config = text_config
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import tensorflow as tf
 import tensorflow_text as tft
 
-from tfde.errors import ConfigError, shorten
+from tfde.errors import require
 
 # Unicode's White_Space and the word characters of UTS 18; RE2's \s and \w are ASCII only.
 SPACE = r"[\t-\r \x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000}]"
@@ -55,11 +55,8 @@ class SpecialTokens(tf.Module):
     def __init__(self, tokens: Mapping[str, SpecialToken]) -> None:
         super().__init__(name="special_tokens")
         for spelling in tokens:
-            if not spelling or any("\ud800" <= c <= "\udfff" for c in spelling):
-                raise ConfigError(
-                    "`tokens` must be spelled in one or more Unicode characters."
-                    f" Received: {shorten(spelling)}"
-                )
+            holds = spelling != "" and not any("\ud800" <= c <= "\udfff" for c in spelling)
+            require(holds, "tokens", "spelled in one or more Unicode characters", spelling)
         self._spellings = tuple(tokens)
         self._tokens = tuple(tokens.values())
         # RE2 takes the first alternative that matches: longest first.

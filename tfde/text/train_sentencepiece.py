@@ -10,7 +10,7 @@ from pathlib import Path
 
 import sentencepiece
 
-from tfde.errors import ConfigError
+from tfde.errors import ConfigError, require
 
 _SMALLEST = 4  # the special pieces and one more
 
@@ -45,10 +45,8 @@ def train_sentencepiece(
 
     Source: Kudo 2018 (unigram language model), Raffel et al. 2020 (layout of the ids).
     """
-    if vocabulary_size < _SMALLEST:
-        raise ConfigError(
-            f"`vocabulary_size` must be at least {_SMALLEST}. Received: {vocabulary_size}"
-        )
+    enough = vocabulary_size >= _SMALLEST
+    require(enough, "vocabulary_size", f"at least {_SMALLEST}", vocabulary_size)
     output = Path(output)
     output.parent.mkdir(parents=True, exist_ok=True)
     sentences = _Sentences(texts, max_sentences)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import sentencepiece
 import tensorflow as tf
 
-from tfde.errors import ConfigError, shorten
+from tfde.errors import ConfigError, require, shorten
 from tfde.text.sentence_piece_model import NORMAL, UNIGRAM, UNKNOWN, new_model
 from tfde.text.sentence_piece_op import sentence_piece_op
 
@@ -117,11 +117,8 @@ def _on_grid(score: float) -> float:
 
 
 def _check(pieces: Sequence[tuple[str, float]], unknown_id: int) -> None:
-    if not 0 <= unknown_id < len(pieces):
-        raise ConfigError(
-            f"`unknown_id` must be the id of one of the {len(pieces)} pieces."
-            f" Received: {shorten(unknown_id)}"
-        )
+    rule = f"the id of one of the {len(pieces)} pieces"
+    require(0 <= unknown_id < len(pieces), "unknown_id", rule, unknown_id)
     seen: set[str] = set()
     for index, (piece, _) in enumerate(pieces):
         if not piece or piece in seen:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from tqdm import tqdm
 
-from tfde.errors import ConfigError
+from tfde.errors import require
 
 
 def batches_by_length(
@@ -26,8 +26,7 @@ def batches_by_length(
     Raises:
         ConfigError: `batch_size` is below 1.
     """
-    if batch_size < 1:
-        raise ConfigError(f"`batch_size` must be at least 1. Received: {batch_size!r}")
+    require(batch_size >= 1, "batch_size", "at least 1", batch_size)
     order = sorted(range(len(lengths)), key=lambda row: -lengths[row])
     with tqdm(total=len(order), unit=unit, disable=not show_progress) as progress:
         for start in range(0, len(order), batch_size):

@@ -25,7 +25,7 @@ from tfde.config import (
     TowersConfig,
 )
 from tfde.data.atomic import atomic_directory
-from tfde.errors import ConfigError, shorten
+from tfde.errors import ConfigError, require, shorten
 from tfde.text.preprocessor import TextPreprocessor
 from tfde.text.tokenizer import Tokenizer
 from tfde.towers.checkpoint_rules import check_pooling, cut_lengths, text_config
@@ -306,11 +306,8 @@ class DualEncoder(PairTrainer):
             return
         longest = getattr(self.config.backbone, "max_sequence_length", None)
         for name, length in lengths.items():
-            if longest is not None and length > longest:
-                raise ConfigError(
-                    f"`{name}` must be at most {longest}, the positions that the backbone has."
-                    f" Received: {length}"
-                )
+            fits = longest is None or length <= longest
+            require(fits, name, f"at most {longest}, the positions that the backbone has", length)
         text = dataclasses.replace(self.preprocessor.text_config, **lengths)
         self.preprocessor = TextPreprocessor(self.preprocessor.tokenizer, text)
         self._encoders = {}
@@ -327,8 +324,7 @@ class DualEncoder(PairTrainer):
             batch_size: Texts per batch; those of like length share one.
             show_progress: Whether a progress bar goes to stderr.
         """
-        if isinstance(texts, str):
-            raise ConfigError(f"`texts` must be a list of strings. Received: {shorten(texts)}")
+        require(not isinstance(texts, str), "texts", "a list of strings", texts)
         texts = list(texts)
         for text in texts:
             if not isinstance(text, str):
@@ -354,8 +350,7 @@ class DualEncoder(PairTrainer):
         Raises:
             ConfigError: an entry is none of these.
         """
-        if isinstance(documents, str | Mapping):
-            raise ConfigError(f"`documents` must be a list. Received: {shorten(documents)}")
+        require(not isinstance(documents, str | Mapping), "documents", "a list", documents)
         pairs = [title_and_text(document) for document in documents]
         return self._encoder("document")(pairs, batch_size=batch_size, show_progress=show_progress)
 

@@ -11,7 +11,7 @@ import keras
 import tensorflow as tf
 
 from tfde.data.pair_batches import PairBatches
-from tfde.errors import ConfigError
+from tfde.errors import ConfigError, require
 from tfde.tasks.gradient_cache import cached_gradients
 from tfde.tasks.replicas import (
     gather_rows,
@@ -78,8 +78,7 @@ class PairTrainer(keras.Model):
             ConfigError: `chunk_size` is below 1, or asked for together with XLA, which needs
                 shapes that do not depend on the texts; XLA is asked for with several replicas.
         """
-        if chunk_size is not None and not chunk_size >= 1:
-            raise ConfigError(f"`chunk_size` must be at least 1. Received: {chunk_size!r}")
+        require(chunk_size is None or chunk_size >= 1, "chunk_size", "at least 1", chunk_size)
         if chunk_size is not None and jit_compile:
             raise ConfigError(
                 "`chunk_size` cuts each chunk to its longest text, which XLA cannot: set"
@@ -133,11 +132,8 @@ class PairTrainer(keras.Model):
         if isinstance(x, PairBatches):
             self._check_rows(x)
             total = steps if steps is not None else epochs * x.steps_per_epoch
-            if total <= initial_step:
-                raise ConfigError(
-                    f"`initial_step` must be below the {total} steps to train."
-                    f" Received: initial_step={initial_step}"
-                )
+            rule = f"below the {total} steps to train"
+            require(initial_step < total, "initial_step", rule, initial_step)
             # Endless, as far as processes know: else they would ask each other before each step
             # whether anyone has a batch left.
             batches = x.dataset(start_step=initial_step).apply(

@@ -42,6 +42,7 @@ class RetrievalValidation(keras.callbacks.Callback):
 
     def __init__(self, config: ValidationConfig, *, seed: int = 0) -> None:
         super().__init__()
+        config.check("validation")
         self.config = config
         dataset = DatasetDirectory(config.dataset)
         rng = np.random.Generator(np.random.PCG64(seed))

@@ -40,6 +40,7 @@ class NegativeRefresh:
         stage: What is trained.
         config: How its negatives are mined.
         folder: Where the pair files stand; once one is whole, older ones are removed.
+        own: The stage's batches with its own negatives.
         stores: As `stage_pairs`.
         seed: The run's; each refresh draws with one of its own.
 
@@ -48,11 +49,19 @@ class NegativeRefresh:
     """
 
     def __init__(
-        self, stage: StageConfig, config: RefreshConfig, folder: Path, *, stores: Path, seed: int
+        self,
+        stage: StageConfig,
+        config: RefreshConfig,
+        folder: Path,
+        *,
+        own: PairBatches,
+        stores: Path,
+        seed: int,
     ) -> None:
         self._stage = stage
         self._config = config
         self._folder = folder
+        self._own = own
         self._stores = stores
         self._seed = seed
 
@@ -74,8 +83,9 @@ class NegativeRefresh:
             CorruptError: their file is missing, or differs from what was written.
         """
         path = self._path(step)
-        if path is not None:
-            check_finished(path)
+        if path is None:
+            return self._own
+        check_finished(path)
         return stage_pairs(self._stage, self._seed, self._stores, mined=path)
 
     def mine(self, model: DualEncoder, step: int) -> dict[str, float]:

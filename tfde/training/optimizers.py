@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfde.errors import ConfigError
+from tfde.errors import ConfigError, require
 from tfde.recipe import OptimizerConfig
 from tfde.training.fused_adamw import FusedAdamW
 
@@ -33,8 +33,7 @@ class LinearDecay(keras.optimizers.schedules.LearningRateSchedule):
     def __init__(
         self, learning_rate: float, *, decay_steps: int | None, warmup_steps: int = 0
     ) -> None:
-        if not learning_rate > 0:
-            raise ConfigError(f"`learning_rate` must be above 0. Received: {learning_rate!r}")
+        require(learning_rate > 0, "learning_rate", "above 0", learning_rate)
         if decay_steps is not None and not 0 <= warmup_steps < decay_steps:
             raise ConfigError(
                 "`warmup_steps` must be in [0, decay_steps)."

@@ -134,7 +134,10 @@ def _train_stages(run: TrainRun, output: Path, verbose: int) -> DualEncoder:
                 check_encoder(model)
     checkpoint = output / CHECKPOINT_FILE
     names = list(run.stages)
-    progress = read_progress(checkpoint) if checkpoint.exists() else Progress(names[0])
+    progress = Progress(names[0])
+    if checkpoint.exists():
+        progress = read_progress(checkpoint)
+        logger.info("an earlier run is taken up: stage %s, step %d", progress.stage, progress.step)
     for name in names[names.index(progress.stage) :]:
         if name != progress.stage:
             progress = Progress(name)
@@ -178,7 +181,7 @@ def _train_stage(
         if progress.step >= total:
             return
         logger.info(
-            "stage %s: %d pairs, batches of %d, step %d of %d; the first step is compiled before",
+            "stage %s: %d pairs, batches of %d, step %d of %d; the first step takes longer",
             *(progress.stage, len(batches), stage.batch_size, progress.step, total),
         )
         validation = refresh = None
@@ -186,8 +189,9 @@ def _train_stage(
             validation = RetrievalValidation(stage.validation, seed=run.seed)
         if stage.refresh is not None:
             folder = output / NEGATIVES / progress.stage
+            stores = output / PAGES
             refresh = NegativeRefresh(
-                stage, stage.refresh, folder, stores=output / PAGES, seed=run.seed
+                stage, stage.refresh, folder, own=batches, stores=stores, seed=run.seed
             )
         while progress.step < total:
             recorder = StageCallback(

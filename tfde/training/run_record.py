@@ -9,7 +9,7 @@ import json
 import os
 import platform
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ import tensorflow as tf
 from tfde.data.atomic import atomic_file
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.directory_lock import directory_lock
+from tfde.data.first_difference import first_difference
 from tfde.errors import ConfigError
 from tfde.recipe import TrainRun
 from tfde.training.checks import sources_of
@@ -67,7 +68,7 @@ def open_output(output: Path, run: TrainRun) -> Iterator[None]:
         raise ConfigError(f"{output} is not empty and holds no run; choose another output.")
     output.mkdir(parents=True, exist_ok=True)
     with directory_lock(output, "training into it"):
-        odd = _first_difference(_read(path), record) if names else ""
+        odd = first_difference(_read(path), record) if names else ""
         if odd and names - _BEFORE_CHECKPOINT:
             raise ConfigError(
                 f"{output} holds another run ({odd}); choose another output, or remove it."
@@ -117,18 +118,23 @@ def _remove(path: Path) -> None:
         path.unlink()
 
 
-def _first_difference(old: Any, new: Any, where: str = "") -> str:
-    if isinstance(old, dict) and isinstance(new, dict):
-        for key in [*new, *(key for key in old if key not in new)]:
-            odd = _first_difference(old.get(key), new.get(key), f"{where}.{key}".lstrip("."))
-            if odd:
-                return odd
-        return ""
-    return "" if old == new else f"{where} was {old!r}, is {new!r}"
+def checksum(path: Path) -> Any:
+    """Returns the sha256 of a file, or of each file of a dataset directory by its name."""
+    if path.is_dir():
+        return DatasetDirectory(path).checksums()
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def data_checksums(run: TrainRun) -> dict[str, Any]:
-    """Returns path -> checksums of everything the run reads."""
+def data_checksums(
+    run: TrainRun, *, checksum_of: Callable[[Path], Any] = checksum
+) -> dict[str, Any]:
+    """Returns path -> checksums of all data the run reads.
+
+    Args:
+        run: The run, its paths expanded.
+        checksum_of: Another `checksum`, such as one that remembers.
+    """
     paths: list[str] = []
     for stage in run.stages.values():
         for source in sources_of(stage):
@@ -138,12 +144,4 @@ def data_checksums(run: TrainRun) -> dict[str, Any]:
             paths.append(stage.topic_clusters)
         if stage.validation is not None:
             paths.append(stage.validation.dataset)
-    return {path: checksum(Path(path)) for path in dict.fromkeys(paths)}
-
-
-def checksum(path: Path) -> Any:
-    """Returns the sha256 of a file, or of each file of a dataset directory by its name."""
-    if path.is_dir():
-        return DatasetDirectory(path).checksums()
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return {path: checksum_of(Path(path)) for path in dict.fromkeys(paths)}

@@ -11,66 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-import tensorflow as tf
-
-
-class Toy(tf.Module):
-    """Signatures of every kind of input and output that the protocol tells apart."""
-
-    def __init__(self, factor: float) -> None:
-        self.factor = tf.Variable(factor)
-
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="x")])
-    def scale(self, x):
-        return {"y": x * self.factor}
-
-    @tf.function(
-        input_signature=[
-            tf.TensorSpec([None], tf.string, name="text"),
-            tf.TensorSpec([None], tf.int32, name="count"),
-        ]
-    )
-    def two(self, text, count):
-        return {
-            "repeated": tf.strings.reduce_join(tf.stack([text, text], 1), 1),
-            "raw_bytes": text,
-            "next": count + 1,
-            "positive": count > 0,
-        }
-
-    @tf.function(input_signature=[tf.TensorSpec([], tf.float32, name="x")])
-    def scalar(self, x):
-        return {"root": tf.sqrt(x), "matrix": tf.ones([2, 3]) * x}
-
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.int32, name="steps")])
-    def slow(self, steps):
-        def step(i, x):
-            return i + 1, tf.linalg.matmul(x, x) * 0.001
-
-        _, x = tf.while_loop(lambda i, _: i < tf.reduce_max(steps), step, (0, tf.ones([400, 400])))
-        return {"sum": tf.fill(tf.shape(steps), tf.reduce_sum(x))}
-
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.int32, name="k")])
-    def guarded(self, k):
-        with tf.control_dependencies(
-            [tf.debugging.Assert(tf.reduce_all(k > 0), ["`k` is bad", k])]
-        ):
-            return {"k": tf.identity(k)}
-
-
-def save_toy(directory: Path, factor: float) -> None:
-    toy = Toy(factor)
-    tf.saved_model.save(
-        toy,
-        str(directory),
-        signatures={
-            "serving_default": toy.scale,
-            "two": toy.two,
-            "scalar": toy.scalar,
-            "slow": toy.slow,
-            "guarded": toy.guarded,
-        },
-    )
+from toy_models import save_examples, save_toy
 
 
 @pytest.fixture(scope="session")
@@ -85,11 +26,11 @@ def toy_base_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 SERVE = """
 import json, sys
-from tfde.serving.server.model_manager import read_models_config
 from tfde.serving.server.model_server import ModelServer
-server = ModelServer(
-    read_models_config(sys.argv[1]), port=0, rest_api_port=0, rest_api_timeout_s=float(sys.argv[2])
-)
+from tfde.serving.server.options import ServerOptions
+from tfde.serving.server.versions import read_server_config
+options = ServerOptions(port=0, **json.loads(sys.argv[2]))
+server = ModelServer(read_server_config(sys.argv[1]), options, rest_api_port=0)
 server.start()
 print(json.dumps([server.port, server.rest_api_port]), flush=True)
 server.wait()
@@ -99,9 +40,9 @@ server.wait()
 class ServerProcess:
     """A model server in a process of its own."""
 
-    def __init__(self, models_config: Path, rest_api_timeout_s: float = 30.0) -> None:
+    def __init__(self, models_config: Path, **options) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", SERVE, str(models_config), str(rest_api_timeout_s)],
+            [sys.executable, "-c", SERVE, str(models_config), json.dumps(options)],
             stdout=subprocess.PIPE,
             text=True,
         )
@@ -115,13 +56,25 @@ class ServerProcess:
 
 
 @pytest.fixture(scope="session")
-def toy_config(toy_base_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def examples_base_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`examples` in version 1."""
+    base = tmp_path_factory.mktemp("models") / "examples"
+    save_examples(base / "1")
+    return base
+
+
+@pytest.fixture(scope="session")
+def toy_config(
+    toy_base_path: Path, examples_base_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     path = tmp_path_factory.mktemp("config") / "models.config"
     path.write_text(
         f"""model_config_list {{
           config {{ name: 'toy' base_path: '{toy_base_path}' model_platform: 'tensorflow' }}
-          config {{ name: 'both' base_path: '{toy_base_path}'
+          config {{ name: 'both' base_path: '{toy_base_path}' model_platform: 'tensorflow'
                    model_version_policy {{ all {{}} }} }}
+          config {{ name: 'examples' base_path: '{examples_base_path}'
+                   model_platform: 'tensorflow' }}
         }}"""
     )
     return path
@@ -130,7 +83,7 @@ def toy_config(toy_base_path: Path, tmp_path_factory: pytest.TempPathFactory) ->
 @pytest.fixture(scope="session")
 def server(toy_config: Path):
     """A server of the toy models for all tests of the session."""
-    process = ServerProcess(toy_config, rest_api_timeout_s=1.5)
+    process = ServerProcess(toy_config, rest_api_timeout_in_ms=1500)
     yield process
     assert process.stop() == 0
 
@@ -140,8 +93,8 @@ def start_server():
     """Starts servers that the test may kill."""
     started = []
 
-    def start(models_config: Path) -> ServerProcess:
-        started.append(ServerProcess(models_config))
+    def start(models_config: Path, **options) -> ServerProcess:
+        started.append(ServerProcess(models_config, **options))
         return started[-1]
 
     yield start

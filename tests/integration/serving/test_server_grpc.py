@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow_serving.apis import (
-    classification_pb2,
     get_model_metadata_pb2,
     get_model_status_pb2,
     model_service_pb2_grpc,
@@ -223,11 +222,6 @@ def test_the_deadline_holds(prediction):
     assert refusal(prediction.Predict, request, timeout=0.3)[0] == "DEADLINE_EXCEEDED"
     # The run behind it was given up too: the server still answers at once.
     assert prediction.Predict(request_of(x=X), timeout=5).outputs["y"].float_val[0] == 10
-
-
-def test_rpcs_of_later_releases(prediction):
-    request = classification_pb2.ClassificationRequest()
-    assert refusal(prediction.Classify, request)[0] == "UNIMPLEMENTED"
 
 
 def test_concurrent_requests_keep_their_answers(prediction):

@@ -14,9 +14,11 @@ import pytest
 import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
-from tfde.errors import ConfigError, ServerError
-from tfde.serving.server.model_manager import ModelManager, model_config, read_models_config
+from tfde.errors import ServerError
+from tfde.serving.server.http_thread import HttpThread
 from tfde.serving.server.model_server import ModelServer
+from tfde.serving.server.options import ServerOptions
+from tfde.serving.server.versions import model_config, server_config
 
 
 def slow_request(steps):
@@ -67,80 +69,25 @@ def test_signal_drains(start_server, toy_config, number):
 def test_a_taken_port_is_an_error(toy_base_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        models = [model_config("toy", toy_base_path)]
+        models = server_config(model_config("toy", toy_base_path))
         with pytest.raises(OSError, match=rf"cannot listen on 127.0.0.1:{port} \(gRPC\)"):
-            ModelServer(models, port=port, rest_api_port=0).start()
+            ModelServer(models, ServerOptions(port=port)).start()
         with pytest.raises(OSError, match=rf"cannot listen on 127.0.0.1:{port} \(REST\)"):
-            ModelServer(models, port=0, rest_api_port=port).start()
+            ModelServer(models, ServerOptions(port=0), rest_api_port=port).start()
 
 
-def test_rest_that_cannot_start_is_an_error():
-    server = ModelServer([], rest_api_port=0)
-    listener = server._rest_listener()
-    listener.close()
-    with pytest.raises(ServerError, match=rf"must start on 127.0.0.1:{server.rest_api_port}\."):
-        server._start_rest(listener)
+def test_http_that_cannot_start_is_an_error():
+    thread = HttpThread("REST", "127.0.0.1", 0)
+    thread._listener.close()
+    with pytest.raises(ServerError, match=rf"must start on 127.0.0.1:{thread.port}\."):
+        thread.start(None)
 
 
 def test_start_and_stop_in_this_process(toy_base_path):
-    server = ModelServer([model_config("toy", toy_base_path)], port=0, rest_api_port=None)
+    models = server_config(model_config("toy", toy_base_path))
+    server = ModelServer(models, ServerOptions(port=0))
     server.start()
     with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
         stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
         assert stub.Predict(slow_request(1), timeout=20).model_spec.version.value == 10
     server.stop()
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("nonsense", "must be a ModelServerConfig"),
-        ("", "`model_config_list` must name a model"),
-        ("model_config_list { config { base_path: '/m' } }", "`name` must be given and unique"),
-        (
-            "model_config_list { config { name: 'a' } config { name: 'a' } }",
-            "`name` must be given and unique",
-        ),
-        (
-            "model_config_list { config { name: 'a' model_platform: 'torch' } }",
-            "`model_platform` of 'a' must be 'tensorflow'",
-        ),
-        (
-            "model_config_list { config { name: 'a' version_labels { key: 's' value: 1 } } }",
-            "this server has no version labels",
-        ),
-    ],
-)
-def test_faulty_models_config(tmp_path, text, message):
-    path = tmp_path / "models.config"
-    path.write_text(text)
-    with pytest.raises(ConfigError, match=message):
-        read_models_config(path)
-
-
-def test_faulty_base_paths(tmp_path, toy_base_path):
-    with pytest.raises(ConfigError, match="`base_path` of model 'm' must be a directory"):
-        ModelManager([model_config("m", tmp_path / "none")]).load()
-    with pytest.raises(ConfigError, match="must hold a directory named by a version number"):
-        ModelManager([model_config("m", tmp_path)]).load()
-    (tmp_path / "1").mkdir()
-    with pytest.raises(ConfigError, match=r"model 'm' version 1 cannot be loaded from .*/1"):
-        ModelManager([model_config("m", tmp_path)]).load()
-    config = model_config("toy", toy_base_path)
-    config.model_version_policy.specific.versions.extend([2, 7])
-    with pytest.raises(ConfigError, match="model 'toy' has no version 7"):
-        ModelManager([config]).load()
-
-
-def test_version_policies(toy_base_path):
-    config = model_config("toy", toy_base_path)
-    config.model_version_policy.specific.versions.append(2)
-    manager = ModelManager([config])
-    manager.load()
-    spec = predict_pb2.PredictRequest().model_spec
-    spec.name = "toy"
-    assert manager.get(spec).version == 2
-    config.model_version_policy.latest.num_versions = 2
-    manager = ModelManager([config])
-    manager.load()
-    assert list(manager.states(spec)) == [10, 2]

@@ -122,7 +122,10 @@ def test_merge_keeps_what_is_not_named():
             {"stages": {"finetune": {"stepz": 3}}},
             r"cell size=odd: .*stages.: Option .stepz. is not",
         ),
-        ({"stages": {"finetune": {"steps": 0}}}, r"cell size=odd: .*`steps` must be at least 1"),
+        (
+            {"stages": {"finetune": {"steps": 0}}},
+            r"cell size=odd: `stages\.finetune\.steps` must be at least 1",
+        ),
         ({"stages": {"finetune": None}}, r"cell size=odd: .*`stages` must be not empty"),
         ({"model": {"backbone": 3}}, r"cell size=odd: .*backbone"),
         ({"evaluate": {"k": 3}}, r"cell size=odd: .*k"),
@@ -149,8 +152,10 @@ def test_only_some_cells():
         ConfigError, match=r"`only` must name one of encoder, start, labels, seed\. Received: 'x'"
     ):
         select_cells(cells, {"x": "1"})
-    with pytest.raises(ConfigError, match=r"at least one cell\. Received: encoder=lstm"):
+    with pytest.raises(ConfigError, match=r"`only encoder` must be one of .*bert.*'lstm'"):
         select_cells(cells, {"encoder": "lstm"})
+    with pytest.raises(ConfigError, match=r"`only seed` must be one of 1, 2\. Received: '3'"):
+        select_cells(cells, {"seed": "3"})
 
 
 @pytest.mark.parametrize(

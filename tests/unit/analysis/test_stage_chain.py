@@ -1,6 +1,7 @@
 """A run taken apart into its stages ends with the weights of the whole run."""
 
 import dataclasses
+import functools
 import json
 
 import h5py
@@ -15,6 +16,7 @@ from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.pages import Page, Section, write_pages
 from tfde.recipe import ModelConfig, OptimizerConfig, StageConfig, TrainRun
 from tfde.training.run import train
+from tfde.training.run_record import checksum
 
 BERT = {"kind": "bert", "num_layers": 1, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 8}
 
@@ -102,6 +104,36 @@ def test_names_change_with_what_decides_over_the_weights(tmp_path, folder):
     assert not {first, second} & set(names(run_of(folder)))
     vocabulary.write_text(content)
     assert names(run_of(folder)) == [first, second]
+
+
+def test_names_change_with_the_checkpoint_that_a_run_starts_from(tmp_path, folder, monkeypatch):
+    monkeypatch.setenv("CHECKPOINTS", str(tmp_path))
+    for name in ("one", "two"):
+        tiny.dual_encoder().save_to_preset(tmp_path / name)
+
+    def names(backbone):
+        run = dataclasses.replace(run_of(folder), model=ModelConfig(backbone))
+        return [stage.path.name for stage in stage_chain(run, tmp_path / "trained")]
+
+    one, pair = names("${CHECKPOINTS}/one"), names("${CHECKPOINTS}/one, ${CHECKPOINTS}/two")
+    weights = tmp_path / "two" / "model.weights.h5"
+    weights.write_bytes(weights.read_bytes() + b"trained on")
+    assert names("${CHECKPOINTS}/one") == one
+    assert not set(names("${CHECKPOINTS}/one, ${CHECKPOINTS}/two")) & set(pair)
+    assert names("t5_1.1_small") == names("t5_1.1_small")  # a hub's
+
+
+def test_a_file_that_two_stages_read_is_read_once(tmp_path, folder):
+    read = []
+
+    @functools.cache
+    def remembered(path):
+        read.append(path)
+        return checksum(path)
+
+    run = run_of(folder)
+    assert stage_chain(run, tmp_path, checksum_of=remembered) == stage_chain(run, tmp_path)
+    assert read == [folder / "data", folder / "vocab.txt"]
 
 
 def test_bm25_over_more_candidates(tmp_path, folder):

@@ -71,7 +71,7 @@ def test_a_directory_of_something_else_is_left_alone(tmp_path, data):
 def test_two_at_once_are_refused(tmp_path, data):
     with (
         directory_lock(tmp_path, "here"),  # its file does not count as something else
-        pytest.raises(ConfigError, match=r": another process is working on its study\."),
+        pytest.raises(ConfigError, match=r": another process .* is working on its study\."),
     ):
         run_study(study_of(data), tmp_path)
 
@@ -84,6 +84,19 @@ def test_a_cell_that_fails_is_named(tmp_path, data):
     message = r"^cell model=bm25 seed=0: DataError: .*corpus\.jsonl:21: field 'text' is missing\."
     with pytest.raises(TrainingError, match=message):
         run_study(study_of(broken), tmp_path / "out")
+
+
+def test_what_the_pairs_do_not_allow_is_found_before_any_work(tmp_path, data):
+    large = {"stages": {"only": {"batch_size": 49}}}
+    study = study_of(data, model={"bm25": {"model": "bm25"}, "last": large})
+    study.base["model"]["tokenizer"] = str(tmp_path / "vocab.txt")
+    (tmp_path / "vocab.txt").write_text("\n".join(tiny.VOCABULARY))
+    output = tmp_path / "out"
+    message = r"^cell model=last seed=0: stages\.only: .*batch_size.*49"
+    with pytest.raises(ConfigError, match=message):
+        run_study(study, output)
+    assert not (output / "results.jsonl").exists()
+    assert not (output / "trained").exists()
 
 
 def test_the_same_result_in_two_places_is_computed_once(tmp_path, data):
@@ -135,12 +148,19 @@ def test_commands_that_cannot_be_done(tmp_path, capsys, arguments, message):
     assert error.count("\n") == 1
 
 
-def test_only_needs_an_axis_and_a_value(tmp_path, capsys, data):
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (["b"], "`only` must be AXIS=VALUE. Received: 'b'"),
+        (["a=b", "a=c"], "`only` must name an axis once. Received: 'a=c'"),
+    ],
+)
+def test_only_is_a_value_of_an_axis(tmp_path, capsys, data, values, message):
     path = tmp_path / "study.yaml"
     path.write_text(json.dumps({"base": study_of(data).base, "axes": {"a": {"b": {}}}}))
-    arguments = ["study", "--run", str(path), "--output", str(tmp_path), "--only", "b"]
-    assert main(arguments) == 1
-    assert capsys.readouterr().err == "tfde: study: `only` must be AXIS=VALUE. Received: 'b'\n"
+    arguments = ["study", "--run", str(path), "--output", str(tmp_path), "--only"]
+    assert main([*arguments, *values]) == 1
+    assert capsys.readouterr().err == f"tfde: study: {message}\n"
 
 
 def test_a_figure_without_matplotlib(tmp_path, monkeypatch):

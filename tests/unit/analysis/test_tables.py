@@ -62,7 +62,9 @@ def test_nothing_to_show(tmp_path):
 
 
 def test_a_figure_is_drawn(tmp_path):
-    results = group_results(AXES, CELLS, [*RECORDS, record("ict", "1%", 1, 0.4)])
+    of_other_measures = {**record("none", "80%", 1, 0.3), "measures": {"RR": 0.3}}
+    records = [*RECORDS, record("ict", "1%", 1, 0.4), of_other_measures]
+    results = group_results(AXES, CELLS, records)
     path = tmp_path / "figure.png"
     draw_results(results, path, measure="R@10")
     assert path.read_bytes().startswith(b"\x89PNG")

@@ -5,8 +5,8 @@ import json
 import pytest
 import tiny
 from apache_beam.options.pipeline_options import PipelineOptions
+from scifact_part import write_scifact_part
 
-from tfde.data.dataset_directory import DatasetDirectory, write_dataset_directory
 from tfde.export.bundle import export_bundle
 
 
@@ -29,18 +29,8 @@ def bundle(model, tmp_path_factory):
 @pytest.fixture(scope="session")
 def scifact(data_dir, tmp_path_factory):
     """The first 300 documents of SciFact and the queries judged on them."""
-    whole = DatasetDirectory(data_dir / "scifact")
-    documents = [document for document, _ in zip(whole.documents(), range(300), strict=False)]
-    known = {document.doc_id for document in documents}
-    qrels = {
-        query_id: judged
-        for query_id, judged in whole.qrels("train").items()
-        if set(judged) <= known
-    }
-    queries = [query for query in whole.queries("train") if query.query_id in qrels]
     path = tmp_path_factory.mktemp("data") / "scifact"
-    write_dataset_directory(path, documents, queries, {"train": qrels})
-    return DatasetDirectory(path)
+    return write_scifact_part(data_dir, path, documents=300)
 
 
 @pytest.fixture

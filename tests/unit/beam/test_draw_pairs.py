@@ -45,7 +45,7 @@ def test_the_file_of_one_process(pages, tmp_path, options, letters):
     again = make_pairs_with_beam(pages, store, output, options, pairs_a_part=100, **common)
     assert again == statistics
     assert output.stat().st_mtime_ns == written
-    with pytest.raises(ConfigError, match=r"holds what was made with another `seed`: 4, now 5"):
+    with pytest.raises(ConfigError, match=r"was made otherwise: seed was 4, is 5"):
         make_pairs_with_beam(
             pages, store, output, options, pairs_a_part=100, **{**common, "seed": 5}
         )

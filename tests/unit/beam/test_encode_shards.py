@@ -55,7 +55,7 @@ def test_finished_shards_stay(scifact, bundle, tmp_path, options):
     assert contents(tmp_path / "e") == whole
     for name, time in written.items():
         assert (tmp_path / "e" / name).stat().st_mtime_ns == time
-    with pytest.raises(MismatchError, match="begun with shard_size=100"):
+    with pytest.raises(MismatchError, match="begun otherwise: shard_size was 100"):
         encode_with_beam(
             bundle, scifact.path, tmp_path / "e", options, **{**common, "shard_size": 50}
         )

@@ -2,10 +2,13 @@
 
 import json
 
+import numpy as np
 import pytest
 import tiny
 
+from tfde.cli.export import _part_of
 from tfde.cli.main import main
+from tfde.retrieval.exact_index import ExactIndex
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +42,8 @@ def test_it_says_how_to_load_and_what_differs(model, tmp_path, capsys):
         ("version", "2"),
         ("golden", "3"),
         ("scann", "false"),
+        ("retriever_dtype", "int8"),
+        ("target_recall", "0.9"),
         ("precision", "int8"),
     ],
 )
@@ -49,6 +54,14 @@ def test_options_of_bundles_are_refused(option, value, tmp_path, capsys):
     assert error.rstrip().lower().endswith(f"received: {value}")
     assert error.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_a_recall_needs_an_index(tmp_path, capsys):
+    arguments = ["export", "--model", "m", "--output", str(tmp_path / "out")]
+    assert main([*arguments, "--target_recall", "0.9"]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("tfde: export: `--target_recall` needs `--index` or `--embeddings`.")
+    assert error.endswith("Received: --target_recall 0.9 alone\n")
 
 
 def test_an_unknown_format_is_one_line(tmp_path, capsys):
@@ -64,3 +77,29 @@ def test_an_output_that_exists_is_refused_before_the_model_is_read(tmp_path, cap
     (tmp_path / "file").write_text("")
     assert export("--model", "nosuch", "--output", tmp_path) == 1
     assert "the output exists and is not empty" in capsys.readouterr().err
+
+
+def test_shards_are_all_of_the_index(capsys):
+    vectors = np.arange(20, dtype=np.float32).reshape(10, 2)
+    index = ExactIndex.build(vectors, [f"d{i}" for i in range(10)], fingerprint="f")
+    parts = [_part_of(index, f"{number}/3") for number in (1, 2, 3)]
+    assert [len(part.doc_ids) for part in parts] == [4, 3, 3]
+    assert sorted(doc_id for part in parts for doc_id in part.doc_ids) == sorted(index.doc_ids)
+    for part in parts:
+        assert part.fingerprint == "f"
+        for doc_id, vector in zip(part.doc_ids, part.vectors(), strict=True):
+            np.testing.assert_array_equal(vector, vectors[int(doc_id[1:])])
+    assert capsys.readouterr().out.splitlines()[0] == "shard 1/3: 4 of 10 documents"
+    with pytest.raises(ValueError, match=r"the index has 10 documents\. Received: 11/11"):
+        _part_of(index, "11/11")
+
+
+@pytest.mark.parametrize("shard", ["0/3", "4/3", "1", "a/b", "1/0"])
+def test_wrong_shards(shard, capsys):
+    assert main(["export", "--model", "m", "--output", "o", "--index", "i", "--shard", shard]) == 1
+    assert f"`--shard` must be as 1/3, 2/3 or 3/3. Received: '{shard}'" in capsys.readouterr().err
+
+
+def test_a_shard_needs_an_index(capsys):
+    assert main(["export", "--model", "m", "--output", "o", "--shard", "1/2"]) == 1
+    assert "`--shard` needs `--index` or `--embeddings`" in capsys.readouterr().err

@@ -112,6 +112,38 @@ def test_bad_pair_is_named(tmp_path, record, message):
         read_pairs(path)
 
 
+@pytest.mark.parametrize(
+    ("record", "by_id"),
+    [
+        ({"settings": {"documents": "ids"}}, True),  # mined
+        ({"settings": {"form": "pairs"}}, True),  # generated
+        ({"settings": {"documents": "texts"}}, False),
+        ({"settings": 3}, False),
+        ([], False),
+    ],
+)
+def test_ids_are_not_taken_for_texts(tmp_path, dataset, record, by_id):
+    pairs = tmp_path / "pairs.jsonl"
+    pairs.write_text('{"query": "which?", "positive": "d2"}\n')
+    (tmp_path / "pairs.jsonl.json").write_text(json.dumps(record))
+    if not by_id:
+        assert read_pairs(pairs)[0].positive.text == "d2"
+        return
+    with pytest.raises(
+        ConfigError, match=r"pairs\.jsonl names documents by their ids: `dataset` mus"
+    ):
+        read_pairs(pairs)
+    assert read_pairs(pairs, dataset=dataset)[0].positive.doc_id == "d2"
+
+
+def test_pairs_of_a_dataset_name_its_documents(dataset):
+    folder = dataset / "pairs"
+    folder.mkdir()
+    (folder / "train.jsonl").write_text('{"query": "which?", "positive": "d2"}\n')
+    with pytest.raises(ConfigError, match=r"train\.jsonl names documents by their ids: `dataset`"):
+        read_pairs(folder / "train.jsonl")
+
+
 def test_unknown_ids_are_named(tmp_path, dataset):
     path = write(tmp_path / "p.jsonl", {"query": "a", "positive": "d0", "negatives": ["d9"]})
     with pytest.raises(DataError, match=r"p\.jsonl:1: must name documents of .*dataset\. .*'d9'"):

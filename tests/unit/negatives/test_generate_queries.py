@@ -143,7 +143,7 @@ def test_a_stopped_run_goes_on(tmp_path, form):
         generate_queries(dataset, TableGenerator(stop="c"), tmp_path / "out", **options)
     assert not (tmp_path / "out" / "corpus.jsonl.gz").exists()
     assert not (tmp_path / "out").is_file()
-    with pytest.raises(MismatchError, match="was begun with another `keep_rank`: None, now 3"):
+    with pytest.raises(MismatchError, match="was begun otherwise: keep_rank was None, is 3"):
         generate_queries(
             dataset, TableGenerator(), tmp_path / "out", keep_rank=3, source=Bm25Candidates(),
             **options,
@@ -197,7 +197,7 @@ def test_outputs_that_hold_something_else(tmp_path):
         generate_queries(dataset, TableGenerator(), tmp_path / "p.jsonl")
     generate_queries(dataset, TableGenerator(), tmp_path / "q.jsonl")
     other = TableGenerator({**QUERIES, "d": ["bread"]})
-    with pytest.raises(ConfigError, match=r"q\.jsonl: holds what was made with another `gene"):
+    with pytest.raises(ConfigError, match=r"q\.jsonl: was made otherwise: gene"):
         generate_queries(dataset, other, tmp_path / "q.jsonl")
 
 

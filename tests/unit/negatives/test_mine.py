@@ -259,7 +259,9 @@ def test_done_is_done_and_nothing_else_is_overwritten(tmp_path, dataset, run_fil
     written = output.stat().st_mtime_ns
     assert mine_negatives(dataset, RunCandidates(run_file), output, rules) == report
     assert output.stat().st_mtime_ns == written
-    with pytest.raises(ConfigError, match=r"n\.jsonl: holds what was made with another `rules`"):
+    with pytest.raises(
+        ConfigError, match=r"n\.jsonl: was made otherwise: rules\.count was 1, is 2"
+    ):
         mine_negatives(dataset, RunCandidates(run_file), output, MiningRules(count=2))
     output.write_text("{}\n")
     with pytest.raises(CorruptError, match=r"n\.jsonl: differs from what was written"):
@@ -293,6 +295,37 @@ def begin(dataset, run_file, output, answers=2):
         )
 
 
+class Meanwhile(RunCandidates):
+    """Tries to mine into the same file while it answers."""
+
+    def __init__(self, path, mine):
+        super().__init__(path)
+        self.mine, self.tries = mine, 0
+
+    def search(self, queries, k):
+        with pytest.raises(
+            ConfigError, match=r"\.parts: another process \(pid \d+\) is making these"
+        ):
+            self.mine()
+        self.tries += 1
+        return super().search(queries, k)
+
+
+def test_two_at_once_do_not_write_one_file(tmp_path, dataset, run_file):
+    output, rules = tmp_path / "n.jsonl", MiningRules(count=2)
+
+    def mine():
+        mine_negatives(dataset, RunCandidates(run_file), output, rules)
+
+    source = Meanwhile(run_file, mine)
+    report = mine_negatives(dataset, source, output, rules)
+    assert source.tries == 1
+    alone = tmp_path / "alone.jsonl"
+    assert mine_negatives(dataset, RunCandidates(run_file), alone, rules) == report
+    assert output.read_bytes() == alone.read_bytes()
+    assert not output.with_name("n.jsonl.parts").exists()
+
+
 def test_it_goes_on_with_the_next_part(tmp_path, dataset, run_file):
     output = tmp_path / "n.jsonl"
     begin(dataset, run_file, output)
@@ -311,7 +344,8 @@ def test_it_goes_on_with_the_next_part(tmp_path, dataset, run_file):
 def test_other_settings_and_damage_are_named(tmp_path, dataset, run_file):
     output = tmp_path / "n.jsonl"
     begin(dataset, run_file, output)
-    with pytest.raises(MismatchError, match=r"n\.jsonl\.parts: was begun with another `rules`"):
+    message = r"n\.jsonl\.parts: was begun otherwise: rules\.count was 2, is 3"
+    with pytest.raises(MismatchError, match=message):
         mine_negatives(
             dataset, RunCandidates(run_file), output, MiningRules(count=3), queries_at_once=1
         )

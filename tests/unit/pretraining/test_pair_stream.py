@@ -97,8 +97,8 @@ def test_small_tasks_come_round_more_often(store):
         ({"tasks": []}, r"`tasks` must be one or several of ict, bfs, .*\. Received: none"),
         ({"tasks": ["icd"]}, r"`tasks` must be of ict, bfs, wlp, span_crop, .* Received: 'icd'"),
         ({"titles": ["all"]}, r"`titles` must be of ict, .* Received: 'all'"),
-        ({"tasks": {"ict": 0}}, r"`tasks`: a weight must be above 0\. Received: ict=0"),
-        ({"tasks": {"ict": float("nan")}}, r"a weight must be above 0\. Received: ict=nan"),
+        ({"tasks": {"ict": 0}}, r"`tasks\.ict` must be above 0\. Received: 0"),
+        ({"tasks": {"ict": float("nan")}}, r"`tasks\.ict` must be above 0\. Received: nan"),
         ({"tasks": {"ict": 1, "bfs": 1e6}}, r"at least 1/1000 of their sum\. Received: ict=1 of"),
         ({"seed": -1}, r"`seed` must be at least 0\. Received: -1"),
         (

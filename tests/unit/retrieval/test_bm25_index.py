@@ -70,5 +70,5 @@ def test_bad_input_is_named():
         Bm25Index.build(CORPUS, language="klingon")
     with pytest.raises(DataError, match="unique"):
         Bm25Index.build([CORPUS[0], CORPUS[0]])
-    with pytest.raises(ConfigError, match=r"`k` must be at least 1\. Received: k=0"):
+    with pytest.raises(ConfigError, match=r"`k` must be at least 1\. Received: 0"):
         Bm25Index.build(CORPUS).search(["cat"], 0)

@@ -135,12 +135,30 @@ def test_an_interrupted_run_resumes_at_its_shard(tmp_path, encoder, documents):
     assert contents(tmp_path / "e") == contents(unbroken.path)
 
 
+def test_two_at_once_do_not_write_one_directory(tmp_path, encoder, documents):
+    second = []
+
+    def meanwhile():
+        for document in documents:
+            if not second:
+                message = r"e: another process \(pid \d+\) is encoding into it\.$"
+                with pytest.raises(ConfigError, match=message):
+                    encode_corpus(encoder, documents, tmp_path / "e", shard_size=10)
+                second.append(True)
+            yield document
+
+    encode_corpus(encoder, meanwhile(), tmp_path / "e", shard_size=10)
+    alone = encode_corpus(encoder, documents, tmp_path / "alone", shard_size=10)
+    assert second
+    assert contents(tmp_path / "e") == contents(alone.path)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"shard_size": 9}, "begun with shard_size=10; it cannot be resumed with shard_size=9"),
-        ({"dtype": "float16"}, "begun with dtype='float32'"),
-        ({"batch_size": 2}, "begun with batch_size=64"),
+        ({"shard_size": 9}, "begun otherwise: shard_size was 10, is 9; give"),
+        ({"dtype": "float16"}, "begun otherwise: dtype was 'float32'"),
+        ({"batch_size": 2}, "begun otherwise: batch_size was 64"),
     ],
 )
 def test_other_settings_do_not_resume(tmp_path, encoder, documents, change, message):
@@ -151,7 +169,7 @@ def test_other_settings_do_not_resume(tmp_path, encoder, documents, change, mess
 
 def test_another_model_does_not_resume(tmp_path, encoder, encoder_class, documents):
     encode_corpus(encoder, documents, tmp_path / "e")
-    with pytest.raises(MismatchError, match=r"fingerprint='hashing'.*fingerprint='hashing2'"):
+    with pytest.raises(MismatchError, match=r"fingerprint was 'hashing', is 'hashing2'"):
         encode_corpus(encoder_class("2"), documents, tmp_path / "e")
 
 
@@ -265,3 +283,16 @@ def test_embeddings_that_are_not_finite_are_refused(tmp_path, encoder, documents
 
     with pytest.raises(ConfigError, match=r"finite in float32.*document 'd3'"):
         encode_corpus(Broken(), documents, tmp_path / "e")
+
+
+@pytest.mark.filterwarnings("error")
+def test_embeddings_beyond_float16_are_refused(tmp_path, encoder, documents):
+    class Large(type(encoder)):
+        def encode_documents(self, documents, *, batch_size=64):
+            rows = super().encode_documents(documents)
+            rows[2, 0] = 70_000  # float16 ends at 65,504
+            return rows
+
+    encode_corpus(Large(), documents, tmp_path / "float32")
+    with pytest.raises(ConfigError, match=r"finite in float16\. Received: document 'd2'"):
+        encode_corpus(Large(), documents, tmp_path / "float16", dtype="float16")

@@ -94,7 +94,7 @@ def test_damage_is_named(tmp_path):
 def test_bad_input_is_named():
     vectors = np.eye(3, dtype=np.float32)
     index = ExactIndex.build(vectors, list("abc"))
-    with pytest.raises(ConfigError, match=r"`k` must be at least 1\. Received: k=0"):
+    with pytest.raises(ConfigError, match=r"`k` must be at least 1\. Received: 0"):
         index.search(vectors, 0)
     with pytest.raises(MismatchError, match=r"must be \(queries, 3\).* Received: shape \(1, 2\)"):
         index.search(np.ones((1, 2)), 1)

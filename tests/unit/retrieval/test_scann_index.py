@@ -1,4 +1,5 @@
 import json
+import resource
 
 import numpy as np
 import pytest
@@ -174,6 +175,18 @@ def test_sampled_queries_lie_at_cosine_08_of_stored_vectors():
     assert np.einsum("ij,ij->i", queries, vectors).mean() == pytest.approx(0.8, abs=0.02)
     np.testing.assert_array_equal(queries, sample_queries(vectors * 3, 400, seed=1))
     assert not np.array_equal(queries, sample_queries(vectors * 3, 400, seed=2))
+
+
+def test_a_full_disk_is_told_and_leaves_nothing(tmp_path):
+    index = ScannIndex.build(clustered(50, 8), ids(50), parameters=HASH)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (250, hard))  # enough for the ids
+    try:
+        with pytest.raises(OSError, match=r"ScaNN's files cannot be written \(.*i'$"):
+            index.save(tmp_path / "i")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not list(tmp_path.iterdir())
 
 
 def test_bad_input_is_named():

@@ -151,6 +151,11 @@ def test_impossible_buckets():
             preprocessor(buckets=(bucket, 16))
 
 
+def test_template_without_the_text():
+    with pytest.raises(ConfigError, match=r"`document_template` must be one with .*: '\{title\}'"):
+        TextConfig(document_template="{title}")
+
+
 def test_directories_without_a_preprocessor(tmp_path):
     with pytest.raises(ConfigError, match=r"preprocessor.json: must be .* FileNotFoundError"):
         TextPreprocessor.load(tmp_path)

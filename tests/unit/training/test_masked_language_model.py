@@ -125,6 +125,7 @@ def test_impossible():
     with pytest.raises(ConfigError, match=r"`objective` masked_lm needs a Transformer.*BagOfWords"):
         MaskedLanguageModel(tiny.dual_encoder())
     for option in ({"chunk_size": 4}, {"freeze": ("projection",)}):
-        with pytest.raises(ConfigError, match=f"`{next(iter(option))}` must be .*masked_lm"):
-            StageConfig("x", steps=1, objective="masked_lm", **option)
-    StageConfig(mixture=(SourceConfig("x"),), steps=1, objective="masked_lm")
+        stage = StageConfig("x", steps=1, objective="masked_lm", **option)
+        with pytest.raises(ConfigError, match=rf"`pre\.{next(iter(option))}` must be .*masked_lm"):
+            stage.check("pre")
+    StageConfig(mixture=(SourceConfig("x"),), steps=1, objective="masked_lm").check("pre")

@@ -3,6 +3,7 @@
 import dataclasses
 import gzip
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -124,12 +125,15 @@ def test_the_history_tells_of_each_refresh(folder, refreshed):
     assert steps == list(range(1, 8))
 
 
+def refresh_of(run, folder):
+    stage = run.stages["only"]
+    own = stage_pairs(stage, 5, folder)
+    return NegativeRefresh(stage, REFRESH, folder, own=own, stores=folder, seed=5)
+
+
 def test_pairs_keep_their_order(folder, refreshed):
     run = run_of(folder, negatives_per_query=2, refresh=REFRESH)
-    stage = run.stages["only"]
-    refresh = NegativeRefresh(
-        stage, REFRESH, refreshed / "negatives" / "only", stores=folder, seed=5
-    )
+    refresh = refresh_of(run, refreshed / "negatives" / "only")
     plain = stage_pairs(run_of(folder).stages["only"], 5, folder)
     before, after = refresh.batches(2), refresh.batches(6)
     assert (before.negatives_per_query, after.negatives_per_query) == (0, 2)
@@ -166,9 +170,7 @@ def test_own_negatives_serve_until_the_first_refresh(folder, tmp_path):
     train(run, tmp_path / "run", verbose=0)
     mined = lines(tmp_path / "run" / "negatives" / "only" / "step-3.jsonl.gz")
     assert [line["query_id"] for line in mined] == [f"x{i}" for i in range(10)]
-    refresh = NegativeRefresh(
-        run.stages["only"], REFRESH, tmp_path / "run" / "negatives" / "only", stores=folder, seed=5
-    )
+    refresh = refresh_of(run, tmp_path / "run" / "negatives" / "only")
     own, new = refresh.batches(0).table, refresh.batches(3).table
     assert {d.doc_id for pair in own for d in pair.negatives} == {"d50"}
     assert [pair.positive for pair in new] == [pair.positive for pair in own]
@@ -181,9 +183,23 @@ def test_own_negatives_serve_until_the_first_refresh(folder, tmp_path):
     assert line["changed_negatives"] == pytest.approx(1 - kept / total)
 
 
+def test_a_positive_beyond_the_limit_makes_no_pair_and_is_no_negative(folder, tmp_path):
+    data = tiny.write_dataset(tmp_path / "data", documents=60)
+    with (data / "qrels" / "train.tsv").open("a") as file:
+        file.write("q59\td3\t1\n")  # the 49th pair
+    refresh = dataclasses.replace(REFRESH, count=60, max_rank=60)
+    run = run_of(folder, data=str(data), limit=48, steps=4, negatives_per_query=2, refresh=refresh)
+    train(run, tmp_path / "run", verbose=0)
+    mined = lines(tmp_path / "run" / "negatives" / "only" / "step-3.jsonl.gz")
+    found = {(line["query_id"], line["positive"]): line["negatives"] for line in mined}
+    assert sorted(found) == sorted((f"q{i}", f"d{i}") for i in range(60) if i % 5)
+    assert "d3" not in found["q59", "d59"]
+    assert "d3" in found["q58", "d58"]
+
+
 def test_a_lost_file_is_named(folder, tmp_path):
     run = run_of(folder, negatives_per_query=2, refresh=REFRESH)
-    refresh = NegativeRefresh(run.stages["only"], REFRESH, tmp_path, stores=tmp_path, seed=5)
+    refresh = refresh_of(run, tmp_path)
     with pytest.raises(CorruptError, match=r"step-3\.jsonl\.gz\.json: is missing"):
         refresh.batches(4)
     (tmp_path / "step-3.jsonl.gz").write_bytes(b"other")
@@ -195,14 +211,21 @@ def test_a_lost_file_is_named(folder, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"refresh": REFRESH}, r"`negatives_per_query` must be at least 1 with `refresh`"),
+        (
+            {"refresh": REFRESH},
+            r"`stages\.only\.negatives_per_query` must be at least 1 with `refresh`",
+        ),
         (
             {"refresh": REFRESH, "negatives_per_query": 4},
-            r"`refresh\.count` must be at least `negatives_per_query`, 4\. Received: 3",
+            r"only\.refresh\.count` must be at least `negatives_per_query`, 4\. Received: 3",
+        ),
+        (
+            {"refresh": REFRESH, "negatives_per_query": 1, "steps": 3},
+            r"only\.refresh\.every_steps` must be below `steps`, 3, or there is no.*Received: 3",
         ),
         (
             {"refresh": REFRESH, "negatives_per_query": 1, "objective": "masked_lm"},
-            r"`refresh` must be None with objective masked_lm",
+            r"`stages\.only\.refresh` must be None with objective masked_lm",
         ),
         (
             {
@@ -211,19 +234,21 @@ def test_a_lost_file_is_named(folder, tmp_path):
                 "data": None,
                 "mixture": (SourceConfig("y"),),
             },
-            r"`refresh` must be null with `mixture`",
+            r"`stages\.only\.refresh` must be null with `mixture`",
         ),
     ],
 )
 def test_impossible_stages(options, message):
     with pytest.raises(ConfigError, match=message):
-        StageConfig(**{"data": "x", "steps": 1, **options})
+        run_of(Path("x"), **options)
 
 
 @pytest.mark.parametrize("name", ["every_steps", "batch_size"])
 def test_impossible_refreshes(name):
-    with pytest.raises(ConfigError, match=rf"`{name}` must be at least 1\. Received: 0"):
-        RefreshConfig(**{"every_steps": 1, name: 0})
+    refresh = RefreshConfig(**{"every_steps": 1, name: 0})
+    message = rf"`stages\.only\.refresh\.{name}` must be at least 1\. Received: 0"
+    with pytest.raises(ConfigError, match=message):
+        run_of(Path("x"), negatives_per_query=1, refresh=refresh)
 
 
 def test_what_fails_later_is_said_before(folder, tmp_path):

@@ -19,28 +19,44 @@ def run_of(data, **stage):
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("options", "message"),
     [
         (
-            lambda: StageConfig("x"),
-            r"either `steps` or `epochs`\. Received: steps=None, epochs=None",
+            {"steps": None},
+            r"`stages\.only` needs either `steps` or `epochs`\. Received: steps=None,",
         ),
-        (lambda: StageConfig("x", steps=1, epochs=1), r"either `steps` or `epochs`"),
-        (lambda: StageConfig("x", steps=0), r"`steps` must be at least 1\. Received: 0"),
-        (lambda: StageConfig("x", steps=1, temperature=0), r"`temperature` must be above 0"),
-        (lambda: StageConfig("x", steps=1, batch_size=0), r"`batch_size` must be at least 1"),
-        (lambda: StageConfig("x", steps=1, chunk_size=0), r"`chunk_size` must be at least 1"),
         (
-            lambda: OptimizerConfig(learning_rate=-1),
-            r"`learning_rate` must be above 0\. Received: -1",
+            {"epochs": 1},
+            r"`stages\.only` needs either `steps` or `epochs`\. Received: steps=1, epo",
         ),
-        (lambda: ValidationConfig("x", every_steps=0), r"`every_steps` must be at least 1"),
-        (lambda: TrainRun(ModelConfig(BOW), {}), r"`stages` must be not empty"),
+        ({"steps": 0}, r"`stages\.only\.steps` must be at least 1\. Received: 0"),
+        ({"temperature": 0}, r"`stages\.only\.temperature` must be above 0\. Received: 0"),
+        ({"batch_size": 0}, r"`stages\.only\.batch_size` must be at least 1"),
+        ({"chunk_size": 0}, r"`stages\.only\.chunk_size` must be at least 1"),
+        ({"log_every_steps": 0}, r"`stages\.only\.log_every_steps` must be at least 1"),
+        ({"document_max_length_tokens": 2}, r"document_max_length_tokens` must be at least 3"),
+        (
+            {"optimizer": OptimizerConfig(learning_rate=-1)},
+            r"`stages\.only\.optimizer\.learning_rate` must be above 0\. Received: -1",
+        ),
+        (
+            {"optimizer": OptimizerConfig(clip_norm=0)},
+            r"`stages\.only\.optimizer\.clip_norm` must be above 0\. Received: 0",
+        ),
+        (
+            {"validation": ValidationConfig("x", every_steps=0)},
+            r"`stages\.only\.validation\.every_steps` must be at least 1",
+        ),
     ],
 )
-def test_impossible_values(make, message):
+def test_impossible_values_are_named_with_their_stage(options, message):
     with pytest.raises(ConfigError, match=message):
-        make()
+        run_of("x", **options)
+
+
+def test_a_run_needs_a_stage():
+    with pytest.raises(ConfigError, match=r"`stages` must be not empty"):
+        TrainRun(ModelConfig(BOW), {})
 
 
 def test_missing_data(tmp_path):

@@ -75,24 +75,30 @@ def test_pages_and_pairs_side_by_side(tmp_path, run):
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("options", "message"),
     [
-        (lambda: StageConfig(steps=1), r"either `data` or `mixture`\. Received: data=None, 0 sou"),
+        ({}, r"`stages\.only` needs either `data` or `mixture`\. Received: data=None, 0 sou"),
         (
-            lambda: StageConfig("x", mixture=(SourceConfig("y"),), steps=1),
-            r"either `data` or `mixture`\. Received: data='x', 1 sources",
+            {"data": "x", "mixture": (SourceConfig("y"),)},
+            r"`stages\.only` needs either `data` or `mixture`\. Received: data='x', 1 sources",
         ),
         (
-            lambda: StageConfig(mixture=(SourceConfig("y"),), limit=3, steps=1),
-            r"`limit` must be that of a source\. Received: 3",
+            {"mixture": (SourceConfig("y"),), "limit": 3},
+            r"`stages\.only\.limit` must be that of a source\. Received: 3",
         ),
-        (SourceConfig, r"either `data` or `pages`\. Received: data=None, pages=None"),
-        (lambda: SourceConfig("x", weight=0), r"`weight` must be above 0\. Received: 0"),
+        (
+            {"mixture": (SourceConfig("y"), SourceConfig())},
+            r"only\.mixture\[1\]` needs either `data` or `pages`\. Received: data=None, pag",
+        ),
+        (
+            {"mixture": (SourceConfig("x", weight=0),)},
+            r"`stages\.only\.mixture\[0\]\.weight` must be above 0\. Received: 0",
+        ),
     ],
 )
-def test_impossible_sources(make, message):
+def test_impossible_sources(options, message):
     with pytest.raises(ConfigError, match=message):
-        make()
+        TrainRun(ModelConfig("x"), {"only": StageConfig(steps=1, **options)})
 
 
 @pytest.mark.parametrize("sharing", ["sde", "ade", "ade_fte"])

@@ -6,8 +6,6 @@ Source: behaviour of TensorFlow Serving's util/json_tensor.cc.
 from __future__ import annotations
 
 import base64
-import binascii
-import json
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -16,63 +14,25 @@ import tensorflow as tf
 from grpc import StatusCode
 from tensorflow.core.protobuf import meta_graph_pb2
 
+from tfde.serving.server.json_values import (
+    checked_decimal,
+    decode_base64,
+    format_error,
+    is_object,
+    kind_of,
+    to_body,
+    to_text,
+)
 from tfde.serving.server.status import StatusError, invalid_argument
 from tfde.serving.server.tensors import dtype_name
 
 Format = Literal["row", "column"]
 TensorInfos = Mapping[str, meta_graph_pb2.TensorInfo]
 
-_PARSE_ERRORS = {
-    "Expecting value": "Invalid value.",
-    "Expecting property name enclosed in double quotes": "Missing a name for object member.",
-    "Expecting ':' delimiter": "Missing a colon after a name of object member.",
-    "Expecting ',' delimiter": "Missing a comma or } after an object member.",
-    "Extra data": "The document root must not be followed by other values.",
-    "Unterminated string starting at": "Missing a closing quotation mark in string.",
-}
 _MAX_DIMS = 64  # NumPy's limit
 _INTEGERS = {tf.int8, tf.int16, tf.int32, tf.int64, tf.uint8, tf.uint32, tf.uint64}
 # A JSON number for any of the small types only has to be an int32.
 _BOUNDS = {tf.int64: tf.int64, tf.uint32: tf.uint32, tf.uint64: tf.uint64}
-
-
-def parse_body(body: bytes) -> dict[str, Any]:
-    """Returns the JSON object in a request's body.
-
-    Raises:
-        StatusError: INVALID_ARGUMENT, no JSON object.
-    """
-    if not body:
-        raise invalid_argument("JSON Parse error: The document is empty")
-    try:
-        value = json.loads(body)
-    except json.JSONDecodeError as error:
-        reason = _PARSE_ERRORS.get(error.msg, f"{error.msg}.")
-        raise invalid_argument(f"JSON Parse error: {reason} at offset: {error.pos}") from None
-    except (UnicodeDecodeError, RecursionError):
-        raise invalid_argument("JSON Parse error: Invalid value. at offset: 0") from None
-    except ValueError:  # more digits than Python makes an integer of
-        raise invalid_argument(
-            "JSON Parse error: Number too big to be stored in double. at offset: 0"
-        ) from None
-    if not isinstance(value, dict):
-        raise invalid_argument("JSON Value: ", _text(value), " Is not object")
-    return value
-
-
-def signature_of(document: Mapping[str, Any]) -> str:
-    """Returns the `signature_name` of a request, "" where it names none.
-
-    Raises:
-        StatusError: INVALID_ARGUMENT, it is no string.
-    """
-    name = document.get("signature_name", "")
-    if not isinstance(name, str):
-        raise invalid_argument(
-            f"JSON Value: {_text(document)} not formatted correctly."
-            " 'signature_name' key must be a string value."
-        )
-    return name
 
 
 def read_inputs(
@@ -88,16 +48,16 @@ def read_inputs(
         StatusError: INVALID_ARGUMENT, what it says.
     """
     if "instances" in document and "inputs" in document:
-        raise _format_error(
+        raise format_error(
             document,
             "Not formatted correctly expecting only one of 'inputs' or 'instances' keys to exist ",
         )
     if "instances" in document:
         instances = document["instances"]
         if not isinstance(instances, list):
-            raise _format_error(document, "Excepting 'instances' to be an list/array")
+            raise format_error(document, "Excepting 'instances' to be an list/array")
         if not instances:
-            raise _format_error(document, "No values in 'instances' array")
+            raise format_error(document, "No values in 'instances' array")
         return _read_rows(instances, infos), "row"
     if "inputs" in document:
         return _read_columns(document["inputs"], infos), "column"
@@ -113,7 +73,7 @@ def write_outputs(outputs: Mapping[str, np.ndarray], answer_format: Format) -> b
     """
     if answer_format == "column":
         values = {name: _to_json(name, array) for name, array in sorted(outputs.items())}
-        return _body("outputs", next(iter(values.values())) if len(values) == 1 else values)
+        return to_body("outputs", next(iter(values.values())) if len(values) == 1 else values)
     rows = -1
     for name, array in sorted(outputs.items()):
         if array.ndim == 0:
@@ -125,17 +85,11 @@ def write_outputs(outputs: Mapping[str, np.ndarray], answer_format: Format) -> b
         rows = len(array)
     columns = {name: _to_json(name, array) for name, array in sorted(outputs.items())}
     if len(columns) == 1:
-        return _body("predictions", next(iter(columns.values())))
-    return _body(
+        return to_body("predictions", next(iter(columns.values())))
+    return to_body(
         "predictions",
         [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)],
     )
-
-
-def error_body(message: str) -> bytes:
-    """Returns the body that carries an error."""
-    # A message may quote half a surrogate pair out of the request, which has no UTF-8.
-    return _body("error", message.encode("utf-8", "replace").decode())
 
 
 def _read_rows(instances: list[Any], infos: TensorInfos) -> dict[str, np.ndarray]:
@@ -144,14 +98,14 @@ def _read_rows(instances: list[Any], infos: TensorInfos) -> dict[str, np.ndarray
             "instances is a plain list, but expecting list of objects as multiple input tensors"
             " required as per tensorinfo_map"
         )
-    named = _is_object(instances[0])
+    named = is_object(instances[0])
     rows: dict[str, list[np.ndarray]] = {}
     for position, element in enumerate(instances):
-        if named and not _is_object(element):
+        if named and not is_object(element):
             raise invalid_argument(
                 f"Expecting object but got list at item {position} of input list"
             )
-        if not named and _is_object(element):
+        if not named and is_object(element):
             raise invalid_argument(
                 f"Expecting value/list but got object at item {position} of input list"
             )
@@ -167,7 +121,7 @@ def _read_rows(instances: list[Any], infos: TensorInfos) -> dict[str, np.ndarray
         if named and set(element) != set(infos):
             raise invalid_argument(
                 f"Failed to process element: {position} of 'instances' list. JSON object:"
-                f" {_text(element)} keys must be equal to: {','.join(sorted(infos))}"
+                f" {to_text(element)} keys must be equal to: {','.join(sorted(infos))}"
             )
     return {name: np.stack(values) for name, values in rows.items()}
 
@@ -184,7 +138,7 @@ def _add_row(rows: list[np.ndarray], name: str, value: Any, infos: TensorInfos) 
 
 
 def _read_columns(inputs: Any, infos: TensorInfos) -> dict[str, np.ndarray]:
-    if not _is_object(inputs):
+    if not is_object(inputs):
         if len(infos) > 1:
             raise invalid_argument(
                 "inputs is a plain value/list, but expecting an object as multiple input tensors"
@@ -221,7 +175,7 @@ def _collect(value: Any, level: int, shape: list[int], dtype: tf.DType, leaves: 
     if not isinstance(value, list):
         if level != len(shape):
             raise invalid_argument(
-                f"JSON Value: {_text(value)} found at incorrect level: {level + 1}"
+                f"JSON Value: {to_text(value)} found at incorrect level: {level + 1}"
                 f" in the JSON DOM. Expected at level: {len(shape)}"
             )
         leaves.append(_leaf(value, dtype))
@@ -242,7 +196,7 @@ def _collect(value: Any, level: int, shape: list[int], dtype: tf.DType, leaves: 
 def _leaf(value: Any, dtype: tf.DType) -> Any:
     if dtype == tf.string:
         if isinstance(value, dict):
-            return _decode_base64(value)
+            return decode_base64(value)
         if isinstance(value, str):
             return value.encode("utf-8", "surrogatepass")
     elif dtype == tf.bool:
@@ -258,42 +212,16 @@ def _leaf(value: Any, dtype: tf.DType) -> Any:
             return np.int64(value).astype(dtype.as_numpy_dtype) if bounds is tf.int32 else value
     elif dtype in (tf.float32, tf.float64):
         if isinstance(value, int | float) and not isinstance(value, bool):
-            return _decimal(value, dtype)
+            return checked_decimal(value, dtype)
     else:
         raise StatusError(
             StatusCode.UNIMPLEMENTED,
-            f"Conversion of JSON Value: {_text(value)} to type: {dtype_name(dtype)}",
+            f"Conversion of JSON Value: {to_text(value)} to type: {dtype_name(dtype)}",
         )
     raise invalid_argument(
-        f"JSON Value: {_text(value)} Type: {_kind(value)}"
+        f"JSON Value: {to_text(value)} Type: {kind_of(value)}"
         f" is not of expected type: {dtype_name(dtype)}"
     )
-
-
-def _decimal(value: float, dtype: tf.DType) -> float:
-    largest_integer = (1 << (24 if dtype == tf.float32 else 53)) - 1
-    lossy = (
-        abs(value) > largest_integer
-        if isinstance(value, int)
-        else np.isfinite(value) and abs(value) > float(dtype.max)
-    )
-    if lossy:
-        target = "float" if dtype == tf.float32 else "double"
-        raise invalid_argument(
-            f"Cannot convert JSON value: {_text(value)} to {target} without loss of precision."
-        )
-    return float(value)
-
-
-def _decode_base64(value: dict[str, Any]) -> bytes:
-    if not _is_base64(value):
-        raise invalid_argument(
-            f"JSON Value: {_text(value)} not formatted correctly for base64 data"
-        )
-    try:
-        return base64.b64decode(value["b64"], validate=True)
-    except (binascii.Error, ValueError):
-        raise invalid_argument("Unable to base64 decode") from None
 
 
 def _to_json(name: str, array: np.ndarray) -> Any:
@@ -320,41 +248,13 @@ def _nested(array: np.ndarray, write: Any) -> Any:
 
 
 def _string(value: bytes | str) -> str:
-    # Bytes that are no UTF-8 go out as they are, which `_body` undoes.
+    # Bytes that are no UTF-8 go out as they are, which `to_body` undoes.
     return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
 
 
 def _base64_object(value: bytes | str) -> dict[str, str]:
     raw = value if isinstance(value, bytes) else value.encode()
     return {"b64": base64.b64encode(raw).decode()}
-
-
-def _body(key: str, value: Any) -> bytes:
-    text = f'{{\n    "{key}": {json.dumps(value, ensure_ascii=False)}\n}}'
-    return text.encode("utf-8", "surrogateescape")
-
-
-def _is_object(value: Any) -> bool:
-    return isinstance(value, dict) and not _is_base64(value)
-
-
-def _is_base64(value: Any) -> bool:
-    return isinstance(value, dict) and set(value) == {"b64"} and isinstance(value["b64"], str)
-
-
-def _format_error(document: Mapping[str, Any], rule: str) -> StatusError:
-    return invalid_argument("JSON Value: ", _text(document), " ", rule)
-
-
-def _text(value: Any) -> str:
-    return json.dumps(value, indent=4, ensure_ascii=False)
-
-
-def _kind(value: Any) -> str:
-    if value is None or isinstance(value, bool):
-        return {None: "Null", True: "True", False: "False"}[value]
-    kinds: dict[type, str] = {dict: "Object", list: "Array", str: "String"}
-    return kinds.get(type(value), "Number")
 
 
 def _shape(array: np.ndarray) -> str:

@@ -1,191 +1,404 @@
-"""Which models are served, in which versions, and what state each is in."""
+"""Which models are served, in which versions, and what state each version is in.
+
+A new version loads beside the old one, which is unloaded once the new one answers and its own
+last request has ended (TensorFlow Serving's availability-preserving policy).
+"""
 
 from __future__ import annotations
 
 import logging
+import threading
 import time
-from collections.abc import Iterable
-from pathlib import Path
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import NamedTuple
 
-import tensorflow as tf
-from google.protobuf import text_format
+from grpc import StatusCode
 from tensorflow_serving.apis import get_model_status_pb2, model_pb2
 from tensorflow_serving.config.model_server_config_pb2 import ModelConfig, ModelServerConfig
 
-from tfde.errors import ConfigError, shorten
+from tfde.serving.server.inference import Servable
+from tfde.serving.server.loader import Loader
 from tfde.serving.server.signature_runner import SignatureRunner
-from tfde.serving.server.status import invalid_argument, not_found
+from tfde.serving.server.status import StatusError, invalid_argument, not_found
+from tfde.serving.server.versions import check_models, platform_of, wanted_versions
 
 State = get_model_status_pb2.ModelVersionStatus
 
 _log = logging.getLogger(__name__)
 
 
-class Servable(NamedTuple):
-    """One version of a model, ready to run."""
+class VersionState(NamedTuple):
+    """What a client may know of a version; `error` is why it is not there."""
 
-    name: str
     version: int
-    runner: SignatureRunner
-
-
-def model_config(name: str, base_path: str | Path) -> ModelConfig:
-    """Returns the description of one model with the default version policy (the latest)."""
-    return ModelConfig(name=name, base_path=str(base_path), model_platform="tensorflow")
-
-
-def read_models_config(path: str | Path) -> list[ModelConfig]:
-    """Reads a `models.config`: a ModelServerConfig in protobuf's text format.
-
-    Raises:
-        ConfigError: the file does not parse, names no model, repeats a name or asks for what
-            this server does not have.
-    """
-    server_config = ModelServerConfig()
-    try:
-        text_format.Parse(Path(path).read_text(encoding="utf-8"), server_config)
-    except (text_format.ParseError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: must be a ModelServerConfig. Received: {error}") from None
-    configs = list(server_config.model_config_list.config)
-    if not configs:
-        raise ConfigError(f"{path}: `model_config_list` must name a model. Received: none")
-    names = [config.name for config in configs]
-    for config in configs:
-        if not config.name or names.count(config.name) > 1:
-            raise ConfigError(f"{path}: `name` must be given and unique. Received: {config.name!r}")
-        if config.model_platform not in ("", "tensorflow"):
-            raise ConfigError(
-                f"{path}: `model_platform` of {config.name!r} must be 'tensorflow'."
-                f" Received: {config.model_platform!r}"
-            )
-        if config.version_labels:
-            raise ConfigError(
-                f"{path}: this server has no version labels."
-                f" Received: {shorten(dict(config.version_labels))} for {config.name!r}"
-            )
-    return configs
+    state: int
+    error: StatusError | None
 
 
 class ModelManager:
-    """Loads the versions that the configuration asks for and finds them for a request.
+    """Loads and unloads versions as configuration and file system ask; finds them for requests.
 
     Args:
-        configs: One description a model.
+        loader: Loads a version.
+        num_load_threads: Versions that load at a time.
+        max_num_load_retries: How often a failed load is tried again.
+        load_retry_interval_s: Seconds before it is.
+        allow_labels_for_unavailable: Whether a label that is new, or stays where it is, may
+            name a version that is not available yet.
     """
 
-    def __init__(self, configs: Iterable[ModelConfig]) -> None:
-        self._configs = list(configs)
-        self._servables: dict[str, dict[int, Servable]] = {}
-        self._states: dict[str, dict[int, int]] = {}
+    def __init__(
+        self,
+        loader: Loader | None = None,
+        *,
+        num_load_threads: int = 4,
+        max_num_load_retries: int = 5,
+        load_retry_interval_s: float = 60.0,
+        allow_labels_for_unavailable: bool = False,
+    ) -> None:
+        self._loader = loader or Loader()
+        self._max_num_load_retries = max_num_load_retries
+        self._load_retry_interval_s = load_retry_interval_s
+        self._allow_labels_for_unavailable = allow_labels_for_unavailable
+        self._pool = ThreadPoolExecutor(num_load_threads, "load")
+        self._applying = threading.Lock()
+        # Guards what follows; waited on for any change of a state.
+        self._changed = threading.Condition()
+        self._configs: dict[str, ModelConfig] = {}
+        self._labels: dict[str, dict[str, int]] | None = None
+        self._models: dict[str, dict[int, _Version]] = {}
+        self._missing: dict[str, str] = {}
+        self._timers: set[threading.Timer] = set()
+        self._closed = False
 
-    def load(self) -> None:
-        """Loads every model.
+    def apply(self, config: ModelServerConfig, *, timeout_s: float | None = None) -> None:
+        """Replaces the configuration and waits until every model that is new is available.
+
+        Args:
+            config: Lists all models; those that are served and not in it are unloaded.
+            timeout_s: Seconds to wait for the new models; they go on loading after.
 
         Raises:
-            ConfigError: a base path does not exist or holds no version, or a SavedModel cannot
-                be loaded.
+            StatusError: INVALID_ARGUMENT or FAILED_PRECONDITION, the configuration is impossible
+                and the old one stays; UNKNOWN, a new model cannot be loaded;
+                DEADLINE_EXCEEDED.
         """
-        wanted = [(config, version) for config in self._configs for version in _versions(config)]
-        for config, version in wanted:
-            self._states.setdefault(config.name, {})[version] = State.START
-        for config, version in wanted:
-            self._load(config, version)
+        kind = config.WhichOneof("config")
+        if kind is None:
+            _log.info("Taking no action for empty config.")
+            return
+        if kind != "model_config_list":
+            raise StatusError(
+                StatusCode.FAILED_PRECONDITION,
+                "Cannot transition to requested config. It is only legal to transition from one"
+                " ModelConfigList to another.",
+            )
+        configs = list(config.model_config_list.config)
+        check_models(configs)
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        if not self._applying.acquire(timeout=-1 if timeout_s is None else max(0.0, timeout_s)):
+            raise StatusError(
+                StatusCode.DEADLINE_EXCEEDED, "Models of another configuration are still loading."
+            )
+        try:
+            with self._changed:
+                self._check_platforms(configs)
+                labels = self._checked_labels(configs)
+                new = {model.name for model in configs} - set(self._configs)
+                self._configs = {model.name: model for model in configs}
+                self._labels = labels
+            self.poll()
+            self._await_models(new, deadline)
+        finally:
+            self._applying.release()
 
-    def get(self, spec: model_pb2.ModelSpec) -> Servable:
-        """Returns the version that a request asks for; without a version, the latest.
+    def poll(self) -> None:
+        """Looks at the file system once and starts the loads and unloads that follow."""
+        with self._changed:
+            configs = dict(self._configs)
+        wanted: dict[str, set[int] | None] = {}
+        for name, config in configs.items():
+            try:
+                wanted[name] = set(wanted_versions(config))
+                reason = "" if wanted[name] else f"No versions of servable {name} found under base"
+                self._tell_missing(name, reason and f"{reason} path {config.base_path}")
+            except StatusError as error:
+                wanted[name] = None  # what is loaded stays
+                self._tell_missing(name, error.message)
+        with self._changed:
+            for name in set(self._models) | set(wanted):
+                if name not in self._configs:
+                    self._aspire(name, set())
+                elif self._configs[name] is configs.get(name):
+                    versions = wanted[name]
+                    if versions is not None:
+                        self._aspire(name, versions)
+
+    @contextmanager
+    def use(self, spec: model_pb2.ModelSpec) -> Iterator[Servable]:
+        """Holds the version that a request asks for; without a version or label, the latest.
+
+        It is not unloaded before the block has ended.
 
         Raises:
-            StatusError: INVALID_ARGUMENT for no name or a version label, NOT_FOUND for an
+            StatusError: INVALID_ARGUMENT for no name or an unknown label, NOT_FOUND for an
                 unknown model or version.
         """
-        if not spec.name:
-            raise invalid_argument("ModelSpec has no name specified.")
-        if spec.version_label:
-            raise invalid_argument("Unrecognized servable version label: ", spec.version_label)
-        versions = self._servables.get(spec.name, {})
-        if not spec.HasField("version"):
-            if not versions:
-                raise not_found("Servable not found for request: Latest(", spec.name, ")")
-            return versions[max(versions)]
-        version = spec.version.value
-        if version not in versions:
-            raise not_found(
-                "Servable not found for request: Specific(", spec.name, ", ", version, ")"
-            )
-        return versions[version]
+        with self._changed:
+            version = self._find(spec)
+            version.users += 1
+        try:
+            yield version.servable()
+        finally:
+            with self._changed:
+                version.users -= 1
+                if not version.users and version.state == State.UNLOADING:
+                    self._pool.submit(self._unload, version)
 
-    def states(self, spec: model_pb2.ModelSpec) -> dict[int, int]:
-        """Returns the state of the version asked for, or of all (a version label is ignored).
+    def states(self, spec: model_pb2.ModelSpec) -> list[VersionState]:
+        """Returns the state of the version asked for, or of all that there were, latest first.
+
+        A version label is ignored, as TensorFlow Serving does.
 
         Raises:
             StatusError: NOT_FOUND for an unknown model or version.
         """
-        states = self._states.get(spec.name, {})
-        if spec.HasField("version"):
-            version = spec.version.value
-            if version not in states:
-                raise not_found("Could not find version ", version, " of model ", spec.name)
-            return {version: states[version]}
-        if not states:
-            raise not_found("Could not find any versions of model ", spec.name)
-        return dict(sorted(states.items(), reverse=True))
+        with self._changed:
+            versions = self._models.get(spec.name, {})
+            if spec.HasField("version"):
+                number = spec.version.value
+                if number not in versions:
+                    raise not_found("Could not find version ", number, " of model ", spec.name)
+                return [versions[number].public_state()]
+            if not versions:
+                raise not_found("Could not find any versions of model ", spec.name)
+            return [versions[number].public_state() for number in sorted(versions, reverse=True)]
+
+    def knows(self, name: str) -> bool:
+        """Whether there is or was a model of this name."""
+        return name in self._configs or name in self._models
+
+    def ready(self) -> bool:
+        """Whether every model of the configuration has an available version."""
+        with self._changed:
+            return bool(self._configs) and all(map(self._available, self._configs))
 
     def close(self) -> None:
-        """Unloads everything."""
-        for versions in self._servables.values():
-            for servable in versions.values():
-                servable.runner.close()
-        self._servables.clear()
+        """Ends loading and unloads everything; requests that still run are not waited for."""
+        with self._changed:
+            self._closed = True
+            for timer in self._timers:
+                timer.cancel()
+            self._changed.notify_all()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        for version in self._versions():
+            if version.runner is not None:
+                version.runner.close()
+                version.runner = None
 
-    def _load(self, config: ModelConfig, version: int) -> None:
-        path = Path(config.base_path) / str(version)
-        self._states[config.name][version] = State.LOADING
-        started = time.monotonic()
-        try:
-            runner = SignatureRunner(path)
-        except (tf.errors.OpError, OSError, RuntimeError, ValueError) as error:
-            self._states[config.name][version] = State.END
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise ConfigError(
-                f"model {config.name!r} version {version} cannot be loaded from {path}: {reason}"
-            ) from error
-        servable = Servable(config.name, version, runner)
-        self._servables.setdefault(config.name, {})[version] = servable
-        self._states[config.name][version] = State.AVAILABLE
-        _log.info(
-            "loaded %s version %d in %.1f s", config.name, version, time.monotonic() - started
-        )
+    def _versions(self) -> Iterable[_Version]:
+        return (version for versions in self._models.values() for version in versions.values())
 
-
-def _versions(config: ModelConfig) -> list[int]:
-    """Returns the versions to serve, by the model's policy (default: the latest one)."""
-    base_path = Path(config.base_path)
-    if not base_path.is_dir():
-        raise ConfigError(
-            f"`base_path` of model {config.name!r} must be a directory."
-            f" Received: {config.base_path!r}"
-        )
-    there = sorted(
-        int(path.name) for path in base_path.iterdir() if path.name.isdecimal() and path.is_dir()
-    )
-    policy = config.model_version_policy
-    kind = policy.WhichOneof("policy_choice")
-    if kind == "specific":
-        missing = sorted(set(policy.specific.versions) - set(there))
-        if missing:
-            raise ConfigError(
-                f"model {config.name!r} has no version {missing[0]} in {config.base_path}."
-                f" Received: versions {there}"
+    def _find(self, spec: model_pb2.ModelSpec) -> _Version:
+        if not spec.name:
+            raise invalid_argument("ModelSpec has no name specified.")
+        number = None
+        if spec.version_label:
+            number = self._labelled(spec.name, spec.version_label)
+        elif spec.HasField("version"):
+            number = spec.version.value
+        available = self._available(spec.name)
+        if number is None:
+            if not available:
+                raise not_found("Servable not found for request: Latest(", spec.name, ")")
+            return available[max(available)]
+        if number not in available:
+            raise not_found(
+                "Servable not found for request: Specific(", spec.name, ", ", number, ")"
             )
-        chosen = sorted(policy.specific.versions)
-    elif kind == "all":
-        chosen = there
-    else:
-        chosen = there[-max(1, policy.latest.num_versions) :]
-    if not chosen:
-        raise ConfigError(
-            f"`base_path` of model {config.name!r} must hold a directory named by a version"
-            f" number. Received: {config.base_path!r}"
-        )
-    return chosen
+        return available[number]
+
+    def _labelled(self, name: str, label: str) -> int:
+        if self._labels is None:
+            raise StatusError(StatusCode.UNAVAILABLE, f"Model labels does not init yet.{label}")
+        if label not in self._labels.get(name, {}):
+            raise invalid_argument("Unrecognized servable version label: ", label)
+        return self._labels[name][label]
+
+    def _available(self, name: str) -> dict[int, _Version]:
+        versions = self._models.get(name, {})
+        return {
+            number: version
+            for number, version in versions.items()
+            if version.state == State.AVAILABLE
+        }
+
+    def _check_platforms(self, configs: list[ModelConfig]) -> None:
+        for config in configs:
+            old = self._configs.get(config.name)
+            if old is not None and platform_of(old) != platform_of(config):
+                raise invalid_argument(
+                    f"Illegal to change a model's platform. For model {config.name} platform was"
+                    f" {platform_of(old)} and new platform requested is {platform_of(config)}"
+                )
+
+    def _checked_labels(self, configs: list[ModelConfig]) -> dict[str, dict[str, int]]:
+        known = self._labels or {}
+        for config in configs:
+            for label, number in config.version_labels.items():
+                moves = known.get(config.name, {}).get(label, number) != number
+                if self._allow_labels_for_unavailable and not moves:
+                    continue
+                if number not in self._available(config.name):
+                    raise StatusError(
+                        StatusCode.FAILED_PRECONDITION,
+                        f"Request to assign label to version {number} of model {config.name},"
+                        " which is not currently available for inference",
+                    )
+        return {config.name: dict(config.version_labels) for config in configs}
+
+    def _await_models(self, names: set[str], deadline: float | None) -> None:
+        with self._changed:
+            while not self._closed:
+                failed = [
+                    version
+                    for name in sorted(names)
+                    if not self._available(name)
+                    for version in self._failed(name)
+                ]
+                if failed:
+                    reasons = "".join(f"{{{version.reason()}}}, " for version in failed)
+                    raise StatusError(
+                        StatusCode.UNKNOWN,
+                        f"{len(failed)} servable(s) did not become available: {{{reasons}}}",
+                    )
+                if all(self._available(name) for name in names):
+                    return
+                left = None if deadline is None else deadline - time.monotonic()
+                if left is not None and left <= 0:
+                    raise StatusError(StatusCode.DEADLINE_EXCEEDED, "Models are still loading.")
+                self._changed.wait(left)
+
+    def _failed(self, name: str) -> list[_Version]:
+        """The versions of a model that nothing more can be hoped from, if that is all of them."""
+        wanted = [version for version in self._models.get(name, {}).values() if version.aspired]
+        failed = [version for version in wanted if version.state == State.END]
+        return failed if len(failed) == len(wanted) else []
+
+    def _tell_missing(self, name: str, reason: str) -> None:
+        if reason and self._missing.get(name) != reason:
+            _log.warning("%s", reason)
+        self._missing[name] = reason
+
+    def _aspire(self, name: str, numbers: set[int]) -> None:
+        """Takes `numbers` as the versions to serve (the lock is held)."""
+        if self._closed:
+            return
+        versions = self._models.setdefault(name, {}) if numbers else self._models.get(name, {})
+        for number in sorted(numbers):
+            version = versions.get(number)
+            if version is None or (version.state == State.END and not version.aspired):
+                path = f"{self._configs[name].base_path.rstrip('/')}/{number}"
+                versions[number] = _Version(name, number, path)
+                self._pool.submit(self._load, versions[number], self._max_num_load_retries)
+        for number, version in versions.items():
+            version.aspired = number in numbers
+        self._quiesce(name)
+
+    def _quiesce(self, name: str) -> None:
+        """Unloads what is wanted no more, once what is wanted answers (the lock is held)."""
+        versions = self._models.get(name, {}).values()
+        wanted = [version for version in versions if version.aspired]
+        if wanted and not any(version.state == State.AVAILABLE for version in wanted):
+            return
+        for version in versions:
+            if version.state == State.AVAILABLE and not version.aspired:
+                version.state = State.UNLOADING
+                self._changed.notify_all()
+                if not version.users:
+                    self._pool.submit(self._unload, version)
+
+    def _load(self, version: _Version, retries: int) -> None:
+        with self._changed:
+            if self._closed or not version.aspired:
+                version.state = State.END
+                self._changed.notify_all()
+                return
+            version.state = State.LOADING
+        started = time.monotonic()
+        runner, failure = None, None
+        try:
+            runner = self._loader.load(version.name, version.number, version.path)
+        except StatusError as error:
+            failure = error
+        with self._changed:
+            if runner is not None and version.aspired and not self._closed:
+                version.runner, version.state, version.error = runner, State.AVAILABLE, None
+                _log.info("loaded %s in %.1f s", version, time.monotonic() - started)
+                self._quiesce(version.name)
+                runner = None
+            elif failure is not None and retries and version.aspired and not self._closed:
+                _log.error("%s cannot be loaded, trying again: %s", version, failure.message)
+                self._later(version, retries - 1)
+            else:
+                version.state, version.error = State.END, failure
+                if failure is not None:
+                    _log.error("%s cannot be loaded: %s", version, failure.message)
+            self._changed.notify_all()
+        if runner is not None:  # wanted no more when it was there
+            runner.close()
+
+    def _later(self, version: _Version, retries: int) -> None:
+        def submit() -> None:
+            with self._changed:
+                self._timers.discard(timer)
+                if not self._closed:
+                    self._pool.submit(self._load, version, retries)
+
+        timer = threading.Timer(max(0.0, self._load_retry_interval_s), submit)
+        timer.daemon = True
+        self._timers.add(timer)
+        timer.start()
+
+    def _unload(self, version: _Version) -> None:
+        runner, version.runner = version.runner, None
+        if runner is not None:
+            runner.close()
+        with self._changed:
+            version.state = State.END
+            _log.info("unloaded %s", version)
+            if version.aspired:  # again, since it began to go
+                version.aspired = False
+                wanted = {v.number for v in self._models[version.name].values() if v.aspired}
+                self._aspire(version.name, wanted | {version.number})
+            self._changed.notify_all()
+
+
+class _Version:
+    def __init__(self, name: str, number: int, path: str) -> None:
+        self.name = name
+        self.number = number
+        self.path = path
+        self.state: int = State.START
+        self.error: StatusError | None = None
+        self.runner: SignatureRunner | None = None
+        self.users = 0
+        self.aspired = True
+
+    def servable(self) -> Servable:
+        if self.runner is None:
+            raise not_found(f"Servable not found for request: Specific({self.name})")
+        return Servable(self.name, self.number, self.runner)
+
+    def public_state(self) -> VersionState:
+        return VersionState(self.number, self.state, self.error)
+
+    def reason(self) -> str:
+        error = self.error
+        due = f" due to error: {error.code.name}: {error.message}" if error else ""
+        return f"{{name: {self.name} version: {self.number}}}{due}"
+
+    def __str__(self) -> str:
+        return f"{self.name} version {self.number}"

@@ -5,177 +5,203 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import socket
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from contextlib import contextmanager
 
 import grpc
-import uvicorn
-from tensorflow_serving.apis import model_service_pb2_grpc, prediction_service_pb2_grpc
-from tensorflow_serving.config.model_server_config_pb2 import ModelConfig
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
 
-from tfde.errors import ServerError
-from tfde.serving.server.grpc_service import ModelService, PredictionService
+from tfde.errors import TfdeError
+from tfde.serving.server.grpc_service import grpc_handlers
+from tfde.serving.server.http_thread import HttpThread
+from tfde.serving.server.metrics import Metrics
 from tfde.serving.server.model_manager import ModelManager
+from tfde.serving.server.options import ServerOptions
 from tfde.serving.server.rest import RestApi
-
-_GRPC_OPTIONS = [
-    ("grpc.max_receive_message_length", -1),
-    ("grpc.max_send_message_length", -1),
-    # A second server on the same port must fail instead of taking half of the requests.
-    ("grpc.so_reuseport", 0),
-]
+from tfde.serving.server.service import InferenceService
+from tfde.serving.server.settings import (
+    channel_arguments,
+    make_loader,
+    metrics_path,
+    server_credentials,
+)
+from tfde.serving.server.versions import read_server_config
 
 _log = logging.getLogger(__name__)
+
+
+@contextmanager
+def asked_to_stop() -> Iterator[threading.Event]:
+    """Gives an event that SIGTERM and SIGINT set; for the main thread."""
+    asked = threading.Event()
+    previous = {
+        number: signal.signal(number, lambda *_: asked.set())
+        for number in (signal.SIGTERM, signal.SIGINT)
+    }
+    try:
+        yield asked
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 class ModelServer:
     """Serves SavedModels over TensorFlow Serving's gRPC and REST protocols.
 
     Args:
-        models: What to serve (`model_config`, `read_models_config`).
+        config: What to serve (`server_config`, `read_server_config`).
+        options: Ports, threads, batching and the rest.
         host: Address to listen on.
-        port: gRPC port; 0 takes a free one.
-        rest_api_port: REST port; 0 takes a free one, `None` turns REST off.
-        rest_api_timeout_s: Seconds after which a prediction over REST is given up.
+        rest_api_port: In place of that of the options, where 0 turns REST off: here 0 takes a
+            free port and `None` means the options'.
         drain_timeout_s: Seconds that running requests get when the server stops.
+
+    Raises:
+        StatusError: a file that the options name is missing or wrong, or they contradict each
+            other.
     """
 
     def __init__(
         self,
-        models: Iterable[ModelConfig],
+        config: ModelServerConfig,
+        options: ServerOptions | None = None,
         *,
         host: str = "127.0.0.1",
-        port: int = 8500,
-        rest_api_port: int | None = 8501,
-        rest_api_timeout_s: float = 30.0,
+        rest_api_port: int | None = None,
         drain_timeout_s: float = 60.0,
     ) -> None:
-        self.manager = ModelManager(models)
+        options = options or ServerOptions()
+        metrics = Metrics()
+        self._config = config
+        self._options = options
+        self.manager = ModelManager(
+            make_loader(options, metrics),
+            num_load_threads=options.num_load_threads or os.cpu_count() or 1,
+            max_num_load_retries=options.max_num_load_retries,
+            load_retry_interval_s=options.load_retry_interval_micros / 1e6,
+            allow_labels_for_unavailable=options.allow_version_labels_for_unavailable_models,
+        )
+        self.service = InferenceService(
+            self.manager, metrics, check_method=options.enable_signature_method_name_check
+        )
+        self._metrics_path = metrics_path(options)
+        self._credentials = server_credentials(options)
         self.host = host
-        self.port = port
+        self.port = options.port
         self.rest_api_port = rest_api_port
-        self._rest_api_timeout_s = rest_api_timeout_s
+        if rest_api_port is None and options.rest_api_port:
+            self.rest_api_port = options.rest_api_port
         self._drain_timeout_s = drain_timeout_s
         # Threads wait inside TensorFlow, whose own pools do the work: more of them than cores
         # lets requests overlap, TensorFlow Serving's count too.
         self._num_threads = 4 * (os.cpu_count() or 1)
+        self._stopping = threading.Event()
+        self._rest: HttpThread | None = None
 
     def start(self) -> None:
         """Loads the models, then listens; `port` and `rest_api_port` hold the real ports after.
 
         Raises:
-            ConfigError: a model cannot be loaded.
+            StatusError: the configuration is impossible or a model cannot be loaded.
             OSError: a port is taken.
             ServerError: the REST server does not start.
         """
-        listener = self._rest_listener()
+        if self.rest_api_port is not None:
+            options = {"drain_timeout_s": self._drain_timeout_s}
+            self._rest = HttpThread("REST", self.host, self.rest_api_port, **options)
+            self.rest_api_port = self._rest.port
         try:
             self._grpc = self._grpc_server()
-            self.manager.load()
-            self._start_rest(listener)
+            # Models that are not there yet are waited for, so someone must go on looking.
+            self._poll(self._options.file_system_poll_wait_seconds, self.manager.poll, "versions")
+            self.manager.apply(self._config)
+            if self._rest:
+                self._rest.start(self._rest_api())
         except BaseException:
-            if listener:
-                listener.close()
+            if self._rest:
+                self._rest.refuse()
+            self._stopping.set()
+            self.manager.close()
             raise
         self._grpc.start()
+        _log.info("Running gRPC ModelServer at %s:%d ...", self.host, self.port)
+        if self._rest:
+            _log.info("Exporting HTTP/REST API at:%s:%d ...", self.host, self._rest.port)
+        path = self._options.model_config_file
+        if path:
+            seconds = self._options.model_config_file_poll_wait_seconds
+            self._poll(seconds, lambda: self.manager.apply(read_server_config(path)), "config")
 
     def wait(self) -> None:
         """Blocks until SIGTERM or SIGINT has come and the running requests are answered.
 
         Must be called from the main thread, the only one that may handle signals.
         """
-        asked = threading.Event()
-        previous = {
-            number: signal.signal(number, lambda *_: asked.set())
-            for number in (signal.SIGTERM, signal.SIGINT)
-        }
-        try:
+        with asked_to_stop() as asked:
             asked.wait()
             self.stop()
-        finally:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
 
     def stop(self) -> None:
         """Refuses new requests, lets the running ones finish, unloads the models."""
         _log.info("draining")
+        self._stopping.set()
         deadline = time.monotonic() + self._drain_timeout_s
         if self._rest:
-            self._rest.should_exit = True
+            self._rest.refuse()
         self._grpc.stop(grace=self._drain_timeout_s).wait()
         if self._rest:
-            self._rest_thread.join(timeout=max(0.0, deadline - time.monotonic()))
+            self._rest.join(deadline - time.monotonic())
             self._executor.shutdown(wait=False, cancel_futures=True)
         self.manager.close()
 
+    def _poll(self, seconds: float, look: Callable[[], None], name: str) -> None:
+        def run() -> None:
+            while not self._stopping.wait(seconds):
+                try:
+                    look()
+                except TfdeError as error:  # the state before stays; the next look may do
+                    _log.error("%s", error)
+                except Exception:
+                    _log.exception("looking for %s failed", name)
+
+        if seconds > 0:
+            threading.Thread(target=run, name=f"poll-{name}", daemon=True).start()
+
     def _grpc_server(self) -> grpc.Server:
-        server = grpc.server(ThreadPoolExecutor(self._num_threads, "grpc"), options=_GRPC_OPTIONS)
-        prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(
-            PredictionService(self.manager), server
+        threads = self._options.grpc_max_threads or self._num_threads
+        server = grpc.server(
+            ThreadPoolExecutor(threads, "grpc"), options=channel_arguments(self._options)
         )
-        model_service_pb2_grpc.add_ModelServiceServicer_to_server(
-            ModelService(self.manager), server
-        )
-        try:
-            self.port = server.add_insecure_port(f"{self.host}:{self.port}")
-        except RuntimeError as error:
-            raise OSError(
-                f"cannot listen on {self.host}:{self.port} (gRPC), is the port taken? {error}"
-            ) from None
+        server.add_generic_rpc_handlers(grpc_handlers(self.service))
+        if self._options.enable_grpc_healthcheck_service:
+            servicer = health.HealthServicer()
+            for name in ("", "ModelService", "PredictionService"):
+                servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
+            health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+        self.port = self._listen(server, f"{self.host}:{self.port}")
+        if self._options.grpc_socket_path:
+            self._listen(server, f"unix:{self._options.grpc_socket_path}")
         return server
 
-    def _rest_listener(self) -> socket.socket | None:
-        if self.rest_api_port is None:
-            return None
+    def _listen(self, server: grpc.Server, address: str) -> int:
         try:
-            listener = socket.create_server((self.host, self.rest_api_port))
-        except OSError as error:
-            raise OSError(
-                f"cannot listen on {self.host}:{self.rest_api_port} (REST): {error.strerror}"
-            ) from None
-        self.rest_api_port = listener.getsockname()[1]
-        return listener
+            if self._credentials is None:
+                return server.add_insecure_port(address)
+            return server.add_secure_port(address, self._credentials)
+        except RuntimeError:
+            raise OSError(f"cannot listen on {address} (gRPC), is the port taken?") from None
 
-    def _start_rest(self, listener: socket.socket | None) -> None:
-        self._rest: Any = None
-        if listener is None:
-            return
-        self._executor = ThreadPoolExecutor(self._num_threads, "rest")
-        app = RestApi(self.manager, self._executor, timeout_s=self._rest_api_timeout_s)
-        self._rest = uvicorn.Server(
-            uvicorn.Config(
-                app,
-                lifespan="off",
-                log_config=None,
-                log_level="warning",
-                access_log=False,
-                server_header=False,
-                timeout_graceful_shutdown=int(self._drain_timeout_s),
-            )
+    def _rest_api(self) -> RestApi:
+        threads = self._options.rest_api_num_threads or self._num_threads
+        self._executor = ThreadPoolExecutor(threads, "rest")
+        return RestApi(
+            self.service,
+            self._executor,
+            timeout_s=self._options.rest_api_timeout_in_ms / 1000,
+            cors=self._options.rest_api_enable_cors_support,
+            metrics_path=self._metrics_path,
         )
-        failures: list[BaseException] = []
-        self._rest_thread = threading.Thread(
-            target=self._run_rest, args=(listener, failures), name="rest", daemon=True
-        )
-        self._rest_thread.start()
-        while not self._rest.started and self._rest_thread.is_alive():
-            time.sleep(0.01)
-        if not self._rest.started:
-            self._executor.shutdown(wait=False)
-            cause = failures[0] if failures else None
-            raise ServerError(
-                f"the REST server must start on {self.host}:{self.rest_api_port}."
-                f" Received: {cause!r}"
-            ) from cause
-
-    def _run_rest(self, listener: socket.socket, failures: list[BaseException]) -> None:
-        try:
-            self._rest.run(sockets=[listener])
-        except BaseException as error:  # uvicorn exits the process when it cannot start
-            failures.append(error)
-            if self._rest.started:
-                _log.exception("the REST server ended")

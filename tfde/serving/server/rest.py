@@ -1,4 +1,4 @@
-"""The REST surface as an ASGI application: `:predict`, status and metadata."""
+"""The REST surface as an ASGI application: inference, status, metadata and Prometheus' page."""
 
 from __future__ import annotations
 
@@ -11,23 +11,41 @@ from urllib.parse import unquote
 
 import grpc
 from google.protobuf import json_format
-from tensorflow_serving.apis import get_model_metadata_pb2, get_model_status_pb2, model_pb2
+from tensorflow_serving.apis import (
+    classification_pb2,
+    get_model_metadata_pb2,
+    get_model_status_pb2,
+    model_pb2,
+    regression_pb2,
+)
 
-from tfde.serving.server import json_tensors
-from tfde.serving.server.grpc_service import get_model_metadata, get_model_status
-from tfde.serving.server.model_manager import ModelManager
+from tfde.serving.server.json_examples import (
+    read_examples,
+    write_classifications,
+    write_regressions,
+)
+from tfde.serving.server.json_tensors import read_inputs, write_outputs
+from tfde.serving.server.json_values import error_body, parse_body, signature_of
+from tfde.serving.server.model_info import get_model_metadata, get_model_status
+from tfde.serving.server.service import InferenceService
 from tfde.serving.server.signature_runner import DEFAULT_SIGNATURE
 from tfde.serving.server.status import HTTP_STATUS, StatusError, invalid_argument
 
 # Version labels are part of the grammar, so that a label gets the same answer as over gRPC.
 _VERSION = r"(?:/versions/(?P<version>\d+)|/labels/(?P<label>[^/:]+))?"
-_PREDICT = re.compile(
+_INFERENCE = re.compile(
     rf"/v1/models/(?P<name>[^/:]+){_VERSION}:(?P<method>classify|regress|predict)", re.IGNORECASE
 )
 _STATUS = re.compile(
     rf"/v1/models(?:/(?P<name>[^/:]+))?{_VERSION}(?P<metadata>/metadata)?", re.IGNORECASE
 )
 _INT64_MAX = 2**63 - 1
+_MONITORING = "/monitoring/"
+_CORS = [
+    (b"access-control-allow-origin", b"*"),
+    (b"access-control-allow-methods", b"POST, GET"),
+    (b"access-control-allow-headers", b"Content-Type"),
+]
 
 _log = logging.getLogger(__name__)
 
@@ -36,17 +54,27 @@ class RestApi:
     """Answers HTTP requests as TensorFlow Serving's REST API does.
 
     Args:
-        manager: The models.
+        service: Answers requests to models.
         executor: Runs the requests; the event loop only moves bytes.
         timeout_s: Seconds after which a prediction is given up.
+        cors: Whether answers allow pages of other origins to read them.
+        metrics_path: Where Prometheus finds the metrics; "" for nowhere.
     """
 
     def __init__(
-        self, manager: ModelManager, executor: Executor, *, timeout_s: float = 30.0
+        self,
+        service: InferenceService,
+        executor: Executor,
+        *,
+        timeout_s: float = 30.0,
+        cors: bool = False,
+        metrics_path: str = "",
     ) -> None:
-        self._manager = manager
+        self._service = service
         self._executor = executor
         self._timeout_s = timeout_s
+        self._cors = _CORS if cors else []
+        self._metrics_path = metrics_path
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answers one request (the ASGI interface)."""
@@ -66,6 +94,7 @@ class RestApi:
         headers = [
             (b"content-type", content_type),
             (b"content-length", str(len(answer)).encode()),
+            *self._cors,
         ]
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": answer})
@@ -78,8 +107,14 @@ class RestApi:
             path: The path as sent, without the query string.
             body: The request's body.
         """
+        if self._metrics_path and path == self._metrics_path:
+            return 200, b"text/plain", self._service.metrics.text().encode()
+        if self._metrics_path and path.startswith(_MONITORING):
+            return 400, b"text/plain", f"Unexpected path: {path}".encode()
         if not path.lower().startswith("/v1/"):
             return 404, b"text/plain", b"Not Found"
+        if self._cors and method == "OPTIONS":
+            return 200, b"text/plain", b""
         try:
             return 200, b"application/json", self._route(method, path, body)
         except StatusError as error:
@@ -87,16 +122,15 @@ class RestApi:
         except Exception as error:
             _log.exception("request failed")
             code, message = grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}"
-        return HTTP_STATUS[code], b"application/json", json_tensors.error_body(message)
+        return HTTP_STATUS[code], b"application/json", error_body(message)
 
     def _route(self, method: str, path: str, body: bytes) -> bytes:
-        predict = _PREDICT.fullmatch(path) if method == "POST" else None
-        if predict:
-            if predict["method"].lower() != "predict":
-                raise StatusError(
-                    grpc.StatusCode.UNIMPLEMENTED, f"Method not implemented: {predict['method']}"
-                )
-            return self._predict(_model_spec(predict), body)
+        request = _INFERENCE.fullmatch(path) if method == "POST" else None
+        if request:
+            run = {"predict": self._predict, "classify": self._classify, "regress": self._regress}[
+                request["method"].lower()
+            ]
+            return run(_model_spec(request), body)
         status = _STATUS.fullmatch(path) if method == "GET" else None
         if not status:
             raise invalid_argument("Malformed request: ", method, " ", path)
@@ -107,37 +141,59 @@ class RestApi:
         return self._status(_model_spec(status))
 
     def _predict(self, spec: model_pb2.ModelSpec, body: bytes) -> bytes:
-        document = json_tensors.parse_body(body)
-        signature_name = json_tensors.signature_of(document)
-        runner = self._manager.get(spec).runner
-        name = signature_name or DEFAULT_SIGNATURE
-        if name not in runner.signature_defs:
-            # gRPC answers FAILED_PRECONDITION in other words; so does TensorFlow Serving.
-            raise invalid_argument(f'Serving signature name: "{name}" not found in signature def')
-        infos = runner.inputs(name)
-        if not infos:
-            raise invalid_argument(
-                "Failed to get input map for signature: ", signature_name or "DEFAULT"
-            )
-        inputs, answer_format = json_tensors.read_inputs(document, infos)
-        outputs = runner.run(name, inputs, timeout_s=self._timeout_s)
-        return json_tensors.write_outputs(outputs, answer_format)
+        document = parse_body(body)
+        signature_name = signature_of(document)
+        with self._service.using(spec, "predict", "REST") as servable:
+            runner = servable.runner
+            name = signature_name or DEFAULT_SIGNATURE
+            if name not in runner.signature_defs:
+                # gRPC answers FAILED_PRECONDITION in other words; so does TensorFlow Serving.
+                raise invalid_argument(
+                    f'Serving signature name: "{name}" not found in signature def'
+                )
+            infos = runner.inputs(name)
+            if not infos:
+                raise invalid_argument(
+                    "Failed to get input map for signature: ", signature_name or "DEFAULT"
+                )
+            inputs, answer_format = read_inputs(document, infos)
+            outputs = runner.run(name, inputs, timeout_s=self._timeout_s)
+            return write_outputs(outputs, answer_format)
+
+    def _classify(self, spec: model_pb2.ModelSpec, body: bytes) -> bytes:
+        request = classification_pb2.ClassificationRequest()
+        _read_request(request, spec, body)
+        answer = self._service.classify(request, timeout_s=self._timeout_s, entrypoint="REST")
+        return write_classifications(answer.result)
+
+    def _regress(self, spec: model_pb2.ModelSpec, body: bytes) -> bytes:
+        request = regression_pb2.RegressionRequest()
+        _read_request(request, spec, body)
+        answer = self._service.regress(request, timeout_s=self._timeout_s, entrypoint="REST")
+        return write_regressions(answer.result)
 
     def _status(self, spec: model_pb2.ModelSpec) -> bytes:
         request = get_model_status_pb2.GetModelStatusRequest(model_spec=spec)
-        return _to_json(get_model_status(self._manager, request)).encode()
+        return _to_json(get_model_status(self._service.manager, request)).encode()
 
     def _metadata(self, spec: model_pb2.ModelSpec) -> bytes:
         request = get_model_metadata_pb2.GetModelMetadataRequest(
             model_spec=spec, metadata_field=["signature_def"]
         )
-        response = get_model_metadata(self._manager, request)
+        response = get_model_metadata(self._service.manager, request)
         signatures = get_model_metadata_pb2.SignatureDefMap()
         response.metadata["signature_def"].Unpack(signatures)
         return (
             f'{{\n"model_spec":{_to_json(response.model_spec)},\n'
             f'"metadata": {{"signature_def": {_to_json(signatures)}}}\n}}\n'
         ).encode()
+
+
+def _read_request(request: Any, spec: model_pb2.ModelSpec, body: bytes) -> None:
+    document = parse_body(body)
+    request.model_spec.CopyFrom(spec)
+    request.model_spec.signature_name = signature_of(document)
+    read_examples(document, request.input)
 
 
 def _model_spec(match: re.Match[str]) -> model_pb2.ModelSpec:

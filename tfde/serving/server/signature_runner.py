@@ -7,7 +7,8 @@ given a time limit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,14 @@ import tensorflow_text  # noqa: F401
 from grpc import StatusCode
 from tensorflow.core.protobuf import meta_graph_pb2
 
+from tfde.protos.batching_parameters_pb2 import BatchingParameters
+from tfde.serving.server.batching import batched_outputs, check_batching_parameters
 from tfde.serving.server.status import CODES, StatusError, invalid_argument
 from tfde.serving.server.tensors import dtype_name
 
 DEFAULT_SIGNATURE = "serving_default"
+# How the batching op begins when it cannot join the inputs of its requests.
+_UNEQUAL_SHAPES = "Dimensions of inputs should match"
 
 
 class SignatureRunner:
@@ -31,21 +36,35 @@ class SignatureRunner:
     Args:
         path: Directory of the SavedModel (a version's directory).
         tags: Tags of the meta graph to load.
+        session_config: Threads, devices and memory; `None` takes TensorFlow's defaults.
+        batching: How concurrent runs of a signature are joined; `None` runs each by itself.
+
+    Raises:
+        StatusError: the batching parameters contradict each other.
+        OSError, RuntimeError, ValueError, tf.errors.OpError: there is no SavedModel that loads.
     """
 
-    def __init__(self, path: Path, *, tags: Sequence[str] = ("serve",)) -> None:
-        self._session = tf.compat.v1.Session(graph=tf.Graph())
-        logger = tf.get_logger()
-        level = logger.level
-        logger.setLevel("ERROR")  # the loader of TensorFlow 1 announces that it is deprecated
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        tags: Sequence[str] = ("serve",),
+        session_config: Any = None,
+        batching: BatchingParameters | None = None,
+    ) -> None:
+        if batching is not None:
+            check_batching_parameters(batching)
+        self._session = tf.compat.v1.Session(graph=tf.Graph(), config=session_config)
         try:
-            with self._session.graph.as_default():
+            with _quiet_tensorflow(), self._session.graph.as_default():
                 meta_graph = tf.compat.v1.saved_model.loader.load(
                     self._session, list(tags), str(path)
                 )
-        finally:
-            logger.setLevel(level)
-        self.signature_defs = dict(meta_graph.signature_def)
+                self.signature_defs = dict(meta_graph.signature_def)
+                self._batched = {} if batching is None else self._add_batching(batching)
+        except BaseException:
+            self._session.close()
+            raise
 
     def inputs(self, signature_name: str) -> Mapping[str, meta_graph_pb2.TensorInfo]:
         """Returns what the signature takes, by name.
@@ -88,27 +107,77 @@ class SignatureRunner:
         dtypes = {info.name: info.dtype for info in signature.inputs.values()}
         for position, name in enumerate(sorted(feeds)):
             _check_dtype(position, feeds[name], tf.dtypes.as_dtype(dtypes[name]))
-        fetches = {
+        fetches: dict[str, Any] = {
             alias: signature.outputs[alias].name for alias in _outputs(signature, output_filter)
         }
-        options = None
-        if timeout_s is not None:
-            options = tf.compat.v1.RunOptions(timeout_in_ms=max(1, int(timeout_s * 1000)))
-        return self._run(fetches, feeds, options)
+        batched = self._batched.get(signature_name or DEFAULT_SIGNATURE)
+        if batched is not None and not output_filter:  # a batch computes all outputs for all
+            _check_rows(feeds.values())
+            fetches = batched
+        return self._run(fetches, feeds, _time_limit(timeout_s))
 
-    def _run(self, fetches: dict[str, str], feeds: dict[str, np.ndarray], options: Any) -> Any:
+    def run_together(
+        self,
+        signature_names: Sequence[str],
+        inputs: Mapping[str, np.ndarray],
+        *,
+        timeout_s: float | None = None,
+    ) -> list[dict[str, np.ndarray]]:
+        """Runs several signatures of the same input tensors at once.
+
+        Args:
+            signature_names: The signatures.
+            inputs: Arrays by input name, for all of them.
+            timeout_s: Seconds after which the run is given up.
+
+        Returns:
+            For each signature its arrays by output name.
+
+        Raises:
+            StatusError: as `run`.
+        """
+        signatures = [self._signature(name) for name in signature_names]
+        feeds = {
+            signature.inputs[alias].name: array
+            for signature in signatures
+            for alias, array in inputs.items()
+        }
+        fetches = [
+            {alias: info.name for alias, info in signature.outputs.items()}
+            for signature in signatures
+        ]
+        return self._run(fetches, feeds, _time_limit(timeout_s))
+
+    def _run(self, fetches: Any, feeds: dict[str, np.ndarray], options: Any) -> Any:
         try:
             return self._session.run(fetches, feeds, options=options)
         except tf.errors.OpError as error:
             # Python's session puts the exporter's stack trace in front of the runtime's words.
             raw = error.__context__ if isinstance(error.__context__, tf.errors.OpError) else error
-            raise StatusError(CODES[error.error_code], raw.message) from error
+            code = CODES[error.error_code]
+            # Requests whose shapes differ cannot run together, and none of them is wrong by itself.
+            if code is StatusCode.INVALID_ARGUMENT and raw.message.startswith(_UNEQUAL_SHAPES):
+                code = StatusCode.FAILED_PRECONDITION
+            raise StatusError(code, raw.message) from error
         except ValueError as error:  # a shape that the signature does not take
             raise invalid_argument(error) from error
 
     def close(self) -> None:
         """Gives back the memory."""
         self._session.close()
+
+    def _add_batching(self, parameters: BatchingParameters) -> dict[str, dict[str, tf.Tensor]]:
+        element = self._session.graph.as_graph_element
+        batched = {}
+        for name, signature in self.signature_defs.items():
+            if not signature.inputs or not signature.outputs:
+                continue
+            inputs = [element(signature.inputs[alias].name) for alias in sorted(signature.inputs)]
+            aliases = sorted(signature.outputs)
+            outputs = [element(signature.outputs[alias].name) for alias in aliases]
+            tensors = batched_outputs(inputs, outputs, parameters)
+            batched[name] = dict(zip(aliases, tensors, strict=True))
+        return batched
 
     def _signature(self, name: str) -> meta_graph_pb2.SignatureDef:
         name = name or DEFAULT_SIGNATURE
@@ -117,6 +186,35 @@ class SignatureRunner:
                 StatusCode.FAILED_PRECONDITION, f'Serving signature key "{name}" not found.'
             )
         return self.signature_defs[name]
+
+
+def _time_limit(timeout_s: float | None) -> Any:
+    if timeout_s is None:
+        return None
+    return tf.compat.v1.RunOptions(timeout_in_ms=max(1, int(timeout_s * 1000)))
+
+
+@contextmanager
+def _quiet_tensorflow() -> Iterator[None]:
+    # What TensorFlow 1 had announces at each call that it is deprecated.
+    logger = tf.get_logger()
+    level = logger.level
+    logger.setLevel("ERROR")
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def _check_rows(arrays: Iterable[np.ndarray]) -> None:
+    # Source: words of TensorFlow Serving's batching_session.cc.
+    rows = set()
+    for array in arrays:
+        if array.ndim == 0:
+            raise invalid_argument("Batching Run() input tensors must have at least one dimension")
+        rows.add(len(array))
+    if len(rows) > 1:
+        raise invalid_argument("Batching Run() input tensors must have equal 0th-dimension size")
 
 
 def _check_names(signature: meta_graph_pb2.SignatureDef, inputs: Mapping[str, Any]) -> None:

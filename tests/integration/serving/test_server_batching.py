@@ -1,0 +1,189 @@
+"""Requests of several clients joined in one run, by the parameters of a batching file."""
+
+import concurrent.futures
+import threading
+
+import grpc
+import numpy as np
+import pytest
+import tensorflow as tf
+from google.protobuf import text_format
+from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
+
+from tfde.protos.batching_parameters_pb2 import BatchingParameters
+from tfde.serving.server.batching import check_batching_parameters
+from tfde.serving.server.signature_runner import SignatureRunner
+from tfde.serving.server.status import StatusError
+
+
+class Counting(tf.Module):
+    """Tells how many rows ran together; the rows of each request must stay apart."""
+
+    def __init__(self):
+        self.weight = tf.Variable(np.eye(3, dtype=np.float32) * 2)
+        keys, values = tf.constant(["a", "b"]), tf.constant([7, 8], tf.int64)
+        self.table = tf.lookup.StaticHashTable(
+            tf.lookup.KeyValueTensorInitializer(keys, values), -1
+        )
+
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec([None, None], tf.float32, name="x"),
+            tf.TensorSpec([None], tf.string, name="word"),
+        ]
+    )
+    def serve(self, x, word):
+        rows = tf.shape(x)[0]
+        return {
+            "y": tf.matmul(x, self.weight),
+            "number": self.table.lookup(word),
+            "rows": tf.fill([rows], rows),
+        }
+
+    @tf.function(input_signature=[tf.TensorSpec([], tf.float32, name="x")])
+    def scalar(self, x):
+        return {"y": x + 1}
+
+
+@pytest.fixture(scope="module")
+def counting(tmp_path_factory):
+    path = tmp_path_factory.mktemp("counting") / "1"
+    module = Counting()
+    tf.saved_model.save(module, str(path), {"serving_default": module.serve, "one": module.scalar})
+    return path
+
+
+def parameters(text):
+    return text_format.Parse(text, BatchingParameters())
+
+
+@pytest.fixture
+def load(counting):
+    made = []
+
+    def load(text, path=counting):
+        made.append(SignatureRunner(path, batching=parameters(text)))
+        return made[-1]
+
+    yield load
+    for runner in made:
+        runner.close()
+
+
+def run(runner, number, rows):
+    x = np.full([rows, 3], number, np.float32)
+    return runner.run("", {"x": x, "word": np.array([b"a", b"b", b"c"] * rows, object)[:rows]})
+
+
+def test_requests_run_together_and_get_their_own_rows(load):
+    runner = load(
+        "max_batch_size { value: 8 } batch_timeout_micros { value: 300000 }"
+        " num_batch_threads { value: 1 } allowed_batch_sizes: 4 allowed_batch_sizes: 8"
+    )
+    with concurrent.futures.ThreadPoolExecutor(6) as pool:
+        answers = list(pool.map(lambda number: run(runner, number, 1 + number % 2), range(6)))
+    for number, answer in enumerate(answers):
+        rows = 1 + number % 2
+        np.testing.assert_array_equal(answer["y"], np.full([rows, 3], 2.0 * number))
+        assert answer["number"].tolist() == [7, 8][:rows]
+        assert set(answer["rows"].tolist()) <= {4, 8}  # as long as an allowed size
+    assert max(answer["rows"][0] for answer in answers) == 8
+
+
+def test_a_model_of_tensorflow_1_is_batched_too(load, examples_base_path):
+    runner = load("batch_timeout_micros { value: 100000 }", examples_base_path / "1")
+    example = tf.train.Example()
+    example.features.feature["x"].float_list.value.append(3.0)
+    serialized = np.array([example.SerializeToString()], object)
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda _: runner.run("", {"inputs": serialized}), range(4)))
+    assert all(answer["scores"].tolist() == [[3.0, -3.0]] for answer in answers)
+    assert all(answer["classes"].tolist() == [[b"up", b"down"]] for answer in answers)
+
+
+def test_what_cannot_be_batched_is_said(load):
+    runner = load("max_batch_size { value: 8 }")
+    one = {"x": np.float32(1)}
+    with pytest.raises(StatusError, match="input tensors must have at least one dimension"):
+        runner.run("one", one)
+    unequal = {"x": np.ones([2, 3], np.float32), "word": np.array([b"a"], object)}
+    with pytest.raises(StatusError, match="must have equal 0th-dimension size"):
+        runner.run("", unequal)
+    with pytest.raises(StatusError, match="Task size 9 is larger than maximum") as caught:
+        run(runner, 1, 9)
+    assert caught.value.code.name == "INVALID_ARGUMENT"
+    # What only some outputs are asked of runs by itself, as in TensorFlow Serving.
+    nine = {"x": np.ones([9, 3], np.float32), "word": np.array([b"a"] * 9, object)}
+    assert runner.run("", nine, output_filter=["number"])["number"].tolist() == [7] * 9
+
+
+def test_unequal_shapes_in_a_batch(load):
+    runner = load("batch_timeout_micros { value: 300000 } num_batch_threads { value: 1 }")
+    barrier = threading.Barrier(2)
+
+    def ask(width):
+        barrier.wait()
+        inputs = {"x": np.ones([1, width], np.float32), "word": np.array([b"a"], object)}
+        try:
+            runner.run("", inputs)
+        except StatusError as error:
+            return error.code.name
+        return "OK"
+
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        codes = list(pool.map(ask, [3, 4]))
+    assert codes == ["FAILED_PRECONDITION"] * 2
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "max_batch_size { value: 8 } allowed_batch_sizes: 4",
+            "Last entry in allowed_batch_sizes must match max_batch_size; last entry was 4;"
+            " expected 8",
+        ),
+        (
+            "max_batch_size { value: 4 } allowed_batch_sizes: 4 allowed_batch_sizes: 4",
+            "allowed_batch_sizes entries must be monotonically increasing",
+        ),
+        ("max_batch_size { value: 0 }", "max_batch_size must be positive; was 0"),
+        ("num_batch_threads { value: -1 }", "num_batch_threads must be positive; was -1"),
+        ("batch_timeout_micros { value: -1 }", "batch_timeout_micros must be >= 0; was -1"),
+        ("pad_variable_length_inputs: true", "pad_variable_length_inputs must be false"),
+    ],
+)
+def test_impossible_parameters(text, message):
+    with pytest.raises(StatusError, match=message):
+        check_batching_parameters(parameters(text))
+
+
+@pytest.fixture
+def stub(start_server, toy_config, tmp_path):
+    file = tmp_path / "batching.config"
+    file.write_text(
+        "max_batch_size { value: 1 } batch_timeout_micros { value: 0 }"
+        " max_enqueued_batches { value: 2 } num_batch_threads { value: 1 }"
+    )
+    server = start_server(
+        toy_config, enable_batching=True, batching_parameters_file=str(file), grpc_max_threads=32
+    )
+    with grpc.insecure_channel(server.target) as channel:
+        yield prediction_service_pb2_grpc.PredictionServiceStub(channel)
+
+
+def slow(steps):
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name = "toy"
+    request.model_spec.signature_name = "slow"
+    request.inputs["steps"].CopyFrom(tf.make_tensor_proto(np.array([steps], np.int32)))
+    return request
+
+
+def test_a_full_queue_refuses_at_once(stub):
+    stub.Predict(slow(1), timeout=60)
+    calls = [stub.Predict.future(slow(300), timeout=60) for _ in range(12)]
+    codes = [call.code().name for call in calls if call.exception() is not None]
+    assert set(codes) == {"UNAVAILABLE"}
+    assert 0 < len(codes) < 12
+    assert stub.Predict(slow(1), timeout=60).model_spec.version.value == 10

@@ -1,0 +1,163 @@
+"""`tfde index add|delete|compact|status` with a real dual encoder, and what reads the index."""
+
+import gzip
+import json
+import re
+
+import pytest
+import tiny
+
+from tfde.cli.main import main
+from tfde.data.dataset_directory import DatasetDirectory
+from tfde.retrieval.encode_corpus import encode_corpus
+from tfde.retrieval.load_index import load_index
+from tfde.retrieval.retrieve import retrieve
+from tfde.retrieval.runs import read_run
+from tfde.retrieval.scann_index import ScannIndex
+
+
+@pytest.fixture(scope="module")
+def model():
+    return tiny.dual_encoder()
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory, model):
+    directory = tmp_path_factory.mktemp("work")
+    dataset = DatasetDirectory(tiny.write_dataset(directory / "data", documents=300))
+    model.save_to_preset(directory / "model")
+    tiny.dual_encoder(seed=2).save_to_preset(directory / "other")
+    first = list(dataset.documents())[:200]
+    ScannIndex.from_embeddings(encode_corpus(model, first, directory / "e")).save(directory / "i")
+    return directory
+
+
+def tfde(capsys, *args):
+    code = main([str(arg) for arg in args])
+    out, error = capsys.readouterr()
+    return code, out, error
+
+
+def write(path, documents):
+    lines = [json.dumps({"_id": d.doc_id, "title": d.title, "text": d.text}) for d in documents]
+    with gzip.open(path, "wt") as file:
+        file.write("\n".join(lines))
+    return path
+
+
+def status(capsys, work):
+    return json.loads(tfde(capsys, "index", "status", work / "i", "--json")[1])
+
+
+def assert_finds(work, model, documents):
+    """The index gives what comparing with every document gives."""
+    queries = list(DatasetDirectory(work / "data").queries())[::20]
+    run = retrieve(model, load_index(work / "i"), queries, 500)
+    similarity = (
+        model.encode_queries([q.text for q in queries]) @ model.encode_documents(documents).T
+    )
+    for query, row in zip(queries, similarity, strict=True):
+        expected = {d.doc_id: score for d, score in zip(documents, row, strict=True)}
+        assert run[query.query_id] == pytest.approx(expected, abs=1e-5)
+
+
+def test_the_road_of_a_live_index(work, model, capsys):
+    documents = {d.doc_id: d for d in DatasetDirectory(work / "data").documents()}
+    first, new = list(documents.values())[:200], list(documents.values())[200:]
+    swapped = [d._replace(text=documents[f"d{i + 1}"].text) for i, d in enumerate(first[:5])]
+
+    add = ["index", "add", work / "i", "--model", work / "model", "--input"]
+    file = write(work / "new.jsonl.gz", [*new, *swapped])
+    code, out, error = tfde(capsys, *add, file, "--batch_size", 2)
+    assert (code, error) == (0, "")
+    assert re.fullmatch(r".*/i: 105 documents added or replaced, [\d.]+ s\ndocuments 300\n", out)
+    live = [*first[5:], *new, *swapped]
+    assert_finds(work, model, live)
+
+    code, out, error = tfde(capsys, "index", "delete", work / "i", "--ids", "d7", "x", "d0", "d7")
+    assert (code, error) == (0, "")
+    assert out == f"{work}/i: 2 documents deleted, 1 were not there\ndocuments 298\n"
+    (work / "ids.txt").write_text("d250\n\nd251\r\n")
+    code, out, _ = tfde(capsys, "index", "delete", work / "i", "--ids_file", work / "ids.txt")
+    assert out == f"{work}/i: 2 documents deleted\ndocuments 296\n"
+    live = [d for d in live if d.doc_id not in ("d0", "d7", "d250", "d251")]
+    assert_finds(work, model, live)
+    now = status(capsys, work)
+    assert (now["documents"], now["base_deleted"], now["added"]) == (296, 6, 102)
+    code, _, error = tfde(
+        capsys, "retrieve", "--model", work / "model", "--index", work / "i", "--queries",
+        work / "data/queries.jsonl", "--output", work / "run.trec", "-k", 500,
+    )  # fmt: skip
+    assert (code, error) == (0, "")
+    run = read_run(work / "run.trec")
+    assert {frozenset(results) for results in run.values()} == {frozenset(d.doc_id for d in live)}
+
+    export = ["export", "--model", work / "model", "--index", work / "i", "--output", work / "b"]
+    code, _, error = tfde(capsys, *export)
+    assert code == 1
+    assert error == (
+        f"tfde: export: {work}/i: was changed since it was built; run"
+        f" `tfde index compact {work}/i` before the export.\n"
+    )
+    code, out, error = tfde(capsys, "index", "compact", work / "i")
+    assert code == 0
+    assert re.fullmatch(r".*/i: built anew in [\d.]+ s\ndocuments 296\n", out)
+    assert_finds(work, model, live)
+    now = status(capsys, work)
+    assert (now["documents"], now["base_deleted"], now["added"]) == (296, 0, 0)
+    assert (now["generation"], now["sequence"], now["kind"]) == (2, 109, "scann")
+    out = tfde(capsys, "index", "compact", work / "i")[1]
+    assert out == f"{work}/i: nothing to compact\ndocuments 296\n"
+    code, out, _ = tfde(capsys, "index", "status", work / "i")
+    assert code == 0
+    assert "scann, dimension 6, model " in out
+    assert "generation 2\nindex 296 documents (" in out
+    assert "\nadded 0 documents (" in out
+
+
+def test_what_is_refused_changes_nothing(work, capsys):
+    before = status(capsys, work)
+    documents = list(DatasetDirectory(work / "data").documents())
+    file = write(work / "twice.jsonl.gz", [documents[0], documents[1], documents[0]])
+    add = ["index", "add", work / "i", "--input", file, "--model"]
+    code, _, error = tfde(capsys, *add, work / "other")
+    assert code == 1
+    assert re.fullmatch(
+        r"tfde: index: the index was made with model \w+, not with model \w+; .*\n", error
+    )
+    code, _, error = tfde(capsys, *add, work / "model")
+    assert code == 1
+    assert f"{file}:3: field '_id' must be unique; line 1 has it too." in error
+    (work / "ids.txt").write_text("d1\nd 2\n")
+    code, _, error = tfde(capsys, "index", "delete", work / "i", "--ids_file", work / "ids.txt")
+    assert code == 1
+    assert f"{work}/ids.txt:2: a document id must be text without white space." in error
+    for wrong in ([], ["--ids", "a", "--ids_file", "b"]):
+        code, _, error = tfde(capsys, "index", "delete", work / "i", *wrong)
+        assert code == 1
+        assert error == "tfde: index: `--ids` or `--ids_file` must be given, and not both.\n"
+    for action in ("compact", "status"):
+        code, _, error = tfde(capsys, "index", action, work / "nowhere")
+        assert (code, error) == (1, f"tfde: index: {work}/nowhere: no index.json there.\n")
+    assert status(capsys, work) == before
+
+
+@pytest.mark.parametrize(
+    ("args", "named"),
+    [
+        ([], "subcommand"),
+        (["grow"], "grow"),
+        (["compact"], "compact.index"),
+        (["add", "i", "--input", "f"], "add.model"),
+        (["status", "i", "--jsn"], "--jsn"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line(args, named, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(["index", *args])
+    assert caught.value.code == 2
+    error = capsys.readouterr().err
+    assert error.startswith("tfde index")
+    assert error.endswith(" --help shows the options)\n")
+    assert named in error
+    assert error.count("\n") == 1

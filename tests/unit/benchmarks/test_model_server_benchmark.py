@@ -1,0 +1,12 @@
+"""The benchmark of the model server runs, with few requests."""
+
+from benchmark_script import run_benchmark
+
+
+def test_it_measures_every_way_to_ask():
+    result = run_benchmark("model_server.py", "--requests", 20)
+    assert result["first_answer_s"] > 0
+    for name in ("bare", "grpc", "rest"):
+        assert 0 < result[name]["p50_ms"] <= result[name]["p99_ms"]
+    low, high = result["overhead_spread_ms"]
+    assert low <= result["overhead_ms"] <= high

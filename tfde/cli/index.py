@@ -1,0 +1,161 @@
+"""`tfde index add|delete|compact|status`: an index is changed where it lies, also after years."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+from jsonargparse.typing import PositiveInt
+
+from tfde.cli.lengths import add_lengths, load_model
+from tfde.cli.parser import CommandParser, command_parser
+
+
+def build_parser() -> CommandParser:
+    """Returns the parser of the command."""
+    parser = command_parser(
+        "index",
+        "Changes an index directory (tfde build-index) in place: what a command reports as done"
+        " survives a kill. One process at a time can change an index; others read it meanwhile.",
+    )
+    actions = parser.add_subcommands(metavar="ACTION", description="tfde index ACTION --help")
+    for name, (make, help_text) in _ACTIONS.items():
+        action = make(f"index {name}", f"{help_text[0].upper()}{help_text[1:]}.")
+        prog = action.prog
+        actions.add_subcommand(name, action, help=help_text)
+        action.prog = prog  # without jsonargparse's "[options]" in it
+    return parser
+
+
+def run(args: Any) -> int:
+    """Runs one of the actions."""
+    {"add": _add, "delete": _delete, "compact": _compact, "status": _status}[args.subcommand](
+        args[args.subcommand]
+    )
+    return 0
+
+
+def _parser(command: str, description: str) -> CommandParser:
+    parser = command_parser(command, description)
+    parser.add_argument("index", help="directory that tfde build-index wrote")
+    return parser
+
+
+def _add_parser(command: str, description: str) -> CommandParser:
+    parser = _parser(command, description)
+    parser.add_argument("--model", required=True, help="the model that encoded the index")
+    parser.add_argument(
+        "--input", required=True, help="JSON Lines with _id, title and text; .gz and .zst by name"
+    )
+    parser.add_argument("--batch_size", type=PositiveInt, default=64, help="documents a batch")
+    add_lengths(parser)
+    return parser
+
+
+def _delete_parser(command: str, description: str) -> CommandParser:
+    parser = _parser(command, description)
+    parser.add_argument("--ids", nargs="+", type=str, help="ids of documents")
+    parser.add_argument("--ids_file", help="a file with one id a line")
+    return parser
+
+
+def _status_parser(command: str, description: str) -> CommandParser:
+    parser = _parser(command, description)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    return parser
+
+
+_ACTIONS = {
+    "add": (_add_parser, "encode documents and insert them, or replace those with the same ids"),
+    "delete": (_delete_parser, "delete documents by id"),
+    "compact": (_parser, "build the index anew of all documents that are there now"),
+    "status": (_status_parser, "print sizes, and whether a compaction is advised"),
+}
+
+
+def _add(args: Any) -> None:
+    import numpy as np
+    from tqdm import tqdm
+
+    from tfde.data.batched import batched
+    from tfde.data.dataset_directory import unique_documents
+    from tfde.retrieval.embeddings_writer import BATCHES_PER_WINDOW, encode_finite
+    from tfde.retrieval.live_index import LiveIndex
+
+    start, added = time.perf_counter(), 0
+    with (
+        LiveIndex.open(args.index, write=True) as index,
+        tqdm(unit="doc", desc="add", disable=None) as progress,
+    ):
+        model = load_model(args.model, args)
+        fingerprint = model.fingerprint()
+        index.check_model(fingerprint)
+        for window in batched(unique_documents(args.input), args.batch_size * BATCHES_PER_WINDOW):
+            embeddings = encode_finite(
+                model, window, batch_size=args.batch_size, dtype=np.dtype(np.float32)
+            )
+            index.add(window, embeddings, fingerprint=fingerprint)
+            added += len(window)
+            progress.update(len(window))
+        seconds = time.perf_counter() - start
+        print(f"{args.index}: {added:,} documents added or replaced, {seconds:.1f} s")
+        _print_documents(args.index, index.status())
+
+
+def _delete(args: Any) -> None:
+    from tfde.data.compressed import read_lines
+    from tfde.retrieval.files import check_id
+    from tfde.retrieval.live_index import LiveIndex
+
+    if (args.ids is None) == (args.ids_file is None):
+        raise ValueError("`--ids` or `--ids_file` must be given, and not both.")
+    doc_ids = args.ids
+    if doc_ids is None:
+        doc_ids = [check_id(line, args.ids_file, n) for n, line in read_lines(args.ids_file)]
+    with LiveIndex.open(args.index, write=True) as index:
+        done = index.delete(doc_ids)
+        unknown = f", {len(done.unknown):,} were not there" if done.unknown else ""
+        print(f"{args.index}: {len(done.deleted):,} documents deleted{unknown}")
+        _print_documents(args.index, index.status())
+
+
+def _compact(args: Any) -> None:
+    from tfde.retrieval.live_index import LiveIndex
+
+    with LiveIndex.open(args.index, write=True) as index:
+        start = time.perf_counter()
+        if index.compact():
+            print(f"{args.index}: built anew in {time.perf_counter() - start:.1f} s")
+        else:
+            print(f"{args.index}: nothing to compact")
+        _print_documents(args.index, index.status())
+
+
+def _status(args: Any) -> None:
+    from tfde.retrieval.live_index import LiveIndex
+
+    status = LiveIndex.open(args.index, verify=False).status()
+    if args.json:
+        print(json.dumps(status._asdict()))
+        return
+    print(
+        f"{args.index}: {status.kind}, dimension {status.dim}, model"
+        f" {status.fingerprint or 'unknown'}, generation {status.generation}"
+    )
+    print(
+        f"index {status.base_rows:,} documents ({status.index_bytes / 1e6:,.1f} MB),"
+        f" {status.base_deleted:,} of them deleted or replaced"
+    )
+    print(
+        f"added {status.added:,} documents ({status.changes_bytes / 1e6:,.1f} MB),"
+        f" last change {status.sequence:,}"
+    )
+    _print_documents(args.index, status)
+
+
+def _print_documents(index: str, status: Any) -> None:
+    print(f"documents {status.documents:,}")
+    changed = status.base_deleted + status.added
+    if status.compaction_advised:
+        print(f"{changed:,} changes of {status.compact_from:,}: run `tfde index compact {index}`")

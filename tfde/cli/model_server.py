@@ -1,0 +1,149 @@
+"""`tfde-model-server`: takes tensorflow_model_server's flags and serves as it does."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from tfde.serving.server.options import NO_EFFECT, UNSUPPORTED, ServerOptions
+
+# What tensorflow_model_server returns for any error.
+_FAILED = 255
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """Says what is wrong in one line."""
+        _fail(f"INVALID_ARGUMENT: {message} ({self.prog} --help lists the flags)")
+        raise SystemExit(_FAILED)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Returns the parser of the flags."""
+    parser = _Parser(
+        "tfde-model-server",
+        description="Serves SavedModels over TensorFlow Serving's gRPC and REST protocols. Takes"
+        " the flags of tensorflow_model_server, as --flag=value or --flag value.",
+        epilog="Taken without effect: "
+        + ", ".join(NO_EFFECT)
+        + ". Refused where they are not at their default: "
+        + ", ".join(UNSUPPORTED)
+        + ".",
+        allow_abbrev=False,
+    )
+    for field in dataclasses.fields(ServerOptions):
+        text = f"{field.metadata['help']} (default: {field.default!r})"
+        _add_flag(parser, field.name, field.default, text)
+    for name, default in {**NO_EFFECT, **UNSUPPORTED}.items():
+        _add_flag(parser, name, default, argparse.SUPPRESS)
+    parser.add_argument("--version", action="store_true", help="print versions and end")
+    parser.add_argument(
+        "--host", default="0.0.0.0", help="address to listen on (this server's own flag)"
+    )
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Serves until SIGTERM or SIGINT.
+
+    Args:
+        argv: Arguments without the program's name. `None` takes those of the process.
+
+    Returns:
+        The exit code: 0 stopped by a signal, 255 it could not start.
+    """
+    args = vars(build_parser().parse_args(argv))
+    if args.pop("version"):
+        return _print_versions()
+    # Errors of C++ reach us as exceptions; the log lines are about GPUs that are not there.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    from tfde.errors import TfdeError
+    from tfde.serving.server.status import StatusError
+
+    try:
+        server = _server(args)
+        server.start()
+    except KeyboardInterrupt:  # while models were loading, or waited for
+        return _fail("CANCELLED: interrupted")
+    except StatusError as error:
+        hint = ""
+        if "Request to assign label" in error.message:
+            flag = "--allow_version_labels_for_unavailable_models"
+            hint = f"; at the start no version is: give {flag}"
+        return _fail(f"{error.code.name}: {error.message}{hint}")
+    except (OSError, TfdeError) as error:
+        return _fail(f"INVALID_ARGUMENT: {error}")
+    server.wait()
+    return 0
+
+
+def _server(args: dict[str, Any]) -> Any:
+    from tfde.cli.logs import show_logs
+    from tfde.serving.scann_ops import load_scann_ops
+    from tfde.serving.server.model_server import ModelServer
+    from tfde.serving.server.status import invalid_argument
+    from tfde.serving.server.versions import model_config, read_server_config, server_config
+
+    show_logs()
+    host = args.pop("host")
+    for name, default in UNSUPPORTED.items():
+        if args[name] != default:
+            raise invalid_argument(f"this server has no --{name}")
+    for name in {**NO_EFFECT, **UNSUPPORTED}:
+        del args[name]
+    options = ServerOptions(**args)
+    if options.rest_api_port and options.rest_api_port == options.port:
+        raise invalid_argument(
+            "--rest_api_port cannot be same as --port. Please use a different port for HTTP/REST"
+            " API."
+        )
+    if options.model_config_file:
+        config = read_server_config(options.model_config_file)
+    elif options.model_base_path:
+        config = server_config(model_config(options.model_name, options.model_base_path))
+    else:
+        raise invalid_argument(
+            "Both server_options.model_base_path and server_options.model_config_file are empty!"
+        )
+    load_scann_ops()
+    return ModelServer(config, options, host=host)
+
+
+def _add_flag(parser: argparse.ArgumentParser, name: str, default: Any, text: str) -> None:
+    if isinstance(default, bool):
+        parser.add_argument(
+            f"--{name}", type=_boolean, nargs="?", const=True, default=default, help=text
+        )
+    else:
+        parser.add_argument(f"--{name}", type=type(default), default=default, help=text)
+
+
+def _boolean(text: str) -> bool:
+    values = {"true": True, "1": True, "false": False, "0": False}
+    if text.lower() not in values:
+        raise argparse.ArgumentTypeError(f"must be true or false. Received: {text!r}")
+    return values[text.lower()]
+
+
+def _print_versions() -> int:
+    from importlib.metadata import version
+
+    from tfde.version import __version__
+
+    print(f"TensorFlow ModelServer: tfde {__version__}")
+    print(f"TensorFlow Library: {version('tensorflow')}")
+    return 0
+
+
+def _fail(message: str) -> int:
+    print(f"Failed to start server. Error: {message}", file=sys.stderr)
+    return _FAILED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,280 @@
+"""The changes to an index on the disk: what was committed here is acknowledged, and survives."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import sqlite3
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from tfde.data.atomic import atomic_file
+from tfde.errors import CorruptError
+from tfde.types import Document
+
+FILE = "changes.sqlite"
+FORMAT = 1
+
+_TABLES = (
+    "CREATE TABLE state (generation INTEGER NOT NULL, manifest TEXT NOT NULL,"
+    " sequence INTEGER NOT NULL, checksum INTEGER NOT NULL)",
+    "CREATE TABLE changes (sequence INTEGER PRIMARY KEY, doc_id TEXT NOT NULL UNIQUE,"
+    " vector BLOB, checksum INTEGER NOT NULL)",
+    "CREATE TABLE documents (doc_id TEXT PRIMARY KEY, title TEXT NOT NULL, text TEXT NOT NULL,"
+    " checksum INTEGER NOT NULL)",
+)
+_DAMAGE = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_ERROR", "SQLITE_MISMATCH")
+
+
+class LogState(NamedTuple):
+    """Which base index is changed, and the number of the last change."""
+
+    generation: int
+    manifest: str  # sha256 of the base's manifest
+    sequence: int
+
+
+class Change(NamedTuple):
+    """The last change of a document: its new vector `(D,)` float32, or `None` if it is deleted."""
+
+    sequence: int
+    doc_id: str
+    vector: np.ndarray | None
+
+
+class ChangeLog:
+    """The last change of each document since the base index was built, in an SQLite file.
+
+    A batch is one transaction: it is there as a whole or not at all, and once a method returned,
+    on the disk. Titles and texts stay when the changes themselves have gone into a new base.
+
+    Args:
+        path: The file, made by `create`.
+        write: Whether changes will be written; by one thread at a time.
+
+    Raises:
+        CorruptError: the file is damaged or of another format.
+    """
+
+    def __init__(self, path: Path, *, write: bool) -> None:
+        self.path = path
+        with _errors_of(path):
+            self._database = _connect(path, "rw" if write else "ro")
+            try:
+                self._check_format()
+                if write:
+                    self._database.execute("PRAGMA synchronous = FULL")
+                self._state = self._read_state()
+            except BaseException:
+                self._database.close()
+                raise
+
+    @classmethod
+    def create(cls, path: Path, manifest: str) -> None:
+        """Writes a file without changes, which appears whole or not at all.
+
+        Args:
+            path: The new file.
+            manifest: sha256 of the manifest of the first base.
+        """
+        with atomic_file(path) as temporary, _errors_of(path):
+            database = _connect(temporary, "rwc")
+            try:
+                database.execute("PRAGMA journal_mode = WAL")
+                database.execute(f"PRAGMA user_version = {FORMAT}")
+                for table in _TABLES:
+                    database.execute(table)
+                _write_state(database, LogState(1, manifest, 0))
+            finally:
+                database.close()
+
+    def check(self) -> None:
+        """Reads the whole file.
+
+        Raises:
+            CorruptError: its structure is damaged.
+        """
+        with _errors_of(self.path):
+            (found,) = self._database.execute("PRAGMA integrity_check(1)").fetchone()
+        if found != "ok":
+            raise CorruptError(f"{self.path}: is damaged ({' '.join(found.split())}).")
+
+    def read(self, *, after: int = 0) -> tuple[LogState, list[Change]]:
+        """Returns the state and the changes, oldest first, all of one moment.
+
+        Args:
+            after: Only changes with higher numbers.
+
+        Raises:
+            CorruptError: a change differs from what was written.
+        """
+        with _errors_of(self.path), self._transaction("DEFERRED"):
+            state = self._read_state()
+            query = "SELECT * FROM changes WHERE sequence > ? ORDER BY sequence"
+            rows = self._database.execute(query, (after,))
+            return state, [self._change(*row) for row in rows]
+
+    @property
+    def state(self) -> LogState:
+        """The state after the last commit of this object."""
+        return self._state
+
+    def add(self, documents: Sequence[Document], vectors: np.ndarray) -> None:
+        """Commits new or replaced documents.
+
+        Args:
+            documents: With ids that differ.
+            vectors: `(len(documents), D)` float32.
+
+        Raises:
+            OSError: it cannot be written; then nothing is changed.
+        """
+        contents = [vector.astype("<f4").tobytes() for vector in vectors]
+        doc_ids = [document.doc_id for document in documents]
+        with self._commit(self._after(len(doc_ids))):
+            self._put(doc_ids, contents)
+            self._database.executemany(
+                "INSERT OR REPLACE INTO documents VALUES (?, ?, ?, ?)",
+                [(*document, _checksum(*document)) for document in documents],
+            )
+
+    def delete(self, doc_ids: Sequence[str]) -> None:
+        """Commits the deletion of documents with these ids, which differ.
+
+        Raises:
+            OSError: it cannot be written; then nothing is changed.
+        """
+        with self._commit(self._after(len(doc_ids))):
+            self._put(doc_ids, [None] * len(doc_ids))
+            self._database.executemany(
+                "DELETE FROM documents WHERE doc_id = ?", [(doc_id,) for doc_id in doc_ids]
+            )
+
+    def switch(self, generation: int, manifest: str, through: int) -> None:
+        """Commits that a new base holds all changes up to the number `through`.
+
+        Raises:
+            OSError: it cannot be written; then nothing is changed.
+        """
+        with self._commit(self._state._replace(generation=generation, manifest=manifest)):
+            self._database.execute("DELETE FROM changes WHERE sequence <= ?", (through,))
+
+    def documents(self, doc_ids: Iterable[str]) -> dict[str, Document]:
+        """Returns by id those documents whose title and text came with a change.
+
+        Raises:
+            CorruptError: one differs from what was written.
+        """
+        found = {}
+        with _errors_of(self.path), self._transaction("DEFERRED"):
+            for doc_id in doc_ids:
+                query = "SELECT * FROM documents WHERE doc_id = ?"
+                for *fields, checksum in self._database.execute(query, (doc_id,)):
+                    if _checksum(*fields) != checksum:
+                        raise CorruptError(f"{self.path}: document {doc_id!r} is damaged.")
+                    found[doc_id] = Document(*fields)
+        return found
+
+    def close(self) -> None:
+        """Closes the file; whoever closes it last leaves one file, without SQLite's own log."""
+        with _errors_of(self.path):
+            self._database.close()
+
+    def _after(self, changes: int) -> LogState:
+        return self._state._replace(sequence=self._state.sequence + changes)
+
+    def _put(self, doc_ids: Sequence[str], contents: Sequence[bytes | None]) -> None:
+        first = self._state.sequence + 1
+        self._database.executemany(
+            "INSERT OR REPLACE INTO changes VALUES (?, ?, ?, ?)",
+            [
+                (sequence, doc_id, content, _checksum(sequence, doc_id, content))
+                for sequence, (doc_id, content) in enumerate(
+                    zip(doc_ids, contents, strict=True), start=first
+                )
+            ],
+        )
+
+    def _change(self, sequence: int, doc_id: str, content: bytes | None, checksum: int) -> Change:
+        if _checksum(sequence, doc_id, content) != checksum:
+            raise CorruptError(f"{self.path}: change {sequence} is damaged.")
+        vector = None if content is None else np.frombuffer(content, "<f4")
+        return Change(sequence, doc_id, vector)
+
+    def _check_format(self) -> None:
+        (found,) = self._database.execute("PRAGMA user_version").fetchone()
+        if found != FORMAT:
+            raise CorruptError(f"{self.path}: has format {found}; expected {FORMAT}.")
+        # SQLite believes its schema, whatever became of it.
+        tables = self._database.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL")
+        if [table for (table,) in tables] != list(_TABLES):
+            raise CorruptError(f"{self.path}: is damaged (its tables are not what was made).")
+
+    def _read_state(self) -> LogState:
+        rows = self._database.execute("SELECT * FROM state").fetchall()
+        if len(rows) != 1 or _checksum(*rows[0][:-1]) != rows[0][-1]:
+            raise CorruptError(f"{self.path}: is damaged (its state is not what was written).")
+        return LogState(*rows[0][:-1])
+
+    @contextlib.contextmanager
+    def _commit(self, state: LogState) -> Iterator[None]:
+        """Makes what is written inside and the new state one transaction."""
+        with _errors_of(self.path), self._transaction("IMMEDIATE"):
+            yield
+            _write_state(self._database, state)
+        self._state = state
+
+    @contextlib.contextmanager
+    def _transaction(self, kind: str) -> Iterator[None]:
+        self._database.execute(f"BEGIN {kind}")
+        try:
+            yield
+            self._database.execute("COMMIT")
+        except BaseException:
+            if self._database.in_transaction:  # SQLite itself ends it where the disk is full
+                self._database.execute("ROLLBACK")
+            raise
+
+
+def _connect(path: Path, mode: str) -> sqlite3.Connection:
+    address = f"{path.absolute().as_uri()}?mode={mode}"
+    # `isolation_level=None`: transactions begin and end where this module says so.
+    return sqlite3.connect(address, uri=True, isolation_level=None, check_same_thread=False)
+
+
+def _write_state(database: sqlite3.Connection, state: LogState) -> None:
+    database.execute("DELETE FROM state")
+    database.execute("INSERT INTO state VALUES (?, ?, ?, ?)", (*state, _checksum(*state)))
+
+
+def _checksum(*fields: str | int | bytes | None) -> int:
+    """Returns a checksum: SQLite has none of its own for what lies in the file."""
+    value = 0
+    for field in fields:
+        content = field if isinstance(field, bytes) else str(field).encode()
+        value = zlib.crc32(content, zlib.crc32(b"%d " % len(content), value))
+    return value
+
+
+@contextlib.contextmanager
+def _errors_of(path: Path) -> Iterator[None]:
+    """Turns SQLite's errors into ours, or into those of the operating system.
+
+    Raises:
+        CorruptError: the file is damaged.
+        OSError: it cannot be read or written; a change under way is not made.
+    """
+    try:
+        yield
+    except UnicodeDecodeError as error:  # a damaged name in the schema
+        raise CorruptError(f"{path}: is damaged ({error}).") from error
+    except sqlite3.DatabaseError as error:
+        name = getattr(error, "sqlite_errorname", "")
+        if not name or name.startswith(_DAMAGE):  # without a name: text that is not UTF-8
+            raise CorruptError(f"{path}: is damaged ({error}).") from error
+        code = errno.ENOSPC if name == "SQLITE_FULL" else errno.EIO
+        raise OSError(code, f"cannot be read or written ({error})", str(path)) from error

@@ -1,0 +1,1 @@
+"""The retrieval application beside the model server: search, embeddings, the page."""

@@ -1,0 +1,143 @@
+"""The calls that change a live index; whoever knows the key may use them."""
+
+from __future__ import annotations
+
+import hmac
+from pathlib import Path
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Header, Response
+from grpc import StatusCode
+from pydantic import BaseModel, Field
+
+from tfde.errors import ConfigError
+from tfde.serving.application.live_search import LiveSearchService
+from tfde.serving.server.status import StatusError
+from tfde.types import Document
+
+MAX_DOCUMENTS = 1024
+_MIN_KEY = 16
+
+
+class DocumentModel(BaseModel):
+    """A document as BEIR's corpus has it."""
+
+    id: str = Field(min_length=1)
+    title: str = ""
+    text: str
+
+
+class AddRequest(BaseModel):
+    """Documents to insert, or to replace those with the same ids: all or none."""
+
+    documents: list[DocumentModel] = Field(min_length=1, max_length=MAX_DOCUMENTS)
+
+
+class AddResponse(BaseModel):
+    """What is on the disk now."""
+
+    documents: int
+    sequence: int
+
+
+class DeleteRequest(BaseModel):
+    """Ids of documents to delete."""
+
+    ids: list[str] = Field(min_length=1)
+
+
+class DeleteResponse(BaseModel):
+    """What was deleted, and what was not there."""
+
+    deleted: list[str]
+    unknown: list[str]
+    sequence: int
+
+
+class CompactionResponse(BaseModel):
+    """Whether a compaction began."""
+
+    started: bool
+
+
+class StatusResponse(BaseModel):
+    """Sizes of the index; `compaction_error` is why the last compaction failed."""
+
+    kind: str
+    dim: int
+    fingerprint: str
+    generation: int
+    sequence: int
+    documents: int
+    base_rows: int
+    base_deleted: int
+    added: int
+    index_bytes: int
+    changes_bytes: int
+    compact_from: int
+    compaction_advised: bool
+    compacting: bool
+    compaction_error: str
+
+
+def read_key(path: str | Path) -> str:
+    """Reads the key of the calls from a file.
+
+    Raises:
+        ConfigError: the file cannot be read, or its key is shorter than 16 characters.
+    """
+    try:
+        key = Path(path).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"`--admin_key_file` must be readable. Received: {error}") from None
+    if len(key) < _MIN_KEY or not key.isascii():
+        raise ConfigError(
+            f"{path}: the key must be at least {_MIN_KEY} ASCII characters. Received: {len(key)}"
+        )
+    return key
+
+
+def create_admin(service: LiveSearchService, key: str) -> APIRouter:
+    """Returns the calls under `/v1/index`.
+
+    Args:
+        service: The index.
+        key: What a caller sends as `Authorization: Bearer KEY`.
+    """
+
+    def check(authorization: Annotated[str, Header()] = "") -> None:
+        if not hmac.compare_digest(authorization.encode(), f"Bearer {key}".encode()):
+            raise StatusError(
+                StatusCode.UNAUTHENTICATED, "send the key as `Authorization: Bearer KEY`"
+            )
+
+    router = APIRouter(prefix="/v1/index", tags=["index"], dependencies=[Depends(check)])
+
+    @router.post("/documents")
+    def add(request: AddRequest) -> AddResponse:
+        """Inserts or replaces documents; the answer comes when they are on the disk."""
+        documents = [Document(d.id, d.title, d.text) for d in request.documents]
+        return AddResponse(documents=len(documents), sequence=service.add(documents))
+
+    @router.post("/delete")
+    def delete(request: DeleteRequest) -> DeleteResponse:
+        """Deletes documents; the answer comes when that is on the disk."""
+        done = service.delete(request.ids)
+        return DeleteResponse(deleted=done.deleted, unknown=done.unknown, sequence=done.sequence)
+
+    @router.post("/compact", status_code=202)
+    def compact(response: Response) -> CompactionResponse:
+        """Begins to build the index anew of what is there now; `status` tells the end."""
+        started = service.start_compaction()
+        response.status_code = 202 if started else 409
+        return CompactionResponse(started=started)
+
+    @router.get("/status")
+    def status() -> StatusResponse:
+        """Tells the sizes of the index."""
+        sizes, error = service.status()
+        return StatusResponse(
+            **sizes._asdict(), compacting=service.compacting, compaction_error=error
+        )
+
+    return router

@@ -1,0 +1,246 @@
+"""The application's HTTP surface: OpenAI-style embeddings, search, health, and the search page.
+
+None of it is TensorFlow Serving's; its own REST API is on a port of its own.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from importlib import resources
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, JSONResponse, Response
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.exceptions import HTTPException
+
+from tfde.errors import MismatchError, TfdeError, shorten
+from tfde.serving.application.search_service import SearchService
+from tfde.serving.server.status import HTTP_STATUS, StatusError
+from tfde.version import __version__
+
+MAX_TEXTS = 2048  # as many as OpenAI's own takes
+MAX_K = 1000
+
+Texts = Annotated[list[str], Field(min_length=1, max_length=MAX_TEXTS)]
+
+
+class EmbeddingsRequest(BaseModel):
+    """What OpenAI's clients send; `model` chooses the tower."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    input: str | Texts
+    model: str = "query_encoder"
+    encoding_format: Literal["float", "base64"] = "float"
+    user: str = Field("", description="of no effect")
+
+
+class Embedding(BaseModel):
+    """One embedding: numbers, or base64 of float32 in little-endian order."""
+
+    object: Literal["embedding"] = "embedding"
+    index: int
+    embedding: list[float] | str
+
+
+class Usage(BaseModel):
+    """How many tokens were read."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
+class EmbeddingsResponse(BaseModel):
+    """Embeddings in the order of the texts."""
+
+    object: Literal["list"] = "list"
+    data: list[Embedding]
+    model: str
+    usage: Usage
+
+
+class SearchRequest(BaseModel):
+    """One query or several."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    query: str | Texts
+    k: int = Field(10, ge=1, le=MAX_K)
+
+
+class HitModel(BaseModel):
+    """A passage that was found."""
+
+    rank: int
+    score: float
+    doc_id: str
+    title: str
+    text: str
+
+
+class SearchResult(BaseModel):
+    """The passages of one query, best first."""
+
+    query: str
+    hits: list[HitModel]
+
+
+class SearchResponse(BaseModel):
+    """Results in the order of the queries, and what found them."""
+
+    results: list[SearchResult]
+    retriever: str
+    version: int
+    index_version: str
+
+
+class ErrorDetail(BaseModel):
+    """What is wrong, in one line."""
+
+    message: str
+    type: str
+
+
+class ErrorResponse(BaseModel):
+    """An error as OpenAI's clients read it."""
+
+    error: ErrorDetail
+
+
+def create_app(service: SearchService, *, admin: APIRouter | None = None) -> FastAPI:
+    """Returns the ASGI application; `/openapi.json` describes it.
+
+    Args:
+        service: Finds and encodes.
+        admin: Calls that change the index, if there are to be any.
+    """
+    app = FastAPI(
+        title="tfde retrieval",
+        version=__version__,
+        description="Search and embeddings of a served bundle.",
+        responses={400: {"model": ErrorResponse}, 503: {"model": ErrorResponse}},
+        docs_url=None,  # it would load its script from another place
+        redoc_url=None,
+    )
+
+    app.add_middleware(_JsonWhateverItIsCalled)
+
+    @app.exception_handler(StatusError)
+    def refused(_: Request, error: StatusError) -> JSONResponse:
+        return _error(HTTP_STATUS[error.code], error.message, error.code.name)
+
+    @app.exception_handler(RequestValidationError)
+    def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
+        return _error(400, _explain(error.errors()), "INVALID_ARGUMENT")
+
+    @app.exception_handler(HTTPException)
+    def no_such_call(request: Request, error: HTTPException) -> JSONResponse:
+        message = f"{request.method} {request.url.path}: {error.detail}"
+        return _error(error.status_code, message, "NOT_FOUND")
+
+    @app.exception_handler(TfdeError)
+    def impossible(_: Request, error: TfdeError) -> JSONResponse:
+        status, kind = (
+            (409, "ABORTED") if isinstance(error, MismatchError) else (400, "INVALID_ARGUMENT")
+        )
+        return _error(status, str(error), kind)
+
+    @app.exception_handler(OSError)
+    def unwritable(_: Request, error: OSError) -> JSONResponse:
+        return _error(503, f"the index cannot be changed: {error}", "UNAVAILABLE")
+
+    if admin is not None:
+        app.include_router(admin)
+
+    @app.post("/v1/embeddings")
+    def embeddings(request: EmbeddingsRequest) -> EmbeddingsResponse:
+        """Encodes texts, as OpenAI's API of this name does."""
+        texts = [request.input] if isinstance(request.input, str) else request.input
+        made = service.embed(texts, model=request.model)
+        as_base64 = request.encoding_format == "base64"
+        return EmbeddingsResponse(
+            data=[
+                Embedding(index=index, embedding=_base64(row) if as_base64 else row.tolist())
+                for index, row in enumerate(made.embeddings)
+            ],
+            model=request.model,
+            usage=Usage(prompt_tokens=made.tokens, total_tokens=made.tokens),
+        )
+
+    @app.post("/v1/search")
+    def search(request: SearchRequest) -> SearchResponse:
+        """Finds the best passages for each query."""
+        queries = [request.query] if isinstance(request.query, str) else request.query
+        found = service.search(queries, request.k)
+        return SearchResponse(
+            results=[
+                SearchResult(query=query, hits=[HitModel(**hit._asdict()) for hit in hits])
+                for query, hits in zip(queries, found.hits, strict=True)
+            ],
+            retriever=service.retriever,
+            version=found.version,
+            index_version=found.index_version,
+        )
+
+    @app.get("/healthz", response_class=Response)
+    def healthz() -> Response:
+        """Answers 200 while the process lives."""
+        return Response("ok\n", media_type="text/plain")
+
+    @app.get("/readyz", response_class=Response)
+    def readyz() -> Response:
+        """Answers 200 when every model can be asked, else 503."""
+        ready = service.ready()
+        text = "ready\n" if ready else "loading\n"
+        return Response(text, 200 if ready else 503, media_type="text/plain")
+
+    @app.get("/", include_in_schema=False)
+    def page() -> HTMLResponse:
+        return HTMLResponse(_PAGE, headers=_PAGE_HEADERS)
+
+    return app
+
+
+_PAGE = resources.files(__package__).joinpath("page.html").read_text("utf-8")
+# The page holds its own script and style and loads nothing from anywhere.
+_PAGE_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; connect-src 'self'; style-src 'unsafe-inline';"
+    " script-src 'unsafe-inline'; img-src data:",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+class _JsonWhateverItIsCalled:
+    """Takes a body as JSON though `curl -d` calls it a form, as TensorFlow Serving does."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            kept = [header for header in scope["headers"] if header[0] != b"content-type"]
+            scope = {**scope, "headers": [*kept, (b"content-type", b"application/json")]}
+        await self._app(scope, receive, send)
+
+
+def _explain(errors: Sequence[Any]) -> str:
+    """Returns one line on the first field that is wrong; what may be of two types fails in both."""
+    first = errors[0]
+    if first["type"] == "json_invalid":
+        return f"the body must be JSON: {first['ctx']['error']} at character {first['loc'][-1]}"
+    field = first["loc"][1:2]
+    reasons = [error["msg"] for error in errors if error["loc"][1:2] == field]
+    received = f" Received: {shorten(first['input'])}" if "input" in first else ""
+    return f"`{'.'.join(map(str, field)) or 'body'}`: {', or '.join(reasons)}.{received}"
+
+
+def _error(status: int, message: str, kind: str) -> JSONResponse:
+    return JSONResponse({"error": {"message": message, "type": kind}}, status)
+
+
+def _base64(row: np.ndarray) -> str:
+    return base64.b64encode(row.astype("<f4").tobytes()).decode()

@@ -1,0 +1,136 @@
+"""Search in an index that changes while it is searched."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from tensorflow_serving.apis import model_pb2
+
+from tfde.errors import MismatchError
+from tfde.retrieval.live_index import Deletion, LiveIndex
+from tfde.retrieval.live_status import LiveStatus
+from tfde.serving.application.search_service import (
+    DOCUMENT_ENCODER,
+    QUERY_ENCODER,
+    Found,
+    SearchService,
+    make_hits,
+)
+from tfde.serving.server.service import InferenceService
+from tfde.types import Document
+
+
+class LiveSearchService(SearchService):
+    """Searches an index directory with the towers of a bundle, and changes it.
+
+    The towers are always those of one version: others than the index's would find nothing.
+
+    Args:
+        service: Runs the towers.
+        index: The index, open for writing if it will be changed.
+        fingerprint: Of the towers.
+        version: Of the models that hold them.
+
+    Raises:
+        MismatchError: the index was made by another model.
+    """
+
+    def __init__(
+        self, service: InferenceService, index: LiveIndex, *, fingerprint: str, version: int
+    ) -> None:
+        super().__init__(service, QUERY_ENCODER)
+        if index.fingerprint != fingerprint:
+            raise MismatchError(
+                f"{index.path}: must be made by the bundle's model ({fingerprint})."
+                f" Received: fingerprint {index.fingerprint!r}"
+            )
+        self._fingerprint = fingerprint
+        self._bundle_version = version
+        self._index = index
+        self._starting = threading.Lock()
+        self._compaction: threading.Thread | None = None
+        self._compaction_error = ""
+
+    def search(self, queries: Sequence[str], k: int) -> Found:
+        """Finds the best documents that are there now for each query.
+
+        Raises:
+            StatusError: the query tower is not there, or refuses.
+        """
+        embeddings = self._encode(QUERY_ENCODER, {"text": queries})
+        index_version = self._index.version
+        scores, doc_ids = self._index.search(embeddings, k)
+        wanted = set(doc_ids.ravel().tolist())
+        changed = self._index.documents(wanted)
+        passages = self.passages(wanted - set(changed), self._bundle_version)
+        passages.update({d.doc_id: (d.title, d.text) for d in changed.values()})
+        hits = make_hits(doc_ids.tolist(), scores.tolist(), passages)
+        return Found(hits, self._bundle_version, index_version)
+
+    def add(self, documents: Sequence[Document]) -> int:
+        """Encodes documents and inserts them, or replaces those with the same ids.
+
+        Returns:
+            The number of the last change, which is on the disk.
+
+        Raises:
+            StatusError: the document tower is not there, or refuses.
+            ConfigError, DataError, OSError: as `LiveIndex.add`.
+        """
+        texts = {
+            "title": [document.title for document in documents],
+            "text": [document.text for document in documents],
+        }
+        embeddings = self._encode(DOCUMENT_ENCODER, texts)
+        return self._index.add(documents, embeddings, fingerprint=self._fingerprint)
+
+    def delete(self, doc_ids: Sequence[str]) -> Deletion:
+        """Deletes documents.
+
+        Raises:
+            ConfigError, DataError, OSError: as `LiveIndex.delete`.
+        """
+        return self._index.delete(doc_ids)
+
+    def start_compaction(self) -> bool:
+        """Begins a compaction in a thread of its own; returns whether none was under way."""
+        with self._starting:
+            if self.compacting:
+                return False
+            self._compaction = threading.Thread(target=self._compact, name="compact")
+            self._compaction.start()
+            return True
+
+    @property
+    def compacting(self) -> bool:
+        """Whether a compaction is under way."""
+        return self._compaction is not None and self._compaction.is_alive()
+
+    def status(self) -> tuple[LiveStatus, str]:
+        """Returns the sizes of the index, and why the last compaction failed ("": it did not)."""
+        return self._index.status(), self._compaction_error
+
+    def close(self) -> None:
+        """Waits for a compaction under way and ends writing."""
+        if self._compaction is not None:
+            self._compaction.join()
+        self._index.close()
+
+    def _spec(self, model: str) -> model_pb2.ModelSpec:
+        spec = super()._spec(model)
+        spec.version.value = self._bundle_version
+        return spec
+
+    def _encode(self, model: str, texts: Mapping[str, Sequence[str]]) -> np.ndarray:
+        inputs = {name: np.array(values, object) for name, values in texts.items()}
+        with self._service.using(self._spec(model), "Search", "HTTP") as servable:
+            return servable.runner.run("", inputs)["embeddings"]
+
+    def _compact(self) -> None:
+        try:
+            self._index.compact()
+            self._compaction_error = ""
+        except Exception as error:  # told by `status`; the index is as it was
+            self._compaction_error = f"{type(error).__name__}: {error}"

@@ -1,0 +1,131 @@
+"""Search and embeddings on the models of a bundle, in the process that serves them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import NamedTuple
+
+import numpy as np
+from grpc import StatusCode
+from tensorflow_serving.apis import model_pb2
+
+from tfde.serving.hit import Hit
+from tfde.serving.server.service import InferenceService
+from tfde.serving.server.status import StatusError
+
+QUERY_ENCODER, DOCUMENT_ENCODER, DOCUMENTS = "query_encoder", "document_encoder", "documents"
+
+
+class Found(NamedTuple):
+    """The hits of each query, the version of the models and the state of the index behind them."""
+
+    hits: list[list[Hit]]
+    version: int
+    index_version: str
+
+
+class Embedded(NamedTuple):
+    """Embeddings (B, D) float32, and how many tokens they read."""
+
+    embeddings: np.ndarray
+    tokens: int
+
+
+class SearchService:
+    """Answers with passages where a model server answers with tensors.
+
+    All models of an answer are of one version: a retriever never stands beside the texts or
+    the encoder of another one.
+
+    Args:
+        service: Runs the models.
+        retriever: The retriever to ask.
+    """
+
+    def __init__(self, service: InferenceService, retriever: str) -> None:
+        self._service = service
+        self.retriever = retriever
+
+    def ready(self) -> bool:
+        """Whether every model has an available version."""
+        return self._service.manager.ready()
+
+    def search(self, queries: Sequence[str], k: int) -> Found:
+        """Finds the best documents for each query.
+
+        Args:
+            queries: Texts.
+            k: How many documents a query gets, at most.
+
+        Raises:
+            StatusError: a model is not there, or refuses.
+        """
+        with self._service.using(self._spec(self.retriever), "Search", "HTTP") as servable:
+            inputs = {"text": np.array(queries, object), "k": np.array(k, np.int32)}
+            found = servable.runner.run("", inputs)
+            version = servable.version
+            doc_ids = [[doc_id.decode() for doc_id in row] for row in found["doc_ids"]]
+            passages = self.passages({doc_id for row in doc_ids for doc_id in row}, version)
+        # A retriever holds its index: both change with its version.
+        return Found(make_hits(doc_ids, found["scores"], passages), version, str(version))
+
+    def embed(self, texts: Sequence[str], *, model: str = QUERY_ENCODER) -> Embedded:
+        """Encodes texts and counts their tokens.
+
+        Args:
+            texts: Queries, or documents without a title.
+            model: `query_encoder` or `document_encoder`.
+
+        Raises:
+            StatusError: NOT_FOUND for another model, or it refuses.
+        """
+        if model not in (QUERY_ENCODER, DOCUMENT_ENCODER):
+            raise StatusError(
+                StatusCode.NOT_FOUND,
+                f"`model` must be {QUERY_ENCODER} or {DOCUMENT_ENCODER}. Received: {model!r}",
+            )
+        inputs = {"text": np.array(texts, object)}
+        if model == DOCUMENT_ENCODER:
+            inputs["title"] = np.array([""] * len(texts), object)
+        with self._service.using(self._spec(model), "Embeddings", "HTTP") as servable:
+            tokens = servable.runner.run("tokenize", inputs)["padding_mask"]
+            embeddings = servable.runner.run("", inputs)["embeddings"]
+            return Embedded(embeddings, int(tokens.sum()))
+
+    def passages(self, doc_ids: set[str], version: int) -> dict[str, tuple[str, str]]:
+        """Returns title and text by id; nothing where the bundle has no texts."""
+        spec = model_pb2.ModelSpec(name=DOCUMENTS)
+        spec.version.value = version
+        wanted = sorted(doc_ids)
+        with ExitStack() as stack:
+            try:
+                servable = stack.enter_context(self._service.manager.use(spec))
+            except StatusError as error:
+                if error.code is StatusCode.NOT_FOUND:
+                    return {}
+                raise
+            found = servable.runner.run("", {"doc_ids": np.array(wanted, object)})
+        texts = zip(found["titles"], found["texts"], strict=True)
+        return {
+            doc_id: (title.decode(), text.decode())
+            for doc_id, (title, text) in zip(wanted, texts, strict=True)
+        }
+
+    def _spec(self, model: str) -> model_pb2.ModelSpec:
+        return model_pb2.ModelSpec(name=model)
+
+
+def make_hits(
+    doc_ids: Iterable[Sequence[str]],
+    scores: Iterable[Sequence[float]],
+    passages: Mapping[str, tuple[str, str]],
+) -> list[list[Hit]]:
+    """Returns the hits of each query; a document without passage has empty texts."""
+    return [
+        [
+            Hit(rank, float(score), doc_id, *passages.get(doc_id, ("", "")))
+            for rank, (doc_id, score) in enumerate(zip(ids, row, strict=True), start=1)
+        ]
+        for ids, row in zip(doc_ids, scores, strict=True)
+    ]

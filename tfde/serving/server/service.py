@@ -1,0 +1,90 @@
+"""Requests to a model: found, counted, timed and answered, whatever the transport."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tensorflow_serving.apis import model_pb2
+
+from tfde.serving.server.inference import (
+    Servable,
+    common_model_spec,
+    run_classify,
+    run_multi_inference,
+    run_predict,
+    run_regress,
+)
+from tfde.serving.server.metrics import Metrics
+from tfde.serving.server.model_manager import ModelManager
+from tfde.serving.server.status import invalid_argument
+
+
+class InferenceService:
+    """Runs requests on the models of a manager.
+
+    Args:
+        manager: The models.
+        metrics: Where requests are counted and timed.
+        check_method: Whether Classify and Regress refuse signatures of another method.
+    """
+
+    def __init__(
+        self, manager: ModelManager, metrics: Metrics, *, check_method: bool = False
+    ) -> None:
+        self.manager = manager
+        self.metrics = metrics
+        self._check_method = check_method
+
+    def predict(self, request: Any, *, timeout_s: float | None = None) -> Any:
+        """Answers a PredictRequest.
+
+        Raises:
+            StatusError: the request cannot be answered; so do the other methods.
+        """
+        return self._answer("Predict", run_predict, request, "GRPC", timeout_s=timeout_s)
+
+    def classify(
+        self, request: Any, *, timeout_s: float | None = None, entrypoint: str = "GRPC"
+    ) -> Any:
+        """Answers a ClassificationRequest."""
+        options = {"timeout_s": timeout_s, "check_method": self._check_method}
+        return self._answer("Classify", run_classify, request, entrypoint, **options)
+
+    def regress(
+        self, request: Any, *, timeout_s: float | None = None, entrypoint: str = "GRPC"
+    ) -> Any:
+        """Answers a RegressionRequest."""
+        options = {"timeout_s": timeout_s, "check_method": self._check_method}
+        return self._answer("Regress", run_regress, request, entrypoint, **options)
+
+    def multi_inference(self, request: Any, *, timeout_s: float | None = None) -> Any:
+        """Answers a MultiInferenceRequest."""
+        spec = common_model_spec(request)
+        with self.using(spec, "MultiInference", "GRPC") as servable:
+            return run_multi_inference(
+                servable, request, timeout_s=timeout_s, check_method=self._check_method
+            )
+
+    @contextmanager
+    def using(self, spec: model_pb2.ModelSpec, api: str, entrypoint: str) -> Iterator[Servable]:
+        """Holds the model of a request, and counts and times what its block does with it."""
+        # Whatever a client calls a model must not become a label that stays for ever.
+        name = spec.name if self.manager.knows(spec.name) else ""
+        with (
+            self.metrics.request(name, api, entrypoint),
+            self.manager.use(spec) as servable,
+            self.metrics.runtime(name, api[0].upper() + api[1:]),
+        ):
+            yield servable
+
+    def _answer(
+        self, api: str, run: Callable[..., Any], request: Any, entrypoint: str, **options: Any
+    ) -> Any:
+        if not request.HasField("model_spec"):
+            raise invalid_argument("Missing ModelSpec")
+        # Dashboards know these labels in lower case where a request came over REST.
+        api = api.lower() if entrypoint == "REST" else api
+        with self.using(request.model_spec, api, entrypoint) as servable:
+            return run(servable, request, **options)

@@ -1,0 +1,125 @@
+"""From the server's flags and the files they name to what the parts are made with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+import tensorflow as tf
+
+from tfde.protos.batching_parameters_pb2 import BatchingParameters
+from tfde.protos.monitoring_config_pb2 import MonitoringConfig
+from tfde.protos.ssl_config_pb2 import SSLConfig
+from tfde.serving.server.batching import check_batching_parameters
+from tfde.serving.server.loader import Loader
+from tfde.serving.server.metrics import Metrics
+from tfde.serving.server.options import ServerOptions
+from tfde.serving.server.status import invalid_argument
+from tfde.serving.server.text_protos import read_text_proto
+
+_METRICS_PATH = "/monitoring/prometheus/metrics"
+_GRPC_OPTIONS: dict[str, int | str] = {
+    "grpc.max_receive_message_length": -1,
+    "grpc.max_send_message_length": -1,
+    # A second server on the same port must fail instead of taking half of the requests.
+    "grpc.so_reuseport": 0,
+}
+
+
+def make_loader(options: ServerOptions, metrics: Metrics) -> Loader:
+    """Returns what loads versions by these flags.
+
+    Raises:
+        StatusError: a file is missing or wrong, or flags contradict each other.
+    """
+    iterations = max(1, options.num_request_iterations_for_warmup)
+    return Loader(
+        tags=tuple(options.saved_model_tags.split(",")),
+        session_config=_session_config(options),
+        batching=_batching(options),
+        per_model_batching=options.enable_per_model_batching_parameters,
+        warmup_iterations=iterations if options.enable_model_warmup else 0,
+        metrics=metrics,
+    )
+
+
+def metrics_path(options: ServerOptions) -> str:
+    """Returns where Prometheus finds the metrics, "" for nowhere.
+
+    Raises:
+        StatusError: the file of the flags is missing or wrong.
+    """
+    if not options.monitoring_config_file:
+        return ""
+    config = read_text_proto(options.monitoring_config_file, MonitoringConfig()).prometheus_config
+    return (config.path or _METRICS_PATH) if config.enable else ""
+
+
+def server_credentials(options: ServerOptions) -> Any:
+    """Returns gRPC's credentials, `None` for a port without encryption.
+
+    Raises:
+        StatusError: the file of the flags is missing or wrong, or lacks key or certificate.
+    """
+    if options.use_alts_credentials:
+        return grpc.alts_server_credentials()
+    if not options.ssl_config_file:
+        return None
+    config = read_text_proto(options.ssl_config_file, SSLConfig())
+    for name in ("server_key", "server_cert", *(("custom_ca",) if config.client_verify else ())):
+        if "-----BEGIN " not in getattr(config, name):
+            raise invalid_argument(
+                f"{options.ssl_config_file}: `{name}` must hold PEM, not the name of a file"
+            )
+    return grpc.ssl_server_credentials(
+        [(config.server_key.encode(), config.server_cert.encode())],
+        root_certificates=config.custom_ca.encode() or None,
+        require_client_auth=config.client_verify,
+    )
+
+
+def channel_arguments(options: ServerOptions) -> list[tuple[str, int | str]]:
+    """Returns gRPC's arguments: this server's own and, over them, those of the flags.
+
+    Raises:
+        StatusError: INVALID_ARGUMENT, one is not NAME=VALUE.
+    """
+    arguments = dict(_GRPC_OPTIONS)
+    for pair in filter(None, options.grpc_channel_arguments.split(",")):
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise invalid_argument("grpc_channel_arguments must be NAME=VALUE,...; got ", pair)
+        arguments[name] = int(value) if value.lstrip("-").isdecimal() else value
+    return list(arguments.items())
+
+
+def _batching(options: ServerOptions) -> BatchingParameters | None:
+    if not options.enable_batching:
+        if options.batching_parameters_file:
+            raise invalid_argument(
+                "server_options.batching_parameters_file is set without setting"
+                " server_options.enable_batching to true."
+            )
+        return None
+    parameters = BatchingParameters()
+    if options.batching_parameters_file:
+        read_text_proto(options.batching_parameters_file, parameters)
+    check_batching_parameters(parameters)
+    return parameters
+
+
+def _session_config(options: ServerOptions) -> Any:
+    config = tf.compat.v1.ConfigProto()
+    if options.tensorflow_session_config_file:
+        read_text_proto(options.tensorflow_session_config_file, config)
+    both = options.tensorflow_session_parallelism
+    intra = options.tensorflow_intra_op_parallelism or both
+    inter = options.tensorflow_inter_op_parallelism or both
+    if intra:
+        config.intra_op_parallelism_threads = intra
+    if inter:
+        config.inter_op_parallelism_threads = inter
+    if options.per_process_gpu_memory_fraction:
+        fraction = options.per_process_gpu_memory_fraction
+        config.gpu_options.per_process_gpu_memory_fraction = fraction
+    return config
