@@ -96,10 +96,10 @@ def _serve(args: Any) -> int:
     monitoring = Path(args.bundle, "monitoring.config")
     server = ModelServer(
         config,
-        # A bundle is whole: what does not load now never will.
         ServerOptions(
             port=args.port,
-            max_num_load_retries=0,
+            max_num_load_retries=0,  # a bundle is whole: what does not load now never will
+            tensorflow_inter_op_parallelism=-1,  # a tower is a chain: threads between ops cost time
             monitoring_config_file=str(monitoring) if monitoring.is_file() else "",
         ),
         host=args.host,

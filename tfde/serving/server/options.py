@@ -63,7 +63,9 @@ class ServerOptions:
     )
     tensorflow_session_parallelism: int = _flag(0, "threads of each TensorFlow pool; 0: automatic")
     tensorflow_intra_op_parallelism: int = _flag(0, "threads within an op; 0: automatic")
-    tensorflow_inter_op_parallelism: int = _flag(0, "ops at a time; 0: automatic")
+    tensorflow_inter_op_parallelism: int = _flag(
+        0, "ops at a time; 0: automatic, -1: on the request's thread"
+    )
     tensorflow_session_config_file: str = _flag("", "ConfigProto, text format")
     per_process_gpu_memory_fraction: float = _flag(0.0, "share of the GPU's memory; 0: automatic")
     saved_model_tags: str = _flag("serve", "tags of the meta graph to load, with commas")
