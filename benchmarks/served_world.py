@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import grpc
 import numpy as np
+from model_server import free_port
 
 import tfde
 from tfde.data.dataset_directory import DatasetDirectory
@@ -137,8 +138,6 @@ def search_server(world: World, folder: Path) -> Iterator[tuple[int, str]]:
 @contextlib.contextmanager
 def model_server(base: Path, names: Sequence[str], *options: str) -> Iterator[tuple[int, str]]:
     """Gives pid and gRPC target of a model server."""
-    from model_server import free_port
-
     models = "".join(
         f"config {{ name: '{name}' base_path: '{base / name}' model_platform: 'tensorflow' }} "
         for name in names
@@ -154,7 +153,13 @@ def model_server(base: Path, names: Sequence[str], *options: str) -> Iterator[tu
         *options,
     ) as server:
         with grpc.insecure_channel(target) as channel:
-            grpc.channel_ready_future(channel).result(timeout=300)
+            ready = grpc.channel_ready_future(channel)
+            while True:
+                with contextlib.suppress(grpc.FutureTimeoutError):
+                    ready.result(timeout=1)
+                    break
+                if server.poll() is not None:
+                    raise RuntimeError("tfde-model-server did not start")
         yield server.pid, target
 
 

@@ -15,7 +15,8 @@ def result(tmp_path_factory):
         "mixed_load.py", "--model", folder / "model", "--dataset", folder / "data",
         "--documents", 160, "--queries", 20, "--minutes", 0.1, "--clients", 2, "--share", 0.2,
         "--changes_per_s", 20, "--compact_s", 2, "--swap_s", 1, "--sample_s", 0.5,
-        "--warmup_s", 0.5, "--capacity_s", 1.5, "--overload", "--overload_s", 1, "--after_s", 0.5,
+        "--warmup_s", 0.5, "--capacity_s", 1.5, "--timeout_s", 60,
+        "--overload", "--overload_s", 1, "--after_s", 0.5,
     )  # fmt: skip
 
 
