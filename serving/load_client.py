@@ -21,12 +21,15 @@ START_TIMEOUT_S = 120.0
 
 @dataclasses.dataclass(frozen=True)
 class Load:
-    """What one client process asks: `rate` questions a second, drawn from `texts`."""
+    """What one client process asks: `rate` questions a second, drawn from `texts`.
+
+    `k` is `None` for a model that takes a text alone.
+    """
 
     protocol: str
     target: str
     model: str
-    k: int
+    k: int | None
     timeout_s: float
     texts: list[str]
     rate: float
@@ -46,7 +49,7 @@ class Answer(NamedTuple):
 
 
 class GrpcAsk:
-    """Asks a retriever by Predict; every address behind the target's name gets its share."""
+    """Asks a model by Predict; every address behind the target's name gets its share."""
 
     def __init__(self, load: Load) -> None:
         self._load = load
@@ -57,15 +60,21 @@ class GrpcAsk:
 
     async def __call__(self, text: str) -> tuple[str, str]:
         """Returns the code, `OK` or gRPC's name, and the server's message."""
+        code, detail, _ = await self.answer(text)
+        return code, detail
+
+    async def answer(self, text: str) -> tuple[str, str, Any]:
+        """Returns the code, the server's message, and the PredictResponse where there is one."""
         request = wire.predict_pb2.PredictRequest()
         request.model_spec.name = self._load.model
         wire.put_strings(request.inputs["text"], [text])
-        wire.put_int32(request.inputs["k"], self._load.k)
+        if self._load.k is not None:
+            wire.put_int32(request.inputs["k"], self._load.k)
         try:
-            await self._predict(request, timeout=self._load.timeout_s)
+            response = await self._predict(request, timeout=self._load.timeout_s)
         except grpc.aio.AioRpcError as error:
-            return error.code().name, _one_line(error.details() or "")
-        return "OK", ""
+            return error.code().name, _one_line(error.details() or ""), None
+        return "OK", "", response
 
     async def close(self) -> None:
         """Closes the connections."""
@@ -84,27 +93,41 @@ class RestAsk:
 
     async def __call__(self, text: str) -> tuple[str, str]:
         """Returns the code, `OK`, `HTTP 503` or what went wrong, and the server's message."""
+        path = f"/v1/models/{quote(self._load.model)}:predict"
+        code, detail, _ = await self.answer(path, {"inputs": {"text": [text], "k": self._load.k}})
+        return code, detail
+
+    async def answer(
+        self, path: str, message: dict[str, Any], *, key: str = ""
+    ) -> tuple[str, str, bytes]:
+        """Posts a message as JSON, with a bearer's key if there is one.
+
+        Returns:
+            The code, the server's message, and the body of the answer.
+        """
         try:
             async with asyncio.timeout(self._load.timeout_s), self._places:
-                status, body = await self._post({"inputs": {"text": [text], "k": self._load.k}})
+                status, body = await self._post(path, message, key)
         except TimeoutError:
-            return "TIMEOUT", f"no answer within {self._load.timeout_s:g} s"
+            return "TIMEOUT", f"no answer within {self._load.timeout_s:g} s", b""
         except (OSError, EOFError, ValueError) as error:
-            return "NO ANSWER", _one_line(str(error))
-        message = _one_line(body.decode("utf-8", "replace"))
-        return ("OK", "") if status == 200 else (f"HTTP {status}", message)
+            return "NO ANSWER", _one_line(str(error)), b""
+        if status // 100 == 2:
+            return "OK", "", body
+        return f"HTTP {status}", _one_line(body.decode("utf-8", "replace")), body
 
     async def close(self) -> None:
         """Closes the connections."""
         for _, writer in self._idle:
             writer.close()
 
-    async def _post(self, message: dict[str, Any]) -> tuple[int, bytes]:
+    async def _post(self, path: str, message: dict[str, Any], key: str) -> tuple[int, bytes]:
         body = json.dumps(message).encode()
         head = (
-            f"POST /v1/models/{quote(self._load.model)}:predict HTTP/1.1\r\n"
+            f"POST {path} HTTP/1.1\r\n"
             f"Host: {self._load.target}\r\nContent-Type: application/json\r\n"
-            f"Content-Length: {len(body)}\r\n\r\n"
+            + (f"Authorization: Bearer {key}\r\n" if key else "")
+            + f"Content-Length: {len(body)}\r\n\r\n"
         )
         reader, writer = await self._connection()
         try:
@@ -189,8 +212,10 @@ def remember(together: Barrier) -> None:
 
 def run_client(load: Load) -> list[Answer]:
     """Asks everything, in a process of its own."""
-    # epoll's timers tick in milliseconds, select's in microseconds.
-    with asyncio.Runner(
-        loop_factory=lambda: asyncio.SelectorEventLoop(selectors.SelectSelector())
-    ) as runner:
+    with asyncio.Runner(loop_factory=precise_loop) as runner:
         return runner.run(ask_all(load, _together))
+
+
+def precise_loop() -> asyncio.AbstractEventLoop:
+    """Returns an event loop whose timers tick in microseconds; epoll's do in milliseconds."""
+    return asyncio.SelectorEventLoop(selectors.SelectSelector())

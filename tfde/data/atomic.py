@@ -7,6 +7,7 @@ to the disk, then renamed.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import shutil
 import uuid
@@ -14,6 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tfde.errors import ConfigError
+
+# Source: Linux's fcntl.h and fs.h.
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 
 @contextlib.contextmanager
@@ -43,7 +47,8 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
 def atomic_directory(path: str | Path, *, overwrite: bool = False) -> Iterator[Path]:
     """Gives a temporary directory beside `path` that becomes `path` at the end.
 
-    After an error nothing is left behind and an older directory stays as it was.
+    After an error nothing is left behind and an older directory stays as it was. Where the file
+    system can exchange two names, there is no moment without a directory at `path`.
 
     Raises:
         ConfigError: `path` is a file, or a directory that is not empty without `overwrite`; or it
@@ -60,14 +65,15 @@ def atomic_directory(path: str | Path, *, overwrite: bool = False) -> Iterator[P
             for name in names:
                 _flush(Path(folder, name))
             _flush(Path(folder))
-        if path.exists():
-            os.rename(path, older)
-        try:
-            os.rename(temporary, path)
-        except OSError:
-            if older.exists():
-                os.rename(older, path)
-            raise
+        if not (path.exists() and _exchange(temporary, path)):
+            if path.exists():
+                os.rename(path, older)
+            try:
+                os.rename(temporary, path)
+            except OSError:
+                if older.exists():
+                    os.rename(older, path)
+                raise
         _flush(path.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -102,6 +108,15 @@ def _creating(path: Path) -> Iterator[None]:
 def _beside(path: Path, suffix: str = "") -> Path:
     # Not tempfile: its files are readable by their owner only, and stay so after the rename.
     return path.absolute().parent / f".{path.name}.{uuid.uuid4().hex[:12]}.tmp{suffix}"
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Gives each of two directories the other's name, in one step; returns whether it could."""
+    rename = getattr(ctypes.CDLL(None), "renameat2", None)
+    names = os.fsencode(one), os.fsencode(other)
+    return rename is not None and not rename(
+        _AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE
+    )
 
 
 def _flush(path: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import platform
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.metadata import version as version_of
 from itertools import islice
 from pathlib import Path
@@ -86,6 +88,7 @@ def export_bundle(
         ConfigError: `output` is not empty, `version` below 1, an unknown `retriever_dtype`, or
             `target_recall` not in (0, 1] or without an index.
         MismatchError: the index comes from another model, or a document of it is missing.
+        OSError: the bundle cannot be written; then nothing is left of it.
     """
     output = Path(output)
     refuse_existing(output, overwrite=False)
@@ -98,7 +101,7 @@ def export_bundle(
     if index is not None:
         _check_index(model, index, fingerprint)
     golden = _texts(golden_queries)
-    with atomic_directory(output) as temporary:
+    with _writing(output), atomic_directory(output) as temporary:
         exporter = _Exporter(
             model, temporary / "models", str(version), golden, int8_weights=int8_weights
         )
@@ -278,6 +281,20 @@ class _Exporter:
     def _warm_up(self, name: str, requests: list[dict[str, Any]]) -> None:
         if requests:
             write_warmup(self._directory / name / self._version, name, requests)
+
+
+@contextmanager
+def _writing(output: Path) -> Iterator[None]:
+    """Turns what TensorFlow says of a full disk into an error of the operating system."""
+    try:
+        yield
+    except tf.errors.OpError as error:
+        reason = f"cannot be written ({' '.join(error.message.split())})"
+        raise OSError(errno.EIO, reason, str(output)) from error
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        raise OSError(error.errno, error.strerror or str(error), str(output)) from error
 
 
 def _check_index(

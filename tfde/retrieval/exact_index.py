@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from tfde.retrieval.embeddings import Embeddings
-from tfde.retrieval.files import open_array, read_ids, write_ids
+from tfde.retrieval.files import new_file, open_array, read_ids, write_ids
 from tfde.retrieval.index_directory import (
     DOC_IDS,
     check_doc_ids,
@@ -137,7 +137,7 @@ class ExactIndex:
             write_ids(directory / DOC_IDS, self.doc_ids)
             # Not a memory map: where the disk is full, writing to one kills the process.
             header = {"descr": "<f4", "fortran_order": False, "shape": self.shape}
-            with open(directory / VECTORS, "wb") as file:
+            with new_file(directory / VECTORS) as file:
                 np.lib.format.write_array_header_1_0(file, header)
                 for part in self._parts:
                     for start in range(0, len(part), _VECTORS_AT_ONCE):

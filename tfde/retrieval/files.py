@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -14,10 +16,26 @@ from tfde.data.atomic import atomic_file
 from tfde.errors import CorruptError, DataError
 
 
+@contextlib.contextmanager
+def new_file(path: Path) -> Iterator[BinaryIO]:
+    """Gives a file that becomes `path` at the end.
+
+    Raises:
+        OSError: it cannot be written, with its name, which Python leaves out.
+    """
+    try:
+        with atomic_file(path) as temporary, open(temporary, "wb") as file:
+            yield file
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
 def write_json(path: Path, value: Any) -> None:
     """Writes `value` as JSON with sorted keys, atomically."""
-    with atomic_file(path) as temporary:
-        temporary.write_text(json.dumps(value, indent=2, sort_keys=True) + "\n", "utf-8")
+    with new_file(path) as file:
+        file.write((json.dumps(value, indent=2, sort_keys=True) + "\n").encode())
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -37,7 +55,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def write_ids(path: Path, doc_ids: Iterable[str]) -> None:
     """Writes one id a line, UTF-8, atomically."""
-    with atomic_file(path) as temporary, open(temporary, "wb") as file:
+    with new_file(path) as file:
         file.writelines(doc_id.encode() + b"\n" for doc_id in doc_ids)
 
 
@@ -48,8 +66,10 @@ def read_ids(path: Path) -> list[str]:
 
 def write_array(path: Path, array: np.ndarray) -> None:
     """Writes `array` as `.npy`, atomically."""
-    with atomic_file(path) as temporary, open(temporary, "wb") as file:
-        np.lib.format.write_array(file, np.ascontiguousarray(array), allow_pickle=False)
+    with new_file(path) as file:
+        # Something that only writes: of a file NumPy would not tell why it could not.
+        only_writes = SimpleNamespace(write=file.write)
+        np.lib.format.write_array(only_writes, np.ascontiguousarray(array), allow_pickle=False)
 
 
 def open_array(path: Path) -> np.ndarray:

@@ -1,4 +1,7 @@
 import os
+import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -62,6 +65,29 @@ def test_directory_is_replaced_only_when_asked(tmp_path):
         (temporary / "y").write_text("new")
     assert os.listdir(tmp_path / "d") == ["y"]
     assert os.listdir(tmp_path) == ["d"]
+
+
+KILLED = """
+import os, signal, sys
+from tfde.data.atomic import atomic_directory
+
+rename = os.rename
+def last(*names):
+    rename(*names)
+    os.kill(os.getpid(), signal.SIGKILL)
+os.rename = last
+with atomic_directory(sys.argv[1], overwrite=True) as temporary:
+    (temporary / "x").write_text("new")
+"""
+
+
+def test_there_is_no_moment_without_a_directory(tmp_path):
+    command = [sys.executable, "-c", KILLED, str(tmp_path / "d")]
+    assert subprocess.run(command).returncode == -signal.SIGKILL  # a first one is renamed
+    assert (tmp_path / "d" / "x").read_text() == "new"
+    (tmp_path / "d" / "x").write_text("old")
+    subprocess.run(command)
+    assert (tmp_path / "d" / "x").read_text() in ("old", "new")
 
 
 def test_file_in_the_way_of_a_directory_is_refused(tmp_path):
