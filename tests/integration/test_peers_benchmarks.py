@@ -138,6 +138,7 @@ def test_tokenization(tmp_path, request, model):
     assert found["share_of_equal_ids"] == 1
 
 
+@pytest.mark.slow
 def test_served_search(tmp_path, bert):
     options = ["--model", str(bert), "--documents", "60", "--seconds", "0.3", "--pairs", "1"]
     options += ["--clients", "4", "--starts", "1", "--folder", str(tmp_path / "made")]

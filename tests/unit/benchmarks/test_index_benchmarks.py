@@ -65,6 +65,7 @@ def test_whether_other_threads_run_meanwhile(measures):
     assert not measures["releases_gil"](Slow(locks=True), np.zeros((5, 2)), 3)
 
 
+@pytest.mark.slow
 def test_growth(tmp_path):
     figure = tmp_path / "growth.png"
     result = run_benchmark(
@@ -86,6 +87,7 @@ def test_growth(tmp_path):
     assert figure.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 @pytest.mark.peers
 def test_peers(tmp_path, monkeypatch):
     # Threads that wait for one another wait long where the cores are shared.
