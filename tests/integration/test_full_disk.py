@@ -4,6 +4,7 @@ The disk is a small tmpfs in a mount namespace of its own, which goes with its p
 """
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -50,7 +51,10 @@ def disk(tmp_path):
         places = [tmp_path / name for name in ("disk", "before", "after")]
         shell = [*UNSHARE, "sh", "-c", ON_SMALL_DISK, "sh", f"{size_kib}k", *places]
         tfde = [sys.executable, "-m", "tfde.cli.main", *command]
-        done = subprocess.run([*map(str, [*shell, *tfde])], capture_output=True, text=True)
+        environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}  # stderr is ours alone
+        done = subprocess.run(
+            [*map(str, [*shell, *tfde])], capture_output=True, text=True, env=environment
+        )
         assert done.returncode == 1, done.stderr
         assert done.stderr.startswith(f"tfde: {command[0]}: {tmp_path / 'disk'}/")
         assert done.stderr.count("\n") == 1
