@@ -46,7 +46,7 @@ def read_dataset(name: str, limit: int) -> tuple[dict[str, str], dict[str, str],
     """Returns documents, test queries and test qrels of a dataset of `TFDE_DATA`.
 
     Args:
-        name: The dataset.
+        name: The dataset, or a dataset directory.
         limit: At most so many documents, those that are judged first.
     """
     qrels: dict[str, dict[str, int]] = {}
@@ -106,6 +106,8 @@ def _table(dataset: str, split: str) -> list[dict[str, str]]:
 
 
 def _dataset(name: str) -> Path:
+    if Path(name).is_absolute():
+        return Path(name)
     if "TFDE_DATA" not in os.environ:
         raise SystemExit("TFDE_DATA must name the folder of data sets")
     return Path(os.environ["TFDE_DATA"]) / name

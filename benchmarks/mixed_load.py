@@ -222,7 +222,7 @@ def overload(args: argparse.Namespace, world: World, folder: Path) -> dict[str, 
 async def _overload(
     args: argparse.Namespace, world: World, target: str, name: str
 ) -> dict[str, Any]:
-    ask = Asker(world, target, "", args.timeout_s)
+    ask = Asker(world, target, target, args.timeout_s)  # nothing is asked over HTTP
     questions = Questions({name: 1.0}, len(world.queries), np.random.default_rng(SEED))
     # As many clients as the batcher has places: none is refused, and batches are full.
     await closed_loop(ask, questions, PLACES, args.warmup_s)

@@ -122,7 +122,9 @@ def ask(folder: Path, name: str) -> dict:
     import tensorflow as tf
 
     if name == "scann":
-        import scann.scann_ops.py.scann_ops  # noqa: F401  # registers the ops
+        from tfde.retrieval.scann_ops import load_scann_ops
+
+        load_scann_ops()
 
     queries, wanted = np.load(folder / "queries.npy"), np.load(folder / "wanted.npy")
     tf.matmul(tf.ones([64, 64]), tf.ones([64, 64]))  # starts the threads

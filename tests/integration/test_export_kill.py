@@ -15,6 +15,8 @@ from tfde.retrieval.encode_corpus import encode_corpus
 from tfde.retrieval.files import read_json, sha256
 from tfde.retrieval.scann_index import ScannIndex
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def work(tmp_path_factory):

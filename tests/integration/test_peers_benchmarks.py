@@ -138,6 +138,27 @@ def test_tokenization(tmp_path, request, model):
     assert found["share_of_equal_ids"] == 1
 
 
+@pytest.mark.slow
+def test_served_search(tmp_path, bert):
+    options = ["--model", str(bert), "--documents", "60", "--seconds", "0.3", "--pairs", "1"]
+    options += ["--clients", "4", "--starts", "1", "--folder", str(tmp_path / "made")]
+    result = run(tmp_path, "served_search.py", *options)
+    assert result["documents"] == 60
+    found = result["4 clients"]
+    for name in ("tfde", "tfde_batched", "peer", "peer_batched"):
+        assert found[name]["queries_per_s"] > 0
+        assert 0 < found[name]["p50_ms"] <= found[name]["p99_ms"]
+    for ours in ("tfde", "tfde_batched"):
+        for theirs in ("peer", "peer_batched"):
+            assert found[f"{ours} against {theirs}"]["ratio"] > 0
+    assert len(result["equal_ids"]) == 6
+    assert all(share > 0.9 for share in result["equal_ids"].values())
+    assert set(result["first_answer_s"]) == {"tfde", "peer", "peer_batched"}
+    assert result["first_answer_s"]["peer"]["starts"] == 1
+    with pytest.raises(subprocess.CalledProcessError):  # made of 60 documents
+        run(tmp_path, "served_search.py", *options, "--documents", "70")
+
+
 def test_startup(tmp_path):
     found = run(tmp_path, "startup.py", "--runs", "2", key="help")
     assert 0 < found["lowest_s"] <= found["median_s"] <= found["highest_s"]

@@ -115,7 +115,7 @@ def test_t5_encoder(peer, feed_forward, activation):
     got = ours.encoder(ours.token_embedder(token_ids), mask).numpy()
     real = mask.astype(bool)
     assert np.abs(expected[real]).std() > 0.1
-    np.testing.assert_allclose(got[real], expected[real], atol=1e-5)
+    np.testing.assert_allclose(got[real], expected[real], atol=5e-5)  # float32, values up to 3
 
 
 @pytest.mark.parametrize("training", [False, True])

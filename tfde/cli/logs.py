@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-import logging
+import os
+
+
+def quiet_libraries() -> None:
+    """Keeps C++ from stderr, before anything of it is imported: its errors reach us as exceptions.
+
+    What its log says besides is about GPUs that are not there, and once more about taken ports.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 
 def show_logs() -> None:
     """Shows the log lines of tfde; of TensorFlow only errors."""
+    import logging  # here, for `tfde --help` must be instant
+
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(message)s"))
     logger = logging.getLogger("tfde")

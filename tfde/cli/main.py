@@ -12,6 +12,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tfde.cli.logs import quiet_libraries
+
 COMMANDS = {
     "demo": "the whole road on this machine's own documentation, no network",
     "convert": "a dataset of a known format -> dataset directory",
@@ -69,8 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     name = argv[0]
     if name not in COMMANDS:
         return _fail(f"unknown command {name!r}; `tfde --help` lists the commands", 2)
-    # Errors of C++ reach us as exceptions; the log lines are about GPUs that are not there.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    quiet_libraries()
     command = importlib.import_module(f"tfde.cli.{name.replace('-', '_')}")
     args = command.build_parser().parse_args(argv[1:])
     return run_command(name, command.run, args)

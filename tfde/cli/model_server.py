@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import os
 import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from tfde.cli.logs import quiet_libraries, show_logs
 from tfde.serving.server.options import NO_EFFECT, UNSUPPORTED, ServerOptions
 
 # What tensorflow_model_server returns for any error.
@@ -59,9 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = vars(build_parser().parse_args(argv))
     if args.pop("version"):
         return _print_versions()
-    # Errors of C++ reach us as exceptions; the log lines are about GPUs that are not there.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    quiet_libraries()
     from tfde.errors import TfdeError
     from tfde.serving.server.status import StatusError
 
@@ -83,8 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _server(args: dict[str, Any]) -> Any:
-    from tfde.cli.logs import show_logs
-    from tfde.serving.scann_ops import load_scann_ops
+    from tfde.retrieval.scann_ops import load_scann_ops
     from tfde.serving.server.model_server import ModelServer
     from tfde.serving.server.status import invalid_argument
     from tfde.serving.server.versions import model_config, read_server_config, server_config

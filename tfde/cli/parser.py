@@ -21,6 +21,11 @@ class CommandParser(jsonargparse.ArgumentParser):
         line = " ".join(part.strip() for part in message.splitlines() if part.strip())
         # Where our dataclasses live is nothing that a recipe's author knows.
         line = re.sub(r"Problem with given class_path '[\w.]+': ", "", line)
+        line = re.sub(
+            r"Expected an? typing\.Literal\[([^\]]*)\]\. Got value: ",
+            r"must be one of \1. Received: ",
+            line,
+        )
         line += _suggestion(line)
         print(f"{self.prog}: {line} ({self.prog} --help shows the options)", file=sys.stderr)
         raise SystemExit(2)

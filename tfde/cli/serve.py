@@ -72,14 +72,13 @@ def run(args: Any) -> int:
 
 def _serve(args: Any) -> int:
     from tfde.export.manifest import read_manifest
+    from tfde.retrieval.scann_ops import load_scann_ops
     from tfde.serving.bundle_models import bundle_models
-    from tfde.serving.scann_ops import load_scann_ops
     from tfde.serving.server.http_thread import HttpThread
     from tfde.serving.server.model_server import ModelServer, asked_to_stop
     from tfde.serving.server.options import ServerOptions
 
     show_logs()
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what it says of ports, we say
     config = bundle_models(args.bundle, scann=load_scann_ops())
     manifest = None if args.index is None else read_manifest(args.bundle)
     models = config.model_config_list.config
@@ -97,10 +96,10 @@ def _serve(args: Any) -> int:
     monitoring = Path(args.bundle, "monitoring.config")
     server = ModelServer(
         config,
-        # A bundle is whole: what does not load now never will.
         ServerOptions(
             port=args.port,
-            max_num_load_retries=0,
+            max_num_load_retries=0,  # a bundle is whole: what does not load now never will
+            tensorflow_inter_op_parallelism=-1,  # a tower is a chain: threads between ops cost time
             monitoring_config_file=str(monitoring) if monitoring.is_file() else "",
         ),
         host=args.host,

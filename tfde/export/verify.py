@@ -14,6 +14,7 @@ import tensorflow_text  # noqa: F401
 
 from tfde.export.manifest import MANIFEST, read_manifest
 from tfde.retrieval.files import sha256
+from tfde.retrieval.scann_ops import load_scann_ops
 
 # Another machine multiplies in another order; half precision and 8-bit
 # weights keep 8 bits of a number.
@@ -68,11 +69,8 @@ def _ask(directory: Path, name: str, manifest: dict[str, Any], tolerance: float)
     golden = manifest["golden_queries"]
     if name not in ("query_encoder", *_RETRIEVERS) or not golden:
         return []
-    if name == "retriever_scann":
-        try:
-            import scann.scann_ops.py.scann_ops  # noqa: F401
-        except ImportError:
-            return []
+    if name == "retriever_scann" and not load_scann_ops():
+        return []
     try:
         model = tf.saved_model.load(str(directory))  # held here: it owns the variables
         signature = model.signatures["serving_default"]

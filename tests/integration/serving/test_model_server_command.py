@@ -8,6 +8,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from pathlib import Path
 
 import grpc
 import numpy as np
@@ -26,7 +27,7 @@ from tensorflow_serving.apis import (
 from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
 from toy_models import save_toy
 
-from tfde.cli.model_server import main
+from tfde.cli.model_server import build_parser, main
 from tfde.protos.ssl_config_pb2 import SSLConfig
 
 
@@ -326,6 +327,13 @@ def test_wrong_warm_up_requests_keep_a_version_away(capfd, tmp_path, requests, m
     write_warmup(tmp_path / "1", requests)
     flags = (f"--model_base_path={tmp_path}", "--max_num_load_retries=0")
     assert message in failure(capfd, *flags)
+
+
+def test_every_flag_of_the_original_is_known():
+    flags = (Path(__file__).parents[2] / "model_server_flags.txt").read_text().split()
+    assert len(flags) > 40
+    known = {option for action in build_parser()._actions for option in action.option_strings}
+    assert not {f"--{flag}" for flag in flags} - known
 
 
 def test_help_and_version(capsys):

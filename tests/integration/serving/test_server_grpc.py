@@ -62,6 +62,15 @@ def test_predict_answers_with_the_latest_version(prediction):
     assert response.model_spec.signature_name == "serving_default"
 
 
+def test_predict_answers_in_bytes_where_that_is_asked(toy_config, start_server):
+    server = start_server(toy_config, enable_serialization_as_tensor_content=True)
+    with grpc.insecure_channel(server.target) as channel:
+        stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
+        output = stub.Predict(request_of(x=np.array([1, 2.5], np.float32)), timeout=20).outputs["y"]
+    assert not output.float_val
+    assert tf.make_ndarray(output).tolist() == [10.0, 25.0]
+
+
 @pytest.mark.parametrize(("version", "factor"), [(2, 2.0), (10, 10.0)])
 def test_predict_a_version(prediction, version, factor):
     request = request_of("both", version=version, x=np.array([3], np.float32))

@@ -20,6 +20,7 @@ def result(tmp_path_factory):
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_mixed_load_is_answered_rightly(result):
     mixed = result["mixed_load"]
     assert set(mixed["kinds"]) == {"retriever", "query_encoder", "search", "embeddings"}
@@ -38,6 +39,7 @@ def test_a_mixed_load_is_answered_rightly(result):
         assert use["first_third_mib"] > 100
 
 
+@pytest.mark.slow
 def test_an_overload_is_refused_and_over_afterwards(result):
     overload = result["overload"]
     assert overload["rate_per_s"] == pytest.approx(

@@ -72,6 +72,15 @@ def test_a_field_that_is_misspelled_is_answered_with_the_nearest(capsys, tmp_pat
     assert line.endswith("; did you mean batch_size? (tfde train --help shows the options)\n")
 
 
+def test_a_value_that_is_none_of_the_choices_is_answered_with_them(capsys, tmp_path):
+    (tmp_path / "recipe.yaml").write_text("stages: {a: {optimizer: {name: sgd}}}\n")
+    with pytest.raises(SystemExit):
+        main(["train", "--run", str(tmp_path / "recipe.yaml"), "--output", str(tmp_path / "run")])
+    line = capsys.readouterr().err
+    assert "optimizer.name" in line
+    assert "must be one of 'adafactor', 'adamw'. Received: sgd" in line
+
+
 def test_the_help_of_train_names_the_fields_of_a_stage(capsys):
     with pytest.raises(SystemExit):
         main(["train", "--help"])

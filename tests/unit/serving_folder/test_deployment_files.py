@@ -24,21 +24,7 @@ OVERLAYS = [SERVING / "kubernetes" / name for name in ("tensorflow-serving", "em
 YAML_FILES = sorted(SERVING.rglob("*.yaml"))
 EXPORTED = ["query_encoder", "document_encoder", "retriever", "retriever_scann", "documents"]
 METRICS_PATH = "/monitoring/prometheus/metrics"  # prometheus_exporter.cc, kPrometheusPath
-FLAGS = """
-allow_version_labels_for_unavailable_models batching_parameters_file enable_batching
-enable_grpc_healthcheck_service enable_model_warmup enable_per_model_batching_parameters
-enable_profiler enable_serialization_as_tensor_content enable_signature_method_name_check
-file_system_poll_wait_seconds flush_filesystem_caches grpc_channel_arguments grpc_max_threads
-grpc_socket_path load_retry_interval_micros max_num_load_retries mixed_precision model_base_path
-model_config_file model_config_file_poll_wait_seconds model_name monitoring_config_file
-num_load_threads num_request_iterations_for_warmup num_tflite_interpreters_per_pool
-num_tflite_pools num_unload_threads per_process_gpu_memory_fraction platform_config_file port
-prefer_tflite_model remove_unused_fields_from_bundle_metagraph rest_api_enable_cors_support
-rest_api_num_threads rest_api_port rest_api_timeout_in_ms saved_model_tags skip_initialize_tpu
-ssl_config_file tensorflow_inter_op_parallelism tensorflow_intra_op_parallelism
-tensorflow_session_config_file tensorflow_session_parallelism thread_pool_factory_config_file
-use_alts_credentials version xla_cpu_compilation_enabled xla_gpu_compilation_enabled
-""".split()  # noqa: SIM905
+FLAGS = (ROOT / "tests" / "model_server_flags.txt").read_text().split()
 
 
 def documents(path):

@@ -39,9 +39,19 @@ class Servable(NamedTuple):
 
 
 def run_predict(
-    servable: Servable, request: predict_pb2.PredictRequest, *, timeout_s: float | None = None
+    servable: Servable,
+    request: predict_pb2.PredictRequest,
+    *,
+    timeout_s: float | None = None,
+    as_content: bool = False,
 ) -> predict_pb2.PredictResponse:
     """Answers a Predict request.
+
+    Args:
+        servable: The model.
+        request: A signature and its inputs.
+        timeout_s: Seconds after which the run is given up.
+        as_content: Whether numbers are answered as bytes.
 
     Raises:
         StatusError: the request cannot be answered.
@@ -58,7 +68,7 @@ def run_predict(
     fill_spec(response.model_spec, servable, signature_name)
     for alias, array in outputs.items():
         dtype = servable.runner.output_dtype(signature_name, alias)
-        response.outputs[alias].CopyFrom(to_proto(array, dtype))
+        response.outputs[alias].CopyFrom(to_proto(array, dtype, as_content=as_content))
     return response
 
 

@@ -154,7 +154,8 @@ class ModelManager:
         finally:
             with self._changed:
                 version.users -= 1
-                if not version.users and version.state == State.UNLOADING:
+                last = not version.users and version.state == State.UNLOADING
+                if last and not self._closed:
                     self._pool.submit(self._unload, version)
 
     def states(self, spec: model_pb2.ModelSpec) -> list[VersionState]:

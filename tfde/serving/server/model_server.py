@@ -86,7 +86,10 @@ class ModelServer:
             allow_labels_for_unavailable=options.allow_version_labels_for_unavailable_models,
         )
         self.service = InferenceService(
-            self.manager, metrics, check_method=options.enable_signature_method_name_check
+            self.manager,
+            metrics,
+            check_method=options.enable_signature_method_name_check,
+            as_content=options.enable_serialization_as_tensor_content,
         )
         self._metrics_path = metrics_path(options)
         self._credentials = server_credentials(options)

@@ -11,11 +11,14 @@ NO_EFFECT = {
     "flush_filesystem_caches": True,
     "num_unload_threads": 0,
     "remove_unused_fields_from_bundle_metagraph": True,
+    "skip_initialize_tpu": False,
     "xla_cpu_compilation_enabled": False,
+    "xla_gpu_compilation_enabled": False,
 }
 # Flags for which this server has nothing; another value than the default is an error.
 UNSUPPORTED = {
     "enable_profiler": False,
+    "mixed_precision": "",
     "num_tflite_interpreters_per_pool": 1,
     "num_tflite_pools": 0,
     "platform_config_file": "",
@@ -60,7 +63,9 @@ class ServerOptions:
     )
     tensorflow_session_parallelism: int = _flag(0, "threads of each TensorFlow pool; 0: automatic")
     tensorflow_intra_op_parallelism: int = _flag(0, "threads within an op; 0: automatic")
-    tensorflow_inter_op_parallelism: int = _flag(0, "ops at a time; 0: automatic")
+    tensorflow_inter_op_parallelism: int = _flag(
+        0, "ops at a time; 0: automatic, -1: on the request's thread"
+    )
     tensorflow_session_config_file: str = _flag("", "ConfigProto, text format")
     per_process_gpu_memory_fraction: float = _flag(0.0, "share of the GPU's memory; 0: automatic")
     saved_model_tags: str = _flag("serve", "tags of the meta graph to load, with commas")
@@ -72,6 +77,9 @@ class ServerOptions:
     enable_model_warmup: bool = _flag(True, "run a version's warm-up requests before it is there")
     num_request_iterations_for_warmup: int = _flag(1, "how often each warm-up request runs")
     monitoring_config_file: str = _flag("", "MonitoringConfig, text format: metrics on REST")
+    enable_serialization_as_tensor_content: bool = _flag(
+        False, "Predict answers numbers as bytes (tensor_content), not in typed fields"
+    )
     enable_signature_method_name_check: bool = _flag(
         False, "Classify and Regress refuse signatures of another method"
     )

@@ -28,14 +28,21 @@ class InferenceService:
         manager: The models.
         metrics: Where requests are counted and timed.
         check_method: Whether Classify and Regress refuse signatures of another method.
+        as_content: Whether Predict answers numbers as bytes.
     """
 
     def __init__(
-        self, manager: ModelManager, metrics: Metrics, *, check_method: bool = False
+        self,
+        manager: ModelManager,
+        metrics: Metrics,
+        *,
+        check_method: bool = False,
+        as_content: bool = False,
     ) -> None:
         self.manager = manager
         self.metrics = metrics
         self._check_method = check_method
+        self._as_content = as_content
 
     def predict(self, request: Any, *, timeout_s: float | None = None) -> Any:
         """Answers a PredictRequest.
@@ -43,7 +50,8 @@ class InferenceService:
         Raises:
             StatusError: the request cannot be answered; so do the other methods.
         """
-        return self._answer("Predict", run_predict, request, "GRPC", timeout_s=timeout_s)
+        options = {"timeout_s": timeout_s, "as_content": self._as_content}
+        return self._answer("Predict", run_predict, request, "GRPC", **options)
 
     def classify(
         self, request: Any, *, timeout_s: float | None = None, entrypoint: str = "GRPC"

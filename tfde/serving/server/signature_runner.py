@@ -21,6 +21,7 @@ from grpc import StatusCode
 from tensorflow.core.protobuf import meta_graph_pb2
 
 from tfde.protos.batching_parameters_pb2 import BatchingParameters
+from tfde.serving.server import session_run
 from tfde.serving.server.batching import batched_outputs, check_batching_parameters
 from tfde.serving.server.status import CODES, StatusError, invalid_argument
 from tfde.serving.server.tensors import dtype_name
@@ -55,6 +56,7 @@ class SignatureRunner:
         if batching is not None:
             check_batching_parameters(batching)
         self._session = tf.compat.v1.Session(graph=tf.Graph(), config=session_config)
+        self._tensors: dict[str, tf.Tensor] = {}
         try:
             with _quiet_tensorflow(), self._session.graph.as_default():
                 meta_graph = tf.compat.v1.saved_model.loader.load(
@@ -62,6 +64,7 @@ class SignatureRunner:
                 )
                 self.signature_defs = dict(meta_graph.signature_def)
                 self._batched = {} if batching is None else self._add_batching(batching)
+            session_run.prepare(self._session)
         except BaseException:
             self._session.close()
             raise
@@ -103,18 +106,15 @@ class SignatureRunner:
         """
         signature = self._signature(signature_name)
         _check_names(signature, inputs)
-        feeds = {signature.inputs[alias].name: array for alias, array in inputs.items()}
-        dtypes = {info.name: info.dtype for info in signature.inputs.values()}
-        for position, name in enumerate(sorted(feeds)):
-            _check_dtype(position, feeds[name], tf.dtypes.as_dtype(dtypes[name]))
-        fetches: dict[str, Any] = {
-            alias: signature.outputs[alias].name for alias in _outputs(signature, output_filter)
-        }
+        feeds = self._feeds(signature, inputs)
+        aliases = _outputs(signature, output_filter)
         batched = self._batched.get(signature_name or DEFAULT_SIGNATURE)
         if batched is not None and not output_filter:  # a batch computes all outputs for all
             _check_rows(feeds.values())
-            fetches = batched
-        return self._run(fetches, feeds, _time_limit(timeout_s))
+            fetches = [batched[alias] for alias in aliases]
+        else:
+            fetches = [self._tensor(signature.outputs[alias].name) for alias in aliases]
+        return dict(zip(aliases, self._run(fetches, feeds, timeout_s), strict=True))
 
     def run_together(
         self,
@@ -137,30 +137,53 @@ class SignatureRunner:
             StatusError: as `run`.
         """
         signatures = [self._signature(name) for name in signature_names]
-        feeds = {
-            signature.inputs[alias].name: array
-            for signature in signatures
-            for alias, array in inputs.items()
-        }
+        feeds = {}
+        for signature in signatures:
+            feeds.update(self._feeds(signature, inputs))
+        aliases = [list(signature.outputs) for signature in signatures]
         fetches = [
-            {alias: info.name for alias, info in signature.outputs.items()}
-            for signature in signatures
+            self._tensor(signature.outputs[alias].name)
+            for signature, names in zip(signatures, aliases, strict=True)
+            for alias in names
         ]
-        return self._run(fetches, feeds, _time_limit(timeout_s))
+        arrays = iter(self._run(fetches, feeds, timeout_s))
+        return [{alias: next(arrays) for alias in names} for names in aliases]
 
-    def _run(self, fetches: Any, feeds: dict[str, np.ndarray], options: Any) -> Any:
+    def _run(
+        self,
+        fetches: Sequence[tf.Tensor],
+        feeds: Mapping[tf.Tensor, np.ndarray],
+        timeout_s: float | None,
+    ) -> list[np.ndarray]:
         try:
-            return self._session.run(fetches, feeds, options=options)
+            return session_run.run(self._session, fetches, feeds, timeout_s=timeout_s)
         except tf.errors.OpError as error:
-            # Python's session puts the exporter's stack trace in front of the runtime's words.
-            raw = error.__context__ if isinstance(error.__context__, tf.errors.OpError) else error
             code = CODES[error.error_code]
             # Requests whose shapes differ cannot run together, and none of them is wrong by itself.
-            if code is StatusCode.INVALID_ARGUMENT and raw.message.startswith(_UNEQUAL_SHAPES):
+            if code is StatusCode.INVALID_ARGUMENT and error.message.startswith(_UNEQUAL_SHAPES):
                 code = StatusCode.FAILED_PRECONDITION
-            raise StatusError(code, raw.message) from error
-        except ValueError as error:  # a shape that the signature does not take
-            raise invalid_argument(error) from error
+            raise StatusError(code, error.message) from error
+
+    def _feeds(
+        self, signature: meta_graph_pb2.SignatureDef, inputs: Mapping[str, np.ndarray]
+    ) -> dict[tf.Tensor, np.ndarray]:
+        feeds = {}
+        by_name = sorted((signature.inputs[alias].name, array) for alias, array in inputs.items())
+        for position, (name, array) in enumerate(by_name):
+            tensor = self._tensor(name)
+            _check_dtype(position, array, tensor.dtype)
+            if not tensor.shape.is_compatible_with(array.shape):
+                raise invalid_argument(
+                    f"Cannot feed value of shape {array.shape} for Tensor {name},"
+                    f" which has shape {tensor.shape}"
+                )
+            feeds[tensor] = array
+        return feeds
+
+    def _tensor(self, name: str) -> tf.Tensor:
+        if name not in self._tensors:
+            self._tensors[name] = self._session.graph.as_graph_element(name)
+        return self._tensors[name]
 
     def close(self) -> None:
         """Gives back the memory."""
@@ -186,12 +209,6 @@ class SignatureRunner:
                 StatusCode.FAILED_PRECONDITION, f'Serving signature key "{name}" not found.'
             )
         return self.signature_defs[name]
-
-
-def _time_limit(timeout_s: float | None) -> Any:
-    if timeout_s is None:
-        return None
-    return tf.compat.v1.RunOptions(timeout_in_ms=max(1, int(timeout_s * 1000)))
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from tensorflow.core.framework import tensor_pb2
 
 from tfde.serving.server.status import invalid_argument
 
-# TensorFlow Serving answers in typed fields, never in `tensor_content`; a client written in
+# TensorFlow Serving answers in typed fields unless it is told otherwise; a client written in
 # another language may read only those.
 _FIELDS = {
     tf.float32: "float_val",
@@ -49,19 +49,28 @@ def _stands_for_too_many(proto: tensor_pb2.TensorProto) -> bool:
     return elements > _MAX_REPEATED and proto.ByteSize() < elements
 
 
-def to_proto(array: np.ndarray, dtype: tf.DType) -> tensor_pb2.TensorProto:
-    """Returns the tensor of an answer, its values in the typed field of `dtype`."""
-    field = _FIELDS.get(dtype)
-    if field is None and dtype != tf.string:
+def to_proto(
+    array: np.ndarray, dtype: tf.DType, *, as_content: bool = False
+) -> tensor_pb2.TensorProto:
+    """Returns the tensor of an answer.
+
+    Args:
+        array: The values.
+        dtype: Their type in TensorFlow.
+        as_content: Numbers as bytes in `tensor_content`, not in the typed field of `dtype`.
+    """
+    if dtype != tf.string and dtype not in _FIELDS:
         return tf.make_tensor_proto(array, dtype=dtype)
     proto = tensor_pb2.TensorProto(dtype=dtype.as_datatype_enum)
     proto.tensor_shape.SetInParent()
     for size in array.shape:
         proto.tensor_shape.dim.add(size=size)
-    if field is None:
+    if dtype == tf.string:
         proto.string_val.extend(_as_bytes(value) for value in array.ravel())
+    elif as_content:
+        proto.tensor_content = array.tobytes()
     else:
-        getattr(proto, field).extend(array.ravel().tolist())
+        getattr(proto, _FIELDS[dtype]).extend(array.ravel().tolist())
     return proto
 
 

@@ -5,7 +5,9 @@ Source: TensorFlow Serving's saved_model_warmup_util.cc.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import tensorflow as tf
 from google.protobuf.message import DecodeError
@@ -23,7 +25,7 @@ from tfde.serving.server.status import StatusError, invalid_argument
 
 FILE = "assets.extra/tf_serving_warmup_requests"
 _MAX_RECORDS = 1000
-_RUN = {
+_RUN: dict[str, Callable[..., Any]] = {
     "predict_log": run_predict,
     "classify_log": run_classify,
     "regress_log": run_regress,

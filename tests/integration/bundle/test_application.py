@@ -1,0 +1,229 @@
+"""What `tfde serve` has beside TensorFlow Serving's protocol: search, embeddings, a live index."""
+
+import base64
+import json
+import shutil
+import time
+import urllib.error
+import urllib.request
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from bundle_server import DOCUMENTS, BundleServer, assert_same_ranking, http
+from toy_models import save_toy
+
+from tfde.cli.main import main
+from tfde.errors import ServerError
+from tfde.retrieval.exact_index import ExactIndex
+from tfde.serving.client import Client
+from tfde.types import Document
+
+
+def test_search_over_http(server, exact, model):
+    queries = ["green red", "naïve ☃"]
+    status, body = http(f"{server.search_url}/v1/search", {"query": queries, "k": 7})
+    answer = json.loads(body)
+    assert (status, answer["retriever"], answer["version"]) == (200, "retriever", 1)
+    assert [result["query"] for result in answer["results"]] == queries
+    _, expected = exact.search(model.encode_queries(queries), 7)
+    texts = {document.doc_id: document for document in DOCUMENTS}
+    found = [[hit["doc_id"] for hit in result["hits"]] for result in answer["results"]]
+    scores = model.encode_queries(queries) @ exact.vectors().T
+    assert_same_ranking(found, expected.tolist(), scores)
+    for result in answer["results"]:
+        assert [hit["rank"] for hit in result["hits"]] == list(range(1, 8))
+        for hit in result["hits"]:
+            document = texts[hit["doc_id"]]
+            assert (hit["title"], hit["text"]) == (document.title, document.text)
+    # As `curl -d` sends it: called a form.
+    request = urllib.request.Request(f"{server.search_url}/v1/search", b'{"query": "green red"}')
+    with urllib.request.urlopen(request, timeout=30) as response:
+        one = json.load(response)
+    assert len(one["results"][0]["hits"]) == 10
+
+
+def test_embeddings_as_openais_clients_read_them(server, model):
+    url = f"{server.search_url}/v1/embeddings"
+    texts = ["green red", ""]
+    status, body = http(url, {"input": texts, "model": "query_encoder"})
+    answer = json.loads(body)
+    assert (status, answer["object"], answer["model"]) == (200, "list", "query_encoder")
+    assert [row["index"] for row in answer["data"]] == [0, 1]
+    expected = model.encode_queries(texts)
+    found = np.array([row["embedding"] for row in answer["data"]])
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    _, mask = model.preprocessor.queries(tf.constant(texts))
+    assert answer["usage"]["prompt_tokens"] == int(tf.reduce_sum(mask))
+    packed = {"input": texts[0], "model": "document_encoder", "encoding_format": "base64"}
+    (row,) = json.loads(http(url, packed)[1])["data"]
+    found = np.frombuffer(base64.b64decode(row["embedding"]), "<f4")
+    expected = model.encode_documents([Document("d", "", texts[0])])[0]
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "message"),
+    [
+        ("search", {"query": "x", "k": 0}, 400, "`k`: Input should be greater than or equal to 1"),
+        ("search", {"query": []}, 400, "`query`: Input should be a valid string, or List should"),
+        ("search", {}, 400, "`query`: Field required"),
+        ("search", b"{", 400, "the body must be JSON: "),
+        ("search", {"query": "x", "kk": 3}, 400, "`kk`: Extra inputs are not permitted"),
+        ("embeddings", {"input": "x", "dimensions": 3}, 400, "`dimensions`: Extra inputs"),
+        ("nothing", {}, 404, "POST /v1/nothing: Not Found"),
+        ("embeddings", {"input": "x", "model": "../retriever"}, 404, "`model` must be query_enc"),
+        ("embeddings", {"input": [1]}, 400, "`input"),
+    ],
+)
+def test_wrong_requests_over_http(server, path, body, status, message):
+    found, answer = http(f"{server.search_url}/v1/{path}", body)
+    assert found == status
+    error = json.loads(answer)["error"]
+    assert message in error["message"]
+    assert "\n" not in error["message"]
+
+
+KEY = "0123456789abcdef"
+
+
+def search_ids(server, query, k):
+    status, body = http(f"{server.search_url}/v1/search", {"query": query, "k": k})
+    assert status == 200, body
+    return [hit["doc_id"] for hit in json.loads(body)["results"][0]["hits"]]
+
+
+def test_an_index_that_changes_while_it_is_served(bundle, exact, model, tmp_path):
+    exact.save(tmp_path / "index")
+    # Versions that came later know nothing of this index: they must not take over.
+    bundle = shutil.copytree(bundle, tmp_path / "bundle")
+    for name in ("query_encoder", "document_encoder"):
+        save_toy(bundle / "models" / name / "2", 2.0)
+    key_file = tmp_path / "key"
+    key_file.write_text(KEY + "\n")
+    options = ("--index", tmp_path / "index", "--admin_key_file", key_file)
+    server = BundleServer(bundle, *options)
+    url = f"{server.search_url}/v1/index"
+    try:
+        with Client(server.target) as client, pytest.raises(ServerError, match="serves no model"):
+            client.search(["green"])  # gRPC must not answer from what was exported
+        for wrong in (None, "", KEY[:-1], "é" * 16):
+            assert http(f"{url}/status", key=wrong)[0] == 401
+        assert set(search_ids(server, "green red", 200)) == {d.doc_id for d in DOCUMENTS}
+        new = {"id": "new", "title": "A title", "text": "green red river"}
+        replaced = {"id": "d3", "text": "stone"}
+        added = {"documents": [new, replaced]}
+        status, body = http(f"{url}/documents", added, key=KEY)
+        assert (status, json.loads(body)["documents"]) == (200, 2)
+        status, body = http(f"{url}/delete", {"ids": ["d5", "none"]}, key=KEY)
+        answer = json.loads(body)
+        assert (status, answer["deleted"], answer["unknown"]) == (200, ["d5"], ["none"])
+
+        query = "green red river"
+        body = json.loads(http(f"{server.search_url}/v1/search", {"query": query, "k": 200})[1])
+        hits = {hit["doc_id"]: hit for hit in body["results"][0]["hits"]}
+        assert hits.keys() == {d.doc_id for d in DOCUMENTS} - {"d5"} | {"new"}
+        assert (hits["new"]["title"], hits["new"]["text"]) == (new["title"], new["text"])
+        assert (hits["d3"]["title"], hits["d3"]["text"]) == ("", "stone")
+        assert hits["d7"]["text"] == DOCUMENTS[7].text
+        score = model.encode_queries([query])[0] @ model.encode_documents([Document(**{
+            "doc_id": "new", "title": new["title"], "text": new["text"]})])[0]  # fmt: skip
+        assert hits["new"]["score"] == pytest.approx(score, abs=1e-5)
+        assert body["index_version"] == "1.3"
+
+        for wrong, message in (
+            ({"documents": [{"id": "x y", "text": "t"}]}, "white space"),
+            ({"documents": [new, new]}, "new"),
+            ({"documents": []}, "at least 1 item"),
+        ):
+            status, body = http(f"{url}/documents", wrong, key=KEY)
+            assert status == 400
+            assert message in json.loads(body)["error"]["message"]
+        assert http(f"{url}/compact", b"", key=KEY)[0] == 202
+        deadline = time.monotonic() + 30
+        while json.loads(http(f"{url}/status", key=KEY)[1])["compacting"]:
+            assert time.monotonic() < deadline
+            assert "new" in search_ids(server, query, 200)
+        sizes = json.loads(http(f"{url}/status", key=KEY)[1])
+        assert (sizes["generation"], sizes["added"], sizes["documents"]) == (2, 0, 150)
+        assert sizes["compaction_error"] == ""
+        assert http(f"{url}/delete", {"ids": ["d7"]}, key=KEY)[0] == 200
+    finally:
+        server.process.kill()  # at any moment: what was answered is on the disk
+        server.process.wait()
+    # Without a key it is read alone, and there is nothing to call.
+    reader = BundleServer(bundle, "--index", tmp_path / "index")
+    try:
+        left = {d.doc_id for d in DOCUMENTS} - {"d5", "d7"} | {"new"}
+        assert set(search_ids(reader, query, 200)) == left
+        assert http(f"{reader.search_url}/v1/index/status", key=KEY)[0] == 404
+    finally:
+        reader.process.terminate()
+        assert reader.process.wait(30) == 0
+
+
+def test_an_index_of_another_model_is_not_served(bundle, exact, tmp_path, capsys):
+    index = ExactIndex.build(exact.vectors(), list(exact.doc_ids), fingerprint="0" * 16)
+    index.save(tmp_path / "index")
+    ports = ["--port", "0", "--rest_api_port", "0", "--http_port", "0"]
+    command = ["serve", str(bundle), "--index", str(tmp_path / "index"), *ports]
+    assert main(command) == 1
+    assert "must be made by the bundle's model" in capsys.readouterr().err
+    (tmp_path / "key").write_text("short")
+    assert main([*command, "--admin_key_file", str(tmp_path / "key")]) == 1
+    assert "the key must be at least 16 ASCII characters" in capsys.readouterr().err
+    assert main(["serve", str(bundle), "--admin_key_file", "k", *ports]) == 1
+    assert "`--admin_key_file` must be beside --index" in capsys.readouterr().err
+
+
+def test_health_and_description(server):
+    assert http(f"{server.search_url}/healthz") == (200, b"ok\n")
+    assert http(f"{server.search_url}/readyz") == (200, b"ready\n")
+    description = json.loads(http(f"{server.search_url}/openapi.json")[1])
+    # Calls that change the index are off unless they are asked for.
+    assert {"/v1/search", "/v1/embeddings", "/healthz", "/readyz"} == set(description["paths"])
+    assert http(f"{server.search_url}/v1/index/status")[0] == 404
+    status, page = http(f"{server.search_url}/")
+    assert status == 200
+    assert b'<form role="search">' in page
+    assert http(f"{server.search_url}/..%2f..%2fetc/passwd")[0] == 404
+    status, metrics = http(f"{server.url}/monitoring/prometheus/metrics")
+    assert status == 200
+    assert b":tensorflow:serving:request_count" in metrics
+
+
+@pytest.mark.browser
+def test_the_page_in_a_browser(server, exact, model, tmp_path):
+    from selenium import webdriver
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.common.keys import Keys
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    options = webdriver.ChromeOptions()
+    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage"):
+        options.add_argument(argument)
+    options.add_argument(f"--user-data-dir={tmp_path}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    with webdriver.Chrome(options=options) as browser:
+        browser.get(server.search_url)
+        box = browser.find_element(By.NAME, "query")
+        box.send_keys("green <b>red", Keys.ENTER)
+        wait = WebDriverWait(browser, 30)
+        wait.until(lambda b: len(b.find_elements(By.CSS_SELECTOR, "#hits li")) == 10)
+        about = browser.find_element(By.ID, "about").text
+        assert about.startswith("10 passages in ")
+        assert about.endswith("retriever, version 1, index 1")
+        hits = browser.find_elements(By.CSS_SELECTOR, "#hits li")
+        where = [hit.find_element(By.CLASS_NAME, "where").text for hit in hits]
+        found = [line.split(" · ")[2] for line in where]
+        scores = model.encode_queries(["green <b>red"]) @ exact.vectors().T
+        _, expected = exact.search(model.encode_queries(["green <b>red"]), 10)
+        assert_same_ranking([found], expected.tolist(), scores)
+        marked = {mark.text.lower() for mark in browser.find_elements(By.TAG_NAME, "mark")}
+        assert marked
+        assert marked <= {"green", "red"}
+        # The address holds the question: opened again, it is asked again.
+        browser.get(browser.current_url.replace("k=10", "k=5"))
+        wait.until(lambda b: len(b.find_elements(By.CSS_SELECTOR, "#hits li")) == 5)
+        assert not [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
+        browser.save_screenshot(str(tmp_path / "page.png"))

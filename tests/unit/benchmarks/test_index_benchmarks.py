@@ -1,0 +1,117 @@
+"""The benchmarks of indexes run, on a few vectors."""
+
+import runpy
+import time
+
+import numpy as np
+import pytest
+from benchmark_script import BENCHMARKS, run_benchmark
+
+PEERS = ("faiss_hnsw", "hnswlib", "faiss_ivf_pq")
+
+
+@pytest.fixture(scope="module")
+def measures():
+    return runpy.run_path(str(BENCHMARKS / "index_measures.py"))
+
+
+@pytest.mark.parametrize("wanted", [3, 4, 11, 64, 100])
+def test_the_least_value_that_reaches_a_recall(measures, wanted):
+    tried = []
+
+    def reached(value):
+        tried.append(value)
+        return 0.9 if value >= wanted else 0.5
+
+    assert measures["least"](reached, 0.9, (3, 100)) == wanted
+    assert len(tried) <= 14
+    assert measures["least"](reached, 0.95, (3, 100)) is None
+    assert max(tried) <= 100
+
+
+def test_recall_counts_what_was_wanted_in_any_order(measures):
+    found = np.array([[3, 1, 9], [7, -1, -1]])
+    assert measures["recall"](found, np.array([[1, 2, 3], [4, 5, 7]])) == pytest.approx(3 / 6)
+
+
+class Slow:
+    """Needs some milliseconds a call, with or without Python's lock."""
+
+    def __init__(self, *, locks):
+        self.locks, self.threads, self.sizes = locks, set(), []
+
+    def use_threads(self, count):
+        self.threads.add(count)
+
+    def search(self, queries, k):
+        self.sizes.append(len(queries))
+        if self.locks:
+            sum(range(3_000_000))  # one call into C that keeps the lock
+        else:
+            time.sleep(0.05)
+
+
+def test_who_asks_and_who_uses_threads(measures):
+    queries = np.zeros((5, 2))
+    for batch, threads, sizes, inner in ((1, 2, [1] * 5, {1}), (2, 2, [2, 2, 1], {2})):
+        engine = Slow(locks=False)
+        options = {"batch": batch, "threads": threads, "least_s": 0.0}
+        assert measures["milliseconds"](engine, queries, 3, **options) > 0
+        assert (engine.sizes, engine.threads) == (sizes, inner)
+
+
+def test_whether_other_threads_run_meanwhile(measures):
+    assert measures["releases_gil"](Slow(locks=False), np.zeros((5, 2)), 3)
+    assert not measures["releases_gil"](Slow(locks=True), np.zeros((5, 2)), 3)
+
+
+@pytest.mark.slow
+def test_growth(tmp_path):
+    figure = tmp_path / "growth.png"
+    result = run_benchmark(
+        "index_growth.py", "--corpora", 300, "--dims", 8, "--dims-rows", 20_000, "--ks", 1, 5,
+        "--ks-rows", 500, "--least-s", 0.01, "--figure", figure,
+    )  # fmt: skip
+    small, shards = result["rows"]
+    assert (small["rows"], small["dim"], small["kind"], small["recall"]) == (300, 128, "exact", 1)
+    assert shards["rows"] == 3000
+    for name in ("ms_alone", "ms_in_batch"):
+        whole = 10 * small[name] + shards["merging"][name]
+        assert shards[name] == pytest.approx(whole, abs=1e-3)
+    (hashed,) = result["dim"]
+    assert (hashed["kind"], hashed["dim"]) == ("hash", 8)
+    assert hashed["recall"] > 0.9  # the target, 0.95, holds for the queries that choose
+    assert hashed["setting"]["reorder"] >= 10
+    assert hashed["bytes_per_vector"] > 4 * 8
+    assert [point["k"] for point in result["k"]] == [1, 5]
+    assert figure.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+@pytest.mark.peers
+def test_peers(tmp_path, monkeypatch):
+    # Threads that wait for one another wait long where the cores are shared.
+    monkeypatch.setenv("OMP_WAIT_POLICY", "PASSIVE")
+    options = ["--rows", 20_000, "--dim", 16, "--pairs", 1, "--least-s", 0.01, "--targets", 0.95]
+    options += ["--threads", 1, "--folder", tmp_path]
+    result = run_benchmark("index_peers.py", *options, "--batches", 1, 250)
+    assert set(result["indexes"]) == {"scann", *PEERS}
+    for index in result["indexes"].values():
+        assert index["releases_gil"]
+        assert index["resident_bytes"] > 4 * 16
+        assert index["build_peak_bytes"] > 4 * 16
+        assert index["stored_bytes"] > 4 * 16
+    assert result["indexes"]["scann"]["of_which_ids"] > 8
+    for peer in PEERS:
+        for batch in (1, 250):
+            found = result[f"recall_0.95_batch_{batch}_threads_1 against {peer}"]
+            assert found["ratio"] > 0
+            # The other half of the queries finds about as much as the half that chose.
+            assert found["ours_recall"] > 0.9
+            assert found["theirs_recall"] > 0.9
+    # Nothing is built again; and a target that nothing reaches is said.
+    built = {file.name: file.stat().st_mtime for file in (tmp_path / "20000x16").glob("*_build*")}
+    again = [*options, "--batches", 250, "--peers", "hnswlib", "--targets", 1.1]
+    result = run_benchmark("index_peers.py", *again)
+    assert result["recall_1.1_batch_250_threads_1 against hnswlib"].keys() == {"left_out"}
+    assert {f.name: f.stat().st_mtime for f in (tmp_path / "20000x16").glob("*_build*")} == built

@@ -1,0 +1,57 @@
+"""A session's run by tensors that were looked up before.
+
+`Session.run` finds names, checks structures and converts anew at each call, which costs more than
+a small model (0.2 of 0.25 ms). It has no public form without that which takes feeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.client import pywrap_tf_session
+
+
+def prepare(session: tf.compat.v1.Session) -> None:
+    """Hands the graph to the runtime; once, when nothing more will be added to it."""
+    session._extend_graph()
+
+
+def run(
+    session: tf.compat.v1.Session,
+    fetches: Sequence[tf.Tensor],
+    feeds: Mapping[tf.Tensor, np.ndarray],
+    *,
+    timeout_s: float | None,
+) -> list[np.ndarray]:
+    """Runs a prepared session.
+
+    Args:
+        session: From many threads at once, if wanted.
+        fetches: What is computed.
+        feeds: Arrays of exactly these tensors' types and of shapes that they take.
+        timeout_s: Seconds after which the run is given up; `None` for never.
+
+    Returns:
+        An array for each of `fetches`.
+
+    Raises:
+        tf.errors.OpError: an op failed; the message is the runtime's.
+    """
+    options: Any = None
+    if timeout_s is not None:
+        limit = tf.compat.v1.RunOptions(timeout_in_ms=max(1, int(timeout_s * 1000)))
+        options = pywrap_tf_session.TF_NewBufferFromString(limit.SerializeToString())
+    try:
+        return session._call_tf_sessionrun(
+            options,
+            {tensor._as_tf_output(): array for tensor, array in feeds.items()},
+            [tensor._as_tf_output() for tensor in fetches],
+            [],
+            None,
+        )
+    finally:
+        if options is not None:
+            pywrap_tf_session.TF_DeleteBuffer(options)
