@@ -167,5 +167,5 @@ def index_status(http_target: str) -> dict[str, Any]:
     """Returns what `tfde serve` says of its index; its generation counts compactions from 1."""
     headers = {"Authorization": f"Bearer {KEY}"}
     request = urllib.request.Request(f"http://{http_target}/v1/index/status", headers=headers)
-    with urllib.request.urlopen(request, timeout=60) as response:
+    with urllib.request.urlopen(request, timeout=600) as response:
         return json.load(response)

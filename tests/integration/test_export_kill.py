@@ -34,8 +34,8 @@ def start(*args):
 
 
 def finish(*args):
-    process = start(*args)
-    error = process.communicate(timeout=300)[1]
+    with start(*args) as process:
+        error = process.stderr.read()
     assert process.returncode == 0, error[-2000:]
 
 
