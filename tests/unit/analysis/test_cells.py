@@ -159,7 +159,7 @@ def test_only_some_cells():
 
 
 @pytest.mark.parametrize(
-    ("name", "count"), [("pretraining_tasks", 52), ("pretraining_ablation", 20)]
+    ("name", "count"), [("pretraining_tasks", 52), ("pretraining_ablation", 14)]
 )
 def test_the_studies_of_pipelines_are_read(name, count):
     path = Path(__file__).parents[3] / "pipelines" / "studies" / f"{name}.yaml"
