@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from missing import missing
 
 import tfde  # noqa: F401  # sets TF_USE_LEGACY_KERAS before anything imports keras_hub
 
@@ -14,10 +15,7 @@ def data_dir() -> Path:
     value = os.environ.get("TFDE_DATA", "")
     if value and Path(value).is_dir():
         return Path(value)
-    reason = f"real data not found: TFDE_DATA={value!r} is not a folder"
-    if os.environ.get("TFDE_REQUIRE_DATA") == "1":
-        pytest.fail(reason)
-    pytest.skip(reason)
+    missing(f"real data not found: TFDE_DATA={value!r} is not a folder")
 
 
 @pytest.fixture(scope="session")
@@ -26,7 +24,4 @@ def minilm() -> Path:
     value = os.environ.get("TFDE_MINILM", "")
     if value and (Path(value) / "modules.json").is_file():
         return Path(value)
-    reason = f"all-MiniLM-L6-v2 not found: TFDE_MINILM={value!r} does not hold it"
-    if os.environ.get("TFDE_REQUIRE_DATA") == "1":
-        pytest.fail(reason)
-    pytest.skip(reason)
+    missing(f"all-MiniLM-L6-v2 not found: TFDE_MINILM={value!r} does not hold it")

@@ -12,6 +12,7 @@ import sys
 import numpy as np
 import pytest
 import tiny
+from missing import missing
 
 from tfde.retrieval.exact_index import ExactIndex
 from tfde.retrieval.live_index import LiveIndex
@@ -38,7 +39,7 @@ def can_mount(tmp_path_factory):
     disk = tmp_path_factory.mktemp("disk")
     command = [*UNSHARE, "mount", "-t", "tmpfs", "tmpfs", disk]
     if shutil.which("unshare") is None or subprocess.run(command).returncode:
-        pytest.skip("this system lets nobody mount a tmpfs in a namespace of its own")
+        missing("this system lets nobody mount a tmpfs in a namespace of its own")
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
 from typing import Any
@@ -137,7 +138,7 @@ def _status(args: Any) -> None:
 
     status = LiveIndex.open(args.index, verify=False).status()
     if args.json:
-        print(json.dumps(status._asdict()))
+        print(json.dumps(dataclasses.asdict(status)))
         return
     print(
         f"{args.index}: {status.kind}, dimension {status.dim}, model"

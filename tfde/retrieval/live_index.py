@@ -6,7 +6,6 @@ import contextlib
 import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple
 
 import numpy as np
@@ -270,12 +269,7 @@ class LiveIndex:
     def __enter__(self) -> LiveIndex:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _writable(self) -> ChangeLog:

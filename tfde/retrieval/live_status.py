@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from tfde.retrieval.exact_index import ExactIndex
 from tfde.retrieval.live_view import LiveView
@@ -12,7 +12,8 @@ from tfde.retrieval.live_view import LiveView
 _ADVISED_SHARE, _ADVISED_LEAST, _ADVISED_MOST = 0.1, 1_000, 20_000
 
 
-class LiveStatus(NamedTuple):
+@dataclass(frozen=True)
+class LiveStatus:
     """Sizes of a live index.
 
     Args:

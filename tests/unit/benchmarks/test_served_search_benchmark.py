@@ -105,7 +105,6 @@ def test_ids_are_compared_where_both_answered(script):
 
 @pytest.mark.peers
 def test_the_peer_joins_waiting_questions():
-    pytest.importorskip("faiss")
     peer, batches = load("peer_server"), []
 
     def search(texts, k):

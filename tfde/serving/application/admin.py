@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,7 @@ from grpc import StatusCode
 from pydantic import BaseModel, Field
 
 from tfde.errors import ConfigError
+from tfde.retrieval.live_status import LiveStatus
 from tfde.serving.application.live_search import LiveSearchService
 from tfde.serving.server.status import StatusError
 from tfde.types import Document
@@ -60,22 +62,10 @@ class CompactionResponse(BaseModel):
     started: bool
 
 
-class StatusResponse(BaseModel):
+@dataclass(frozen=True)
+class ServedStatus(LiveStatus):
     """Sizes of the index; `compaction_error` is why the last compaction failed."""
 
-    kind: str
-    dim: int
-    fingerprint: str
-    generation: int
-    sequence: int
-    documents: int
-    base_rows: int
-    base_deleted: int
-    added: int
-    index_bytes: int
-    changes_bytes: int
-    compact_from: int
-    compaction_advised: bool
     compacting: bool
     compaction_error: str
 
@@ -133,11 +123,9 @@ def create_admin(service: LiveSearchService, key: str) -> APIRouter:
         return CompactionResponse(started=started)
 
     @router.get("/status")
-    def status() -> StatusResponse:
+    def status() -> ServedStatus:
         """Tells the sizes of the index."""
         sizes, error = service.status()
-        return StatusResponse(
-            **sizes._asdict(), compacting=service.compacting, compaction_error=error
-        )
+        return ServedStatus(**asdict(sizes), compacting=service.compacting, compaction_error=error)
 
     return router

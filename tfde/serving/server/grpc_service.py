@@ -78,7 +78,7 @@ def grpc_handlers(service: InferenceService) -> list[grpc.GenericRpcHandler]:
 
 
 def _handler(kind: type[Message], run: Run) -> grpc.RpcMethodHandler:
-    # gRPC keeps 17 KB for ever of each request whose deserializer raises: ours does not.
+    # gRPC keeps memory for ever of each request whose deserializer raises: ours does not.
     def parse(data: bytes) -> Message | DecodeError:
         try:
             return kind.FromString(data)

@@ -1,7 +1,7 @@
 """A session's run by tensors that were looked up before.
 
 `Session.run` finds names, checks structures and converts anew at each call, which costs more than
-a small model (0.2 of 0.25 ms). It has no public form without that which takes feeds.
+a small model. It has no public form without that which takes feeds.
 """
 
 from __future__ import annotations
