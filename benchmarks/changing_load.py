@@ -18,7 +18,7 @@ from served_world import KEY, World
 from training_memory import memory
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "serving"))
-from load_client import GrpcAsk, Load, RestAsk
+from load_client import GrpcAsk, RestAsk
 
 from tfde.errors import TfdeError
 from tfde.serving import wire
@@ -33,13 +33,10 @@ class Asker:
     """Asks each kind of question and checks the answer."""
 
     def __init__(self, world: World, grpc_target: str, http_target: str, timeout_s: float) -> None:
-        def load(model: str, k: int | None, target: str = grpc_target) -> Load:
-            return Load("", target, model, k, timeout_s, [], 1.0, 0.0, 0.0, ())
-
-        self.http = RestAsk(load("", None, http_target))
+        self.http = RestAsk(http_target, timeout_s=timeout_s)
         self._grpc = {
-            "retriever": GrpcAsk(load("retriever", K)),
-            "query_encoder": GrpcAsk(load("query_encoder", None)),
+            "retriever": GrpcAsk(grpc_target, "retriever", k=K, timeout_s=timeout_s),
+            "query_encoder": GrpcAsk(grpc_target, "query_encoder", timeout_s=timeout_s),
         }
         self._world = world
         self._texts = [*world.queries, *(document.text for document in world.documents)]

@@ -22,7 +22,6 @@ Prints one JSON object. What was made stays in `--folder`, and a second run take
 import argparse
 import asyncio
 import contextlib
-import functools
 import itertools
 import json
 import os
@@ -41,10 +40,8 @@ import grpc
 import inputs
 import numpy as np
 import side_by_side
+from search_clients import K, PeerAsk, TfdeAsk, TwoStepAsk
 
-from tfde.serving import wire
-
-K = 10
 SEED = 0
 TARGET_RECALL = 0.95
 EXACT_BELOW = 20_000  # documents; `tfde build-index` has nothing to tune there
@@ -59,83 +56,10 @@ Texts = Sequence[str]
 
 
 class Side(NamedTuple):
-    """Who is asked: its server, and what connects to it; `async with` gives text -> doc ids."""
+    """Who is asked: its server, and what makes one of search_clients for it."""
 
     server: str
     connect: Callable
-
-
-class GrpcAsk:
-    """Asks a retriever by Predict.
-
-    Args:
-        port: The server's.
-        retriever: The model.
-        doc_ids: By position, to ask for embeddings first and search with them; `None` asks once.
-    """
-
-    def __init__(self, port: int, retriever: str, doc_ids: list[str] | None = None) -> None:
-        self._retriever, self._doc_ids = retriever, doc_ids
-        self._channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}")
-        self._predict = wire.prediction_service_pb2_grpc.PredictionServiceStub(
-            self._channel
-        ).Predict
-
-    async def __call__(self, text: str) -> list[str]:
-        request = wire.predict_pb2.PredictRequest()
-        wire.put_strings(request.inputs["text"], [text])
-        if self._doc_ids is not None:
-            request.model_spec.name = "query_encoder"
-            encoded = await self._predict(request)
-            request = wire.predict_pb2.PredictRequest()
-            request.inputs["embeddings"].CopyFrom(encoded.outputs["embeddings"])
-            request.model_spec.signature_name = "search"
-        request.model_spec.name = self._retriever
-        wire.put_int32(request.inputs["k"], K)
-        outputs = (await self._predict(request)).outputs
-        if self._doc_ids is not None:
-            return [self._doc_ids[position] for position in outputs["indices"].int_val]
-        return [doc_id.decode() for doc_id in outputs["doc_ids"].string_val]
-
-    async def __aenter__(self) -> "GrpcAsk":
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._channel.close()
-
-
-class HttpAsk:
-    """Asks the peer over connections that are kept."""
-
-    def __init__(self, port: int) -> None:
-        self._port = port
-        self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
-
-    async def __call__(self, text: str) -> list[str]:
-        body = json.dumps({"text": text, "k": K}).encode()
-        head = (
-            f"POST /search HTTP/1.1\r\nHost: 127.0.0.1:{self._port}\r\n"
-            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-        )
-        if not self._idle:
-            self._idle.append(await asyncio.open_connection("127.0.0.1", self._port))
-        reader, writer = self._idle.pop()
-        writer.write(head.encode() + body)
-        lines = (await reader.readuntil(b"\r\n\r\n")).lower().split(b"\r\n")
-        length = next(line for line in lines if line.startswith(b"content-length:"))
-        answer = await reader.readexactly(int(length.partition(b":")[2]))
-        self._idle.append((reader, writer))
-        if b" 200 " not in lines[0]:
-            raise RuntimeError(f"the peer answered {lines[0].decode()}: {answer.decode()}")
-        return json.loads(answer)["doc_ids"]
-
-    async def __aenter__(self) -> "HttpAsk":
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        for _, writer in self._idle:
-            writer.close()
-            await writer.wait_closed()
 
 
 async def turn(side: Side, texts: Texts, clients: int, seconds: float) -> tuple[dict, dict]:
@@ -150,7 +74,7 @@ async def turn(side: Side, texts: Texts, clients: int, seconds: float) -> tuple[
             found[text] = await ask(text)
             times.append(time.perf_counter() - sent)
 
-    async with side.connect() as ask:
+    async with contextlib.aclosing(side.connect()) as ask:
         await asyncio.gather(*(ask(text) for text in texts[:clients]))  # connects
         cpu, start = time.process_time(), time.perf_counter()
         end = start + seconds
@@ -238,14 +162,14 @@ def wait_for_answer(
     """
 
     async def ask_once() -> list[str]:
-        async with side.connect() as ask:
+        async with contextlib.aclosing(side.connect()) as ask:
             return await ask(text)
 
     start = time.perf_counter()
     while (taken := time.perf_counter() - start) < START_TIMEOUT_S:
         if process.poll() is not None:
             raise RuntimeError(f"{side.server} ended with {process.returncode} at its start")
-        with contextlib.suppress(OSError, EOFError, grpc.RpcError):
+        with contextlib.suppress(OSError, grpc.RpcError):
             found = asyncio.run(ask_once())
             if doc_id in (None, found[0]):
                 return time.perf_counter() - start
@@ -362,12 +286,12 @@ def measure(folder: Path, args: argparse.Namespace) -> dict:
     texts = made["texts"]
     random.Random(SEED).shuffle(texts)
     ports = free_ports("tfde", *PEERS)
-    ask_ours = functools.partial(GrpcAsk, ports["tfde"], args.retriever)
+    port, retriever, doc_ids = ports["tfde"], args.retriever, made["doc_ids"]
     every = {
-        "tfde": Side("tfde", ask_ours),
-        "tfde_batched": Side("tfde", functools.partial(ask_ours, made["doc_ids"])),
-        "peer": Side("peer", functools.partial(HttpAsk, ports["peer"])),
-        "peer_batched": Side("peer_batched", functools.partial(HttpAsk, ports["peer_batched"])),
+        "tfde": Side("tfde", lambda: TfdeAsk(port, retriever)),
+        "tfde_batched": Side("tfde", lambda: TwoStepAsk(port, retriever, doc_ids)),
+        "peer": Side("peer", lambda: PeerAsk(ports["peer"])),
+        "peer_batched": Side("peer_batched", lambda: PeerAsk(ports["peer_batched"])),
     }
     sides = {name: every[name] for name in args.sides}
     commands = server_commands(folder, args, model, ports)

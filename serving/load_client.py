@@ -21,10 +21,7 @@ START_TIMEOUT_S = 120.0
 
 @dataclasses.dataclass(frozen=True)
 class Load:
-    """What one client process asks: `rate` questions a second, drawn from `texts`.
-
-    `k` is `None` for a model that takes a text alone.
-    """
+    """What one client process asks: `rate` questions a second, drawn from `texts`."""
 
     protocol: str
     target: str
@@ -49,12 +46,19 @@ class Answer(NamedTuple):
 
 
 class GrpcAsk:
-    """Asks a model by Predict; every address behind the target's name gets its share."""
+    """Asks a model by Predict; every address behind the target's name gets its share.
 
-    def __init__(self, load: Load) -> None:
-        self._load = load
+    Args:
+        target: HOST:PORT.
+        model: Its name.
+        k: Its second input; `None` for a model that takes a text alone.
+        timeout_s: Seconds after which a question has failed.
+    """
+
+    def __init__(self, target: str, model: str, *, k: int | None = None, timeout_s: float) -> None:
+        self._model, self._k, self._timeout_s = model, k, timeout_s
         options = [("grpc.lb_policy_name", "round_robin"), ("grpc.max_receive_message_length", -1)]
-        self._channel = grpc.aio.insecure_channel(load.target, options=options)
+        self._channel = grpc.aio.insecure_channel(target, options=options)
         stub = wire.prediction_service_pb2_grpc.PredictionServiceStub(self._channel)
         self._predict = stub.Predict
 
@@ -66,12 +70,12 @@ class GrpcAsk:
     async def answer(self, text: str) -> tuple[str, str, Any]:
         """Returns the code, the server's message, and the PredictResponse where there is one."""
         request = wire.predict_pb2.PredictRequest()
-        request.model_spec.name = self._load.model
+        request.model_spec.name = self._model
         wire.put_strings(request.inputs["text"], [text])
-        if self._load.k is not None:
-            wire.put_int32(request.inputs["k"], self._load.k)
+        if self._k is not None:
+            wire.put_int32(request.inputs["k"], self._k)
         try:
-            response = await self._predict(request, timeout=self._load.timeout_s)
+            response = await self._predict(request, timeout=self._timeout_s)
         except grpc.aio.AioRpcError as error:
             return error.code().name, _one_line(error.details() or ""), None
         return "OK", "", response
@@ -82,19 +86,28 @@ class GrpcAsk:
 
 
 class RestAsk:
-    """Asks a retriever by POST, over connections that are kept."""
+    """Asks a retriever, or any path, by POST over connections that are kept.
 
-    def __init__(self, load: Load) -> None:
-        self._load = load
-        host, _, port = load.target.rpartition(":")
+    Args:
+        target: HOST:PORT.
+        model: The retriever; "" where only `answer` is called.
+        k: How many documents it is asked for.
+        timeout_s: Seconds after which a question has failed.
+    """
+
+    def __init__(
+        self, target: str, model: str = "", *, k: int | None = None, timeout_s: float
+    ) -> None:
+        self._target, self._model, self._k, self._timeout_s = target, model, k, timeout_s
+        host, _, port = target.rpartition(":")
         self._address = host.strip("[]"), int(port)
         self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
         self._places = asyncio.Semaphore(MAX_CONNECTIONS)
 
     async def __call__(self, text: str) -> tuple[str, str]:
         """Returns the code, `OK`, `HTTP 503` or what went wrong, and the server's message."""
-        path = f"/v1/models/{quote(self._load.model)}:predict"
-        code, detail, _ = await self.answer(path, {"inputs": {"text": [text], "k": self._load.k}})
+        path = f"/v1/models/{quote(self._model)}:predict"
+        code, detail, _ = await self.answer(path, {"inputs": {"text": [text], "k": self._k}})
         return code, detail
 
     async def answer(
@@ -106,10 +119,10 @@ class RestAsk:
             The code, the server's message, and the body of the answer.
         """
         try:
-            async with asyncio.timeout(self._load.timeout_s), self._places:
+            async with asyncio.timeout(self._timeout_s), self._places:
                 status, body = await self._post(path, message, key)
         except TimeoutError:
-            return "TIMEOUT", f"no answer within {self._load.timeout_s:g} s", b""
+            return "TIMEOUT", f"no answer within {self._timeout_s:g} s", b""
         except (OSError, EOFError, ValueError) as error:
             return "NO ANSWER", _one_line(str(error)), b""
         if status // 100 == 2:
@@ -125,7 +138,7 @@ class RestAsk:
         body = json.dumps(message).encode()
         head = (
             f"POST {path} HTTP/1.1\r\n"
-            f"Host: {self._load.target}\r\nContent-Type: application/json\r\n"
+            f"Host: {self._target}\r\nContent-Type: application/json\r\n"
             + (f"Authorization: Bearer {key}\r\n" if key else "")
             + f"Content-Length: {len(body)}\r\n\r\n"
         )
@@ -166,9 +179,15 @@ def arrivals(rng: np.random.Generator, rate: float, seconds: float) -> np.ndarra
     return due[due < seconds]
 
 
+def connect(load: Load) -> GrpcAsk | RestAsk:
+    """Returns what asks the load's model."""
+    kind = GrpcAsk if load.protocol == "grpc" else RestAsk
+    return kind(load.target, load.model, k=load.k, timeout_s=load.timeout_s)
+
+
 async def ask_once(load: Load) -> tuple[str, str]:
     """Returns the code and message of the first question."""
-    ask = GrpcAsk(load) if load.protocol == "grpc" else RestAsk(load)
+    ask = connect(load)
     try:
         return await ask(load.texts[0])
     finally:
@@ -180,7 +199,7 @@ async def ask_all(load: Load, together: Barrier) -> list[Answer]:
     rng = np.random.default_rng(load.seed)
     due = arrivals(rng, load.rate, load.warmup_s + load.duration_s).tolist()
     texts = [load.texts[i] for i in rng.integers(len(load.texts), size=len(due))]
-    ask = GrpcAsk(load) if load.protocol == "grpc" else RestAsk(load)
+    ask = connect(load)
     await ask(load.texts[0])  # connecting is not part of anybody's answer
     together.wait(START_TIMEOUT_S)
     loop = asyncio.get_running_loop()

@@ -60,21 +60,14 @@ def assert_whole_bundle(path):
 
 
 # The last is there when all is written and only flushing and renaming are left.
-@pytest.mark.parametrize(
-    "moments",
-    [
-        ["models/retriever"],
-        pytest.param(
-            ["", "models/query_encoder/1/variables", "models/documents", "manifest.json"],
-            marks=pytest.mark.slow,
-        ),
-    ],
-)
-def test_a_killed_export_leaves_no_bundle_or_all_of_it(work, tmp_path, moments):
+MOMENTS = ["", "models/retriever", "models/query_encoder/1/variables", "manifest.json"]
+
+
+def test_a_killed_export_leaves_no_bundle_or_all_of_it(work, tmp_path):
     output = tmp_path / "b"
     export = ["export", "--model", work / "model", "--embeddings", work / "e", "--dataset",
               work / "data", "--scann", "false", "--output", output]  # fmt: skip
-    for moment in moments:
+    for moment in MOMENTS:
         code = kill_when_there(output, moment, *export)
         if output.exists():  # it was renamed before the signal came
             assert moment == "manifest.json"

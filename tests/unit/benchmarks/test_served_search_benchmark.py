@@ -53,7 +53,7 @@ def ask(script, slow, texts, clients):
     async def run():
         async with await asyncio.start_server(slow, "127.0.0.1", 0) as server:
             port = server.sockets[0].getsockname()[1]
-            side = script.Side("slow", functools.partial(script.HttpAsk, port))
+            side = script.Side("slow", functools.partial(script.PeerAsk, port))
             return await script.turn(side, texts, clients, seconds=0.5)
 
     return asyncio.run(run())
@@ -74,7 +74,7 @@ def test_each_client_waits_for_its_answer(script):
 
 
 def test_a_failed_question_ends_the_measurement(script):
-    with pytest.raises(RuntimeError, match=r"the peer answered http/1.1 500 no: .*doc_ids"):
+    with pytest.raises(RuntimeError, match=r"the server answered HTTP 500: .*doc_ids"):
         ask(script, Slow("500 No"), ["t"], clients=1)
 
 
