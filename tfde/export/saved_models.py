@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 from keras import ops
 
@@ -15,8 +16,8 @@ from tfde.backbones.seeded_layer import SeededLayer
 from tfde.export.int8_weight import Int8Weight
 from tfde.text.preprocessor import TextPreprocessor
 
-# A graph must stay below 2 GB, and is copied while it is written.
-MAX_CONSTANT_BYTES = 1_000_000_000
+# A graph is copied some dozens of times while it is loaded.
+MAX_CONSTANT_BYTES = 100_000_000
 # Smaller matrices would save nothing.
 _LEAST_INT8_SIZE = 10_000
 
@@ -24,8 +25,10 @@ _LEAST_INT8_SIZE = 10_000
 class Encoder(tf.Module):
     """A tower and its tokenization; the Keras model itself is not part of what is saved.
 
-    Weights up to `MAX_CONSTANT_BYTES` are constants of the graph: oneDNN then packs each matrix
-    once, not in every call. Larger ones are variables.
+    Tables of embeddings are variables. What else there is, up to `MAX_CONSTANT_BYTES`, are
+    constants of the graph: oneDNN then packs each matrix once, not in every call. Above that
+    they are variables too, or a model would take minutes to load. Matrices have the tower's
+    compute dtype.
 
     Args:
         tower: Functional model, `token_ids` and `padding_mask` -> (B, D).
@@ -44,25 +47,10 @@ class Encoder(tf.Module):
         super().__init__()
         self.preprocessor = preprocessor
         self._tower = NotTracked(tower)
-        matrices = _matrices(tower) if int8_weights else []
-        self.int8_weights = [
-            Int8Weight(ops.convert_to_numpy(variable), dtype, by_row="table" in variable.name)
-            for variable, dtype in matrices
-        ]
-        self._unpacked = NotTracked([variable for variable, _ in matrices])
-        packed = {id(variable) for variable, _ in matrices}
-        variables = [variable for variable in tower.variables if id(variable) not in packed]
-        # The values alone: tracking Keras' own objects would save their metadata and demand
-        # Keras of whoever loads the model in Python.
-        self.weights = [variable.value for variable in variables]
-        constants = []
-        if (
-            sum(tf.size(weight) * weight.dtype.size for weight in self.weights)
-            <= MAX_CONSTANT_BYTES
-        ):
-            self.weights = []
-            constants = [(v, ops.convert_to_numpy(v)) for v in variables]
-        self._constants = NotTracked(constants)
+        weights = _Weights(tower, int8=int8_weights)
+        self.int8_weights = list(weights.int8.values())
+        self.weights = list(weights.variables.values())
+        self._weights = NotTracked(weights)
 
     @tf.function(
         input_signature=[
@@ -73,10 +61,9 @@ class Encoder(tf.Module):
     def encode_tokens(self, token_ids: tf.Tensor, padding_mask: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns `embeddings` (B, D) float32 of token ids and mask, (B, L) int32."""
         tokens = {"token_ids": token_ids, "padding_mask": padding_mask}
-        constants = [(variable, tf.constant(value)) for variable, value in self._constants.value]
-        values = [weight.read() for weight in self.int8_weights]
-        unpacked = list(zip(self._unpacked.value, values, strict=True))
-        with keras.StatelessScope(state_mapping=constants + unpacked):
+        with keras.StatelessScope() as scope:
+            for weight in self._weights.value.read():
+                scope.add_update(weight)  # `state_mapping` would cast to the variable's dtype
             embeddings = self._tower.value(tokens, training=False)
         return {"embeddings": tf.cast(embeddings, tf.float32)}
 
@@ -128,15 +115,49 @@ class NotTracked:
         self.value = value
 
 
-def _matrices(tower: keras.Model) -> list[tuple[keras.Variable, str]]:
-    """Returns the backbone's large matrices, and the dtype they are used in."""
-    return [
-        (variable, layer.compute_dtype)
+class _Weights:
+    """How the weights of a tower are saved: each in 8 bits, as a variable or as a constant."""
+
+    def __init__(self, tower: keras.Model, *, int8: bool) -> None:
+        dtypes = _matrix_dtypes(tower)
+        self._names = {id(variable): variable for variable in tower.variables}
+        self.int8: dict[int, Int8Weight] = {}
+        self.variables: dict[int, tf.Variable] = {}
+        self._constants: dict[int, np.ndarray] = {}
+        for number, variable in self._names.items():
+            value = ops.convert_to_numpy(variable)
+            is_table = "table" in variable.name
+            if number in dtypes and int8:
+                self.int8[number] = Int8Weight(value, dtypes[number], by_row=is_table)
+                continue
+            value = value.astype(tf.as_dtype(dtypes.get(number, variable.dtype)).as_numpy_dtype)
+            if number in dtypes and is_table:
+                self.variables[number] = tf.Variable(value, trainable=False, name=variable.name)
+            else:
+                self._constants[number] = value
+        if sum(value.nbytes for value in self._constants.values()) > MAX_CONSTANT_BYTES:
+            for number, value in self._constants.items():
+                name = self._names[number].name
+                self.variables[number] = tf.Variable(value, trainable=False, name=name)
+            self._constants = {}
+
+    def read(self) -> list[tuple[keras.Variable, tf.Tensor]]:
+        """Returns each of the tower's variables and what stands for it in the graph at hand."""
+        values = {number: tf.constant(value) for number, value in self._constants.items()}
+        values |= {number: weight.read_value() for number, weight in self.variables.items()}
+        values |= {number: weight.read() for number, weight in self.int8.items()}
+        return [(self._names[number], value) for number, value in values.items()]
+
+
+def _matrix_dtypes(tower: keras.Model) -> dict[int, str]:
+    """Returns, by the ids of the backbone's large matrices, the dtype that they are used in."""
+    return {
+        id(variable): layer.compute_dtype
         for layer in tower.layers
         if isinstance(layer, SeededLayer)
         for variable in layer.variables
         if len(variable.shape) == 2 and math.prod(variable.shape) >= _LEAST_INT8_SIZE
-    ]
+    }
 
 
 def save_encoder(encoder: QueryEncoder | DocumentEncoder, directory: Path) -> None:

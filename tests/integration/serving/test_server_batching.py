@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import threading
+from functools import partial
 
 import grpc
 import numpy as np
@@ -44,12 +45,33 @@ class Counting(tf.Module):
     def scalar(self, x):
         return {"y": x + 1}
 
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec([None], tf.float32, name="x"),
+            tf.TensorSpec([], tf.int32, name="k"),
+        ]
+    )
+    def first(self, x, k):
+        tf.debugging.assert_positive(k)
+        rows = tf.shape(x)[0]
+        return {"y": tf.tile(x[:, tf.newaxis], [1, k]), "rows": tf.fill([rows], rows)}
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="x")])
+    def total(self, x):
+        return {"y": tf.reduce_sum(x)}
+
 
 @pytest.fixture(scope="module")
 def counting(tmp_path_factory):
     path = tmp_path_factory.mktemp("counting") / "1"
     module = Counting()
-    tf.saved_model.save(module, str(path), {"serving_default": module.serve, "one": module.scalar})
+    signatures = {
+        "serving_default": module.serve,
+        "one": module.scalar,
+        "first": module.first,
+        "total": module.total,
+    }
+    tf.saved_model.save(module, str(path), signatures)
     return path
 
 
@@ -61,13 +83,28 @@ def parameters(text):
 def load(counting):
     made = []
 
-    def load(text, path=counting):
-        made.append(SignatureRunner(path, batching=parameters(text)))
+    def load(text, path=counting, **options):
+        made.append(SignatureRunner(path, batching=parameters(text), **options))
         return made[-1]
 
     yield load
     for runner in made:
         runner.close()
+
+
+def together(asks):
+    """Asks at the same time; returns what came of each."""
+    barrier = threading.Barrier(len(asks))
+
+    def run(ask):
+        barrier.wait()
+        try:
+            return ask()
+        except StatusError as error:
+            return error
+
+    with concurrent.futures.ThreadPoolExecutor(len(asks)) as pool:
+        return list(pool.map(run, asks))
 
 
 def run(runner, number, rows):
@@ -117,22 +154,63 @@ def test_what_cannot_be_batched_is_said(load):
     assert runner.run("", nine, output_filter=["number"])["number"].tolist() == [7] * 9
 
 
+def wide(runner, number, width):
+    x = np.full([1, width], number, np.float32)
+    return runner.run("", {"x": x, "word": np.array([b"a"], object)})
+
+
 def test_unequal_shapes_in_a_batch(load):
     runner = load("batch_timeout_micros { value: 300000 } num_batch_threads { value: 1 }")
-    barrier = threading.Barrier(2)
+    errors = together([partial(wide, runner, 1, width) for width in (3, 4)])
+    assert [error.code.name for error in errors] == ["FAILED_PRECONDITION"] * 2
+    assert "different shapes and padding is turned off" in str(errors[0])
 
-    def ask(width):
-        barrier.wait()
-        inputs = {"x": np.ones([1, width], np.float32), "word": np.array([b"a"], object)}
-        try:
-            runner.run("", inputs)
-        except StatusError as error:
-            return error.code.name
-        return "OK"
 
-    with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        codes = list(pool.map(ask, [3, 4]))
-    assert codes == ["FAILED_PRECONDITION"] * 2
+def test_unequal_shapes_are_padded_with_a_request_s_first_number(load):
+    runner = load(
+        "batch_timeout_micros { value: 300000 } num_batch_threads { value: 1 }"
+        " pad_variable_length_inputs: true"
+    )
+    # The model takes three columns: a request of two becomes one of three beside one of three.
+    two, three = together([partial(wide, runner, 5, 2), partial(wide, runner, 1, 3)])
+    assert two["y"].tolist() == [[10, 10, 10]]
+    assert three["y"].tolist() == [[2, 2, 2]]
+    assert isinstance(together([partial(wide, runner, 5, 2)])[0], StatusError)
+
+
+def first(runner, rows, k):
+    return runner.run("first", {"x": np.arange(rows, dtype=np.float32), "k": np.int32(k)})
+
+
+def test_requests_of_equal_scalars_run_together(load):
+    text = "batch_timeout_micros { value: 300000 } num_batch_threads { value: 1 }"
+    runner = load(text, batch_equal_scalars=True)
+    answers = together([partial(first, runner, 1 + k % 2, k) for k in (1, 2, 3, 1, 2, 0)])
+    for answer, k in zip(answers, (1, 2, 3, 1, 2), strict=False):
+        assert answer["y"].tolist() == [[row] * k for row in range(1 + k % 2)]
+    # One of a wrong value fails alone.
+    assert answers[-1].code.name == "INVALID_ARGUMENT"
+    assert [answer["rows"][0] for answer in answers[:5]] == [4, 2, 2, 4, 2]
+    # Nothing to batch by, or no rows: by itself.
+    assert runner.run("one", {"x": np.float32(1)})["y"] == 2
+    assert first(runner, 0, 2)["y"].shape == (0, 2)
+
+
+def test_a_request_larger_than_a_batch_is_split(load):
+    runner = load(
+        "max_batch_size { value: 8 } enable_large_batch_splitting { value: true }"
+        " allowed_batch_sizes: 4 allowed_batch_sizes: 8",
+        batch_equal_scalars=True,
+    )
+    answers = together([partial(first, runner, rows, 2) for rows in (7, 5, 8, 3)])
+    for answer, rows in zip(answers, (7, 5, 8, 3), strict=True):
+        assert answer["y"].tolist() == [[row, row] for row in range(rows)]
+
+
+def test_outputs_without_rows_cannot_be_batched(load):
+    runner = load("max_batch_size { value: 8 }")
+    with pytest.raises(StatusError, match="Batched output tensor has 0 dimensions"):
+        runner.run("total", {"x": np.ones(2, np.float32)})
 
 
 @pytest.mark.parametrize(
@@ -150,7 +228,6 @@ def test_unequal_shapes_in_a_batch(load):
         ("max_batch_size { value: 0 }", "max_batch_size must be positive; was 0"),
         ("num_batch_threads { value: -1 }", "num_batch_threads must be positive; was -1"),
         ("batch_timeout_micros { value: -1 }", "batch_timeout_micros must be >= 0; was -1"),
-        ("pad_variable_length_inputs: true", "pad_variable_length_inputs must be false"),
     ],
 )
 def test_impossible_parameters(text, message):

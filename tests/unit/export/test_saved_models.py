@@ -68,19 +68,22 @@ def test_half_precision_models_give_float32(tmp_path):
     np.testing.assert_allclose(found, model.encode_queries(TEXTS), atol=1e-5)
 
 
-def test_large_weights_stay_variables(tmp_path, monkeypatch):
+def test_tables_are_variables_and_other_weights_up_to_a_size_constants(tmp_path, monkeypatch):
     model = tiny.dual_encoder(tiny.T5, embedding_dim=5)
     expected = model.encode_queries(TEXTS)
-    sizes = []
+    variables = []
     for limit in (saved_models.MAX_CONSTANT_BYTES, 0):
         monkeypatch.setattr(saved_models, "MAX_CONSTANT_BYTES", limit)
+        monkeypatch.setattr(saved_models, "_LEAST_INT8_SIZE", 100)
         directory = tmp_path / str(limit)
         save_encoder(QueryEncoder(model.query_tower, model.preprocessor), directory)
         loaded = tf.saved_model.load(str(directory))
         found = loaded.signatures["serving_default"](text=tf.constant(TEXTS))["embeddings"]
         np.testing.assert_allclose(found, expected, atol=1e-5)
-        sizes.append(len(loaded.weights))
-    assert sizes == [0, len(model.query_tower.variables)]
+        variables.append([weight.name for weight in loaded.weights])
+    tables, everything = variables
+    assert tables == ["token_table:0"]
+    assert len(everything) == len(model.query_tower.variables)
 
 
 def test_nothing_of_keras_is_saved(tmp_path):

@@ -1,40 +1,39 @@
 """Requests of several clients in one run, by the batcher that TensorFlow Serving uses too.
 
-TensorFlow has it as an op, `BatchFunction`: a signature's part of the graph becomes the function
-that the op runs on joined inputs, with a queue, threads and a limit of waiting batches of its own.
+TensorFlow has it as an op, `BatchFunction`, with a queue, threads and a limit of waiting batches
+of its own.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
+from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 from grpc import StatusCode
 
 from tfde.protos.batching_parameters_pb2 import BatchingParameters
+from tfde.serving.server import session_run
 from tfde.serving.server.status import StatusError, invalid_argument
 
 # Source: defaults of TensorFlow Serving's SharedBatchScheduler.
 _MAX_BATCH_SIZE = 1000
 _BATCH_TIMEOUT_MICROS = 0
 _MAX_ENQUEUED_BATCHES = 10
-# A constant of this size would be there twice, in the graph and in the function.
-_LARGE_CONSTANT_BYTES = 1 << 20
+
+Arrays = Sequence[np.ndarray]
 
 
 def check_batching_parameters(parameters: BatchingParameters) -> None:
     """Refuses parameters that contradict each other.
 
     Raises:
-        StatusError: INVALID_ARGUMENT, what is wrong; UNIMPLEMENTED for padding, which the
-            batching op does not have.
+        StatusError: INVALID_ARGUMENT, what is wrong.
     """
-    if parameters.pad_variable_length_inputs:
-        raise StatusError(
-            StatusCode.UNIMPLEMENTED, "pad_variable_length_inputs must be false with this server"
-        )
     sizes = list(parameters.allowed_batch_sizes)
     for smaller, larger in pairwise(sizes):
         if smaller >= larger:
@@ -64,66 +63,209 @@ def max_batch_size(parameters: BatchingParameters) -> int:
     return parameters.max_batch_size.value if given else _MAX_BATCH_SIZE
 
 
-def batched_outputs(
-    inputs: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor], parameters: BatchingParameters
-) -> list[tf.Tensor]:
-    """Adds the batching op to a graph.
+class Batcher:
+    """Joins the requests to one signature.
+
+    TensorFlow's op decides who runs together and when: its function gets the numbers of the
+    requests, not their tensors, and calls back. So the model runs in its own session, as without
+    batching, and no part of its graph is copied into the function.
 
     Args:
-        inputs: What a signature is fed, each with a batch axis.
-        outputs: What it computes from them alone.
+        run: Inputs to outputs of the signature; each output has a row for each row of inputs.
+        names: What error messages call the inputs, in their order.
         parameters: Sizes and times.
-
-    Returns:
-        Tensors like `outputs`. A run that fetches them waits for other runs to join it.
+        equal_scalars: Whether an input without rows is allowed; requests run together where
+            its value is equal.
     """
-    graph = outputs[0].graph
-    part = tf.compat.v1.graph_util.extract_sub_graph(
-        graph.as_graph_def(), [tensor.op.name for tensor in outputs]
-    )
-    shared = {
-        tensor.name: tf.identity(tensor) if tensor.dtype != tensor.dtype.base_dtype else tensor
-        for operation in map(graph.get_operation_by_name, [node.name for node in part.node])
-        if _is_shared(operation)
-        for tensor in operation.outputs
-    }
-    options = {
-        "num_batch_threads": os.cpu_count() or 1,
-        "batch_timeout_micros": _BATCH_TIMEOUT_MICROS,
-        "max_enqueued_batches": _MAX_ENQUEUED_BATCHES,
-    }
-    for name in options:
-        if parameters.HasField(name):
-            options[name] = getattr(parameters, name).value
 
-    @tf.nondifferentiable_batch_function(
-        max_batch_size=max_batch_size(parameters),
-        allowed_batch_sizes=list(parameters.allowed_batch_sizes) or None,
-        enable_large_batch_splitting=parameters.enable_large_batch_splitting.value,
-        autograph=False,
-        **options,
-    )
-    def run(*joined: tf.Tensor) -> list[tf.Tensor]:
-        names = [tensor.name for tensor in inputs]
-        return tf.graph_util.import_graph_def(
-            part,
-            input_map={
-                **dict(zip(names, joined, strict=True)),
-                # A tensor of the graph around becomes one of the function by being used in it.
-                **{name: tf.identity(tensor) for name, tensor in shared.items()},
-            },
-            return_elements=[tensor.name for tensor in outputs],
-            name="",
+    def __init__(
+        self,
+        run: Callable[[Arrays], Arrays],
+        names: Sequence[str],
+        parameters: BatchingParameters,
+        *,
+        equal_scalars: bool = False,
+    ) -> None:
+        self._model = run
+        self._names = names
+        self._pad = parameters.pad_variable_length_inputs
+        self._equal_scalars = equal_scalars
+        self._requests: dict[int, _Request] = {}
+        self._numbers = itertools.count()
+        options = {
+            "num_batch_threads": os.cpu_count() or 1,
+            "batch_timeout_micros": _BATCH_TIMEOUT_MICROS,
+            "max_enqueued_batches": _MAX_ENQUEUED_BATCHES,
+        }
+        for name in options:
+            if parameters.HasField(name):
+                options[name] = getattr(parameters, name).value
+
+        @tf.nondifferentiable_batch_function(
+            max_batch_size=max_batch_size(parameters),
+            allowed_batch_sizes=list(parameters.allowed_batch_sizes) or None,
+            enable_large_batch_splitting=parameters.enable_large_batch_splitting.value,
+            autograph=False,
+            **options,
         )
+        def together(rows: tf.Tensor) -> tf.Tensor:
+            return tf.ensure_shape(tf.numpy_function(self._run_batch, [rows], tf.int64), [None, 2])
 
-    with graph.as_default():
-        batched = run(*inputs)
-    return batched if isinstance(batched, list) else [batched]
+        graph = tf.Graph()
+        with graph.as_default():
+            self._rows = tf.compat.v1.placeholder(tf.int64, [None, 2])
+            self._done = together(self._rows)
+        # The batch runs in the op's threads: nothing else here takes time.
+        config = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=-1)
+        self._session = tf.compat.v1.Session(graph=graph, config=config)
+        session_run.prepare(self._session)
+
+    def rows(self, inputs: Arrays) -> int:
+        """Returns how many rows a request brings to a batch; 0 for one that runs by itself.
+
+        Raises:
+            StatusError: INVALID_ARGUMENT, the inputs cannot be batched.
+        """
+        # Source: words of TensorFlow Serving's batching_session.cc.
+        if not self._equal_scalars and any(array.ndim == 0 for array in inputs):
+            raise invalid_argument("Batching Run() input tensors must have at least one dimension")
+        rows = {len(array) for array in inputs if array.ndim}
+        if len(rows) > 1:
+            raise invalid_argument("Batching Run() input tensors must have equal 0th-dimension size")
+        return rows.pop() if rows else 0
+
+    def run(self, inputs: Arrays, rows: int, *, timeout_s: float | None) -> Arrays:
+        """Runs a request with others; blocks until its outputs are there.
+
+        Args:
+            inputs: The request's arrays.
+            rows: How many rows they have, at least 1.
+            timeout_s: Seconds after which the request is given up.
+
+        Raises:
+            StatusError: what the run of its batch raises.
+            tf.errors.OpError: UNAVAILABLE when the queue is full, INVALID_ARGUMENT for more rows
+                than a batch may have, or the time is over.
+        """
+        request = _Request(inputs)
+        number = next(self._numbers)
+        self._requests[number] = request
+        places = np.stack([np.full(rows, number), np.arange(rows)], axis=1)
+        try:
+            session_run.run(self._session, [self._done], {self._rows: places}, timeout_s=timeout_s)
+        finally:
+            del self._requests[number]
+        return request.outputs()
+
+    def close(self) -> None:
+        """Ends the op's threads."""
+        self._session.close()
+
+    def _run_batch(self, rows: np.ndarray) -> np.ndarray:
+        """Answers the requests of a batch; what goes wrong becomes their error."""
+        groups: dict[tuple[Any, ...], list[_Part]] = {}
+        # An allowed size is filled up with further rows of the first request.
+        starts = [0, *(np.flatnonzero((np.diff(rows, axis=0) != [0, 1]).any(axis=1)) + 1)]
+        for start, stop in pairwise([*starts, len(rows)]):
+            request = self._requests.get(int(rows[start, 0]))
+            if request is not None:
+                first = int(rows[start, 1])
+                part = _Part(request, first, first + int(stop - start))
+                groups.setdefault(request.scalars(), []).append(part)
+        for parts in groups.values():
+            try:
+                self._run_parts(parts)
+            except StatusError as error:
+                _fail(parts, error)
+            except Exception as error:  # nobody else would tell it to those who wait
+                _fail(parts, StatusError(StatusCode.INTERNAL, f"{type(error).__name__}: {error}"))
+        return rows
+
+    def _run_parts(self, parts: list[_Part]) -> None:
+        outputs = self._model(
+            [self._joined(parts, position) for position in range(len(self._names))]
+        )
+        rows = sum(part.stop - part.start for part in parts)
+        for array in outputs:
+            _check_output(array, rows)
+        row = 0
+        for part in parts:
+            stop = row + part.stop - part.start
+            part.request.pieces.setdefault(part.start, [array[row:stop] for array in outputs])
+            row = stop
+
+    def _joined(self, parts: list[_Part], position: int) -> np.ndarray:
+        """Returns one input of all parts, one below the other."""
+        first = parts[0].request.inputs[position]
+        if first.ndim == 0:
+            return first
+        arrays = [part.request.inputs[position][part.start : part.stop] for part in parts]
+        if len(arrays) == 1:
+            return arrays[0]
+        if any(array.shape[1:] != arrays[0].shape[1:] for array in arrays):
+            arrays = self._padded(arrays, self._names[position])
+        return np.concatenate(arrays)
+
+    def _padded(self, arrays: list[np.ndarray], name: str) -> list[np.ndarray]:
+        # Source: words and rules of TensorFlow Serving's batching_session.cc, batching_util.cc.
+        if not self._pad:
+            raise StatusError(
+                StatusCode.FAILED_PRECONDITION,
+                f"Tensors with name '{name}' from different tasks have different shapes and padding"
+                " is turned off. Set pad_variable_length_inputs to true, or ensure that all tensors"
+                " with the same name have equal dimensions starting with the first dim.",
+            )
+        if len({array.ndim for array in arrays}) > 1 or any(array.size == 0 for array in arrays):
+            raise invalid_argument(f"Tensors with name '{name}' cannot be padded to one shape")
+        longest = np.max([array.shape for array in arrays], axis=0)
+        padded = []
+        for array in arrays:
+            whole = np.full([len(array), *longest[1:]], array.flat[0], array.dtype)
+            whole[tuple(slice(size) for size in array.shape)] = array
+            padded.append(whole)
+        return padded
 
 
-def _is_shared(operation: tf.Operation) -> bool:
-    """Whether the function must use the graph's own: variables, tables, models, big constants."""
-    if operation.type == "Const":
-        size = operation.outputs[0].shape.num_elements() * operation.outputs[0].dtype.size
-        return bool(size > _LARGE_CONSTANT_BYTES)
-    return operation.op_def.is_stateful and not operation.inputs
+class _Request:
+    """Inputs, and what came of each part of their rows."""
+
+    def __init__(self, inputs: Arrays) -> None:
+        self.inputs = inputs
+        self.pieces: dict[int, Arrays] = {}
+        self.error: StatusError | None = None
+
+    def scalars(self) -> tuple[Any, ...]:
+        return tuple(array.item() for array in self.inputs if array.ndim == 0)
+
+    def outputs(self) -> Arrays:
+        if self.error is not None:
+            raise self.error
+        pieces = [self.pieces[start] for start in sorted(self.pieces)]
+        if len(pieces) == 1:
+            return pieces[0]
+        return [np.concatenate(arrays) for arrays in zip(*pieces, strict=True)]
+
+
+class _Part(NamedTuple):
+    """Rows of a request that run in one batch."""
+
+    request: _Request
+    start: int
+    stop: int
+
+
+def _fail(parts: Iterable[_Part], error: StatusError) -> None:
+    for part in parts:
+        part.request.error = error
+
+
+def _check_output(array: np.ndarray, rows: int) -> None:
+    # Source: words of TensorFlow Serving's batching_session.cc.
+    if array.ndim == 0:
+        raise StatusError(StatusCode.FAILED_PRECONDITION, "Batched output tensor has 0 dimensions")
+    if len(array) != rows:
+        raise StatusError(
+            StatusCode.FAILED_PRECONDITION,
+            "Batched output tensor's 0th dimension does not equal the sum of the 0th dimension"
+            " sizes of the input tensors",
+        )

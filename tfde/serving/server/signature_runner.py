@@ -7,7 +7,7 @@ given a time limit.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,13 +22,11 @@ from tensorflow.core.protobuf import meta_graph_pb2
 
 from tfde.protos.batching_parameters_pb2 import BatchingParameters
 from tfde.serving.server import session_run
-from tfde.serving.server.batching import batched_outputs, check_batching_parameters
+from tfde.serving.server.batching import Arrays, Batcher, check_batching_parameters
 from tfde.serving.server.status import CODES, StatusError, invalid_argument
 from tfde.serving.server.tensors import dtype_name
 
 DEFAULT_SIGNATURE = "serving_default"
-# How the batching op begins when it cannot join the inputs of its requests.
-_UNEQUAL_SHAPES = "Dimensions of inputs should match"
 
 
 class SignatureRunner:
@@ -39,6 +37,7 @@ class SignatureRunner:
         tags: Tags of the meta graph to load.
         session_config: Threads, devices and memory; `None` takes TensorFlow's defaults.
         batching: How concurrent runs of a signature are joined; `None` runs each by itself.
+        batch_equal_scalars: Whether signatures with inputs without rows are batched too.
 
     Raises:
         StatusError: the batching parameters contradict each other.
@@ -52,6 +51,7 @@ class SignatureRunner:
         tags: Sequence[str] = ("serve",),
         session_config: Any = None,
         batching: BatchingParameters | None = None,
+        batch_equal_scalars: bool = False,
     ) -> None:
         if batching is not None:
             check_batching_parameters(batching)
@@ -63,8 +63,10 @@ class SignatureRunner:
                     self._session, list(tags), str(path)
                 )
                 self.signature_defs = dict(meta_graph.signature_def)
-                self._batched = {} if batching is None else self._add_batching(batching)
             session_run.prepare(self._session)
+            self._batchers: dict[str, Batcher] = {}
+            if batching is not None:
+                self._add_batching(batching, batch_equal_scalars)
         except BaseException:
             self._session.close()
             raise
@@ -108,13 +110,18 @@ class SignatureRunner:
         _check_names(signature, inputs)
         feeds = self._feeds(signature, inputs)
         aliases = _outputs(signature, output_filter)
-        batched = self._batched.get(signature_name or DEFAULT_SIGNATURE)
-        if batched is not None and not output_filter:  # a batch computes all outputs for all
-            _check_rows(feeds.values())
-            fetches = [batched[alias] for alias in aliases]
+        batcher = self._batchers.get(signature_name or DEFAULT_SIGNATURE)
+        in_order = [inputs[alias] for alias in sorted(signature.inputs)]
+        # A batch computes all outputs for all.
+        rows = batcher.rows(in_order) if batcher is not None and not output_filter else 0
+        arrays: Arrays
+        if batcher is not None and rows:
+            with _status_errors():
+                arrays = batcher.run(in_order, rows, timeout_s=timeout_s)
         else:
             fetches = [self._tensor(signature.outputs[alias].name) for alias in aliases]
-        return dict(zip(aliases, self._run(fetches, feeds, timeout_s), strict=True))
+            arrays = self._run(fetches, feeds, timeout_s)
+        return dict(zip(aliases, arrays, strict=True))
 
     def run_together(
         self,
@@ -155,14 +162,8 @@ class SignatureRunner:
         feeds: Mapping[tf.Tensor, np.ndarray],
         timeout_s: float | None,
     ) -> list[np.ndarray]:
-        try:
+        with _status_errors():
             return session_run.run(self._session, fetches, feeds, timeout_s=timeout_s)
-        except tf.errors.OpError as error:
-            code = CODES[error.error_code]
-            # Requests whose shapes differ cannot run together, and none of them is wrong by itself.
-            if code is StatusCode.INVALID_ARGUMENT and error.message.startswith(_UNEQUAL_SHAPES):
-                code = StatusCode.FAILED_PRECONDITION
-            raise StatusError(code, error.message) from error
 
     def _feeds(
         self, signature: meta_graph_pb2.SignatureDef, inputs: Mapping[str, np.ndarray]
@@ -187,20 +188,30 @@ class SignatureRunner:
 
     def close(self) -> None:
         """Gives back the memory."""
+        for batcher in self._batchers.values():
+            batcher.close()
         self._session.close()
 
-    def _add_batching(self, parameters: BatchingParameters) -> dict[str, dict[str, tf.Tensor]]:
-        element = self._session.graph.as_graph_element
-        batched = {}
+    def _add_batching(self, parameters: BatchingParameters, equal_scalars: bool) -> None:
         for name, signature in self.signature_defs.items():
-            if not signature.inputs or not signature.outputs:
-                continue
-            inputs = [element(signature.inputs[alias].name) for alias in sorted(signature.inputs)]
-            aliases = sorted(signature.outputs)
-            outputs = [element(signature.outputs[alias].name) for alias in aliases]
-            tensors = batched_outputs(inputs, outputs, parameters)
-            batched[name] = dict(zip(aliases, tensors, strict=True))
-        return batched
+            if signature.inputs and signature.outputs:
+                names = [signature.inputs[alias].name for alias in sorted(signature.inputs)]
+                inputs = [self._tensor(name) for name in names]
+                outputs = [
+                    self._tensor(signature.outputs[alias].name)
+                    for alias in sorted(signature.outputs)
+                ]
+
+                def run(
+                    arrays: Arrays,
+                    inputs: Sequence[tf.Tensor] = inputs,
+                    outputs: Sequence[tf.Tensor] = outputs,
+                ) -> Arrays:
+                    return self._run(outputs, dict(zip(inputs, arrays, strict=True)), None)
+
+                self._batchers[name] = Batcher(
+                    run, names, parameters, equal_scalars=equal_scalars
+                )
 
     def _signature(self, name: str) -> meta_graph_pb2.SignatureDef:
         name = name or DEFAULT_SIGNATURE
@@ -223,15 +234,13 @@ def _quiet_tensorflow() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _check_rows(arrays: Iterable[np.ndarray]) -> None:
-    # Source: words of TensorFlow Serving's batching_session.cc.
-    rows = set()
-    for array in arrays:
-        if array.ndim == 0:
-            raise invalid_argument("Batching Run() input tensors must have at least one dimension")
-        rows.add(len(array))
-    if len(rows) > 1:
-        raise invalid_argument("Batching Run() input tensors must have equal 0th-dimension size")
+@contextmanager
+def _status_errors() -> Iterator[None]:
+    """Turns what TensorFlow raises into errors with a status."""
+    try:
+        yield
+    except tf.errors.OpError as error:
+        raise StatusError(CODES[error.error_code], error.message) from error
 
 
 def _check_names(signature: meta_graph_pb2.SignatureDef, inputs: Mapping[str, Any]) -> None:
