@@ -4,7 +4,7 @@
 
 Two servers. `tfde serve BUNDLE --index I --admin_key_file F` answers /v1/search and /v1/embeddings
 while documents are added, replaced and deleted over HTTP, and compactions run. `tfde-model-server
---enable_batching` answers Predict (a retriever; a query encoder that is batched) over gRPC while
+--enable_batching --lenient_batching` answers Predict (a retriever, a query encoder) over gRPC while
 new versions are copied into its base paths and old ones removed. A live index belongs to the
 towers it was started with, so versions are swapped in the second server only.
 
@@ -160,7 +160,7 @@ def mixed_load(args: argparse.Namespace, world: World, folder: Path) -> dict[str
         (base / name).mkdir(parents=True)
     swaps = Swaps(world, base)
     swaps.copy_next()
-    batching = "--enable_per_model_batching_parameters"
+    batching = "--lenient_batching"
     with (
         search_server(world, folder) as (search_pid, http_target),
         model_server(base, SWAPPED, batching) as (model_pid, grpc_target),

@@ -4,10 +4,6 @@ import json
 import sys
 from pathlib import Path
 
-import grpc
-
-from tfde.serving import wire
-
 sys.path.insert(0, str(Path(__file__).parents[1] / "serving"))
 from load_client import GrpcAsk, RestAsk
 
@@ -29,38 +25,6 @@ class TfdeAsk:
 
     async def aclose(self) -> None:
         await self._ask.close()
-
-
-class TwoStepAsk:
-    """Asks the query encoder for embeddings, and the retriever what is near them.
-
-    Args:
-        port: The server's.
-        retriever: The model.
-        doc_ids: By position.
-    """
-
-    def __init__(self, port: int, retriever: str, doc_ids: list[str]) -> None:
-        self._encoder = GrpcAsk(f"127.0.0.1:{port}", "query_encoder", timeout_s=TIMEOUT_S)
-        self._retriever, self._doc_ids = retriever, doc_ids
-        self._channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}")
-        stub = wire.prediction_service_pb2_grpc.PredictionServiceStub(self._channel)
-        self._predict = stub.Predict
-
-    async def __call__(self, text: str) -> list[str]:
-        code, detail, encoded = await self._encoder.answer(text)
-        check(code, detail)
-        request = wire.predict_pb2.PredictRequest()
-        request.model_spec.name = self._retriever
-        request.model_spec.signature_name = "search"
-        request.inputs["embeddings"].CopyFrom(encoded.outputs["embeddings"])
-        wire.put_int32(request.inputs["k"], K)
-        found = await self._predict(request, timeout=TIMEOUT_S)
-        return [self._doc_ids[position] for position in found.outputs["indices"].int_val]
-
-    async def aclose(self) -> None:
-        await self._encoder.close()
-        await self._channel.close()
 
 
 class PeerAsk:

@@ -6,16 +6,14 @@
 The same model (all-MiniLM-L6-v2), documents and questions on all sides; text in, the ids of the 10
 best documents out. Each client asks its next question when the last one is answered.
 
-- `tfde`: `tfde-model-server` with batching as docs/serving.md starts it; one gRPC Predict of a
-  retriever, which the server does not batch (its input `k` is one number).
-- `tfde_batched`: the same server, two Predicts: the query encoder, which is batched, and then the
-  retriever's signature `search`; the client turns positions into ids.
+- `tfde`: `tfde serve` with the whole bundle, asked by gRPC (Predict of a retriever).
 - `peer`, `peer_batched`: benchmarks/peer_server.py, without and with its own batching, over HTTP.
 
 Only one side is asked at a time; they take turns, and a ratio is of one turn each. Client and
 servers share the machine's cores: `client_cpu_ms` is what the client itself took of an answer's
 time. `equal_ids` is the share of the 10 ids that two sides have in common, over the questions that
-both answered. `first_answer_s`: from the start of a server's process to its first right answer.
+both answered. `first_answer_s`: from the start of a server's process to its first right answer;
+`tfde_alone` is `tfde serve` with `--models` and nothing but the retriever, as the peer.
 Prints one JSON object. What was made stays in `--folder`, and a second run takes it from there.
 """
 
@@ -40,13 +38,13 @@ import grpc
 import inputs
 import numpy as np
 import side_by_side
-from search_clients import K, PeerAsk, TfdeAsk, TwoStepAsk
+from search_clients import K, PeerAsk, TfdeAsk
 
 SEED = 0
 TARGET_RECALL = 0.95
 EXACT_BELOW = 20_000  # documents; `tfde build-index` has nothing to tune there
 START_TIMEOUT_S = 600.0
-OURS, PEERS = ("tfde", "tfde_batched"), ("peer", "peer_batched")
+OURS, PEERS = ("tfde",), ("peer", "peer_batched")
 PACKAGES = (
     "tfde", "tensorflow", "scann", "grpcio", "sentence-transformers", "torch", "faiss-cpu",
     "fastapi", "uvicorn", "uvloop", "httptools",
@@ -186,7 +184,7 @@ def first_answers(
     of_server = {side.server: name for name, side in reversed(sides.items())}
     for _ in range(starts):
         for server, command in commands.items():
-            name = of_server[server]
+            name = of_server[server.removesuffix("_alone")]
             with running(command) as process:
                 taken = wait_for_answer(process, sides[name], text, found[name][text][0])
             times[server].append(taken)
@@ -257,23 +255,16 @@ def server_commands(
     folder: Path, args: argparse.Namespace, model: str, ports: dict[str, int]
 ) -> dict[str, list[str]]:
     """Returns the command of each server."""
-    # The bundle's models.scann.config with this folder's paths and what is asked.
-    config = folder / "models.config"
-    base = (folder / bundle_of(args.retriever) / "models").resolve()
-    models = "".join(
-        f'config {{ name: "{name}" base_path: "{base / name}" model_platform: "tensorflow" }}\n'
-        for name in ("query_encoder", args.retriever)
-    )
-    config.write_text(f"model_config_list {{\n{models}}}\n")
-    flags = ["--host=127.0.0.1", f"--model_config_file={config}", f"--port={ports['tfde']}"]
-    flags += ["--enable_batching", "--enable_per_model_batching_parameters"]
+    ours = [sys.executable, "-m", "tfde.cli.main", "serve", str(folder / bundle_of(args.retriever))]
+    ours += ["--port", str(ports["tfde"]), "--rest_api_port", "0", "--http_port", "0"]
     script = str(Path(__file__).with_name("peer_server.py"))
     peer = [str(side_by_side.peers_python()), script, "serve", "--model", model]
     peer += ["--folder", str(folder / "peer")]
     if args.torch_threads:
         peer += ["--torch-threads", str(args.torch_threads)]
     return {
-        "tfde": [sys.executable, "-m", "tfde.cli.model_server", *flags],
+        "tfde": [*ours, "--retriever", args.retriever],
+        "tfde_alone": [*ours, "--retriever", args.retriever, "--models", args.retriever],
         "peer": [*peer, "--port", str(ports["peer"])],
         "peer_batched": [*peer, "--port", str(ports["peer_batched"]), "--batching"],
     }
@@ -286,16 +277,15 @@ def measure(folder: Path, args: argparse.Namespace) -> dict:
     texts = made["texts"]
     random.Random(SEED).shuffle(texts)
     ports = free_ports("tfde", *PEERS)
-    port, retriever, doc_ids = ports["tfde"], args.retriever, made["doc_ids"]
+    port, retriever = ports["tfde"], args.retriever
     every = {
         "tfde": Side("tfde", lambda: TfdeAsk(port, retriever)),
-        "tfde_batched": Side("tfde", lambda: TwoStepAsk(port, retriever, doc_ids)),
         "peer": Side("peer", lambda: PeerAsk(ports["peer"])),
         "peer_batched": Side("peer_batched", lambda: PeerAsk(ports["peer_batched"])),
     }
     sides = {name: every[name] for name in args.sides}
-    commands = server_commands(folder, args, model, ports)
-    commands = {name: commands[name] for name in {side.server: None for side in sides.values()}}
+    every_command = server_commands(folder, args, model, ports)
+    commands = {side.server: every_command[side.server] for side in sides.values()}
     result: dict[str, dict] = {}
     found: dict[str, dict] = {name: {} for name in sides}
     with contextlib.ExitStack() as stack:
@@ -308,6 +298,8 @@ def measure(folder: Path, args: argparse.Namespace) -> dict:
             for name in sides:
                 found[name] |= answers[name]
     if args.starts:
+        if "tfde" in commands:
+            commands["tfde_alone"] = every_command["tfde_alone"]
         result["first_answer_s"] = first_answers(commands, sides, texts[0], found, args.starts)
     result["equal_ids"] = equal_ids(found)
     about = {"documents": len(made["doc_ids"]), "queries": len(texts), "retriever": args.retriever}

@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from tfde.cli.parser import CommandParser, command_parser
 from tfde.errors import require
 
 _STOCK = "tensorflow_model_server"
+_MAX_WAITING = 256  # gRPC requests beyond those that hold a thread; later ones are refused
 
 
 def build_parser() -> CommandParser:
@@ -41,6 +42,13 @@ def build_parser() -> CommandParser:
         "--retriever",
         default="retriever",
         help="the model that search asks: retriever, retriever_partitioned or retriever_scann",
+    )
+    parser.add_argument(
+        "--models",
+        nargs="+",
+        metavar="MODEL",
+        help="serve these models of the bundle alone, which starts sooner and takes less memory:"
+        " retriever documents is what search needs (default: all)",
     )
     parser.add_argument(
         "--index",
@@ -82,6 +90,7 @@ def _serve(args: Any) -> int:
     config = bundle_models(args.bundle, scann=load_scann_ops())
     manifest = None if args.index is None else read_manifest(args.bundle)
     models = config.model_config_list.config
+    _keep(models, args.models)
     retrievers = [model.name for model in models if model.name.startswith("retriever")]
     if args.retriever not in retrievers and args.retriever != "retriever":
         raise ValueError(
@@ -93,7 +102,9 @@ def _serve(args: Any) -> int:
             models.remove(model)
         for model in models:
             model.model_version_policy.specific.versions.append(manifest["version"])
-    monitoring = Path(args.bundle, "monitoring.config")
+    monitoring, batching = (
+        Path(args.bundle, f"{name}.config") for name in ("monitoring", "batching")
+    )
     server = ModelServer(
         config,
         ServerOptions(
@@ -101,6 +112,10 @@ def _serve(args: Any) -> int:
             max_num_load_retries=0,  # a bundle is whole: what does not load now never will
             tensorflow_inter_op_parallelism=-1,  # a tower is a chain: threads between ops cost time
             monitoring_config_file=str(monitoring) if monitoring.is_file() else "",
+            enable_batching=True,
+            batching_parameters_file=str(batching) if batching.is_file() else "",
+            lenient_batching=True,
+            grpc_max_waiting=_MAX_WAITING,
         ),
         host=args.host,
         rest_api_port=args.rest_api_port,
@@ -116,6 +131,19 @@ def _serve(args: Any) -> int:
             server.stop()
             http.join(timeout_s=60.0)
     return 0
+
+
+def _keep(models: Any, wanted: Sequence[str] | None) -> None:
+    """Removes all models but those that are wanted; `None` keeps all."""
+    names = [model.name for model in models]
+    for name in wanted or ():
+        if name not in names:
+            raise ValueError(
+                f"`--models` must be of the bundle's: {', '.join(names)}. Received: {name!r}"
+            )
+    for model in list(models):
+        if wanted and model.name not in wanted:
+            models.remove(model)
 
 
 @contextmanager

@@ -42,7 +42,7 @@ from tfde.version import __version__
 
 GOLDEN_K = 10
 _LIBRARIES = ("tensorflow", "tensorflow-text", "keras", "scann", "numpy")
-_BATCHED = ("query_encoder", "document_encoder", "documents")
+_BATCHED = ("query_encoder", "document_encoder")
 
 
 def export_bundle(

@@ -123,7 +123,7 @@ class _Weights:
         self._names = {id(variable): variable for variable in tower.variables}
         self.int8: dict[int, Int8Weight] = {}
         self.variables: dict[int, tf.Variable] = {}
-        self._constants: dict[int, np.ndarray] = {}
+        constants: dict[int, np.ndarray] = {}
         for number, variable in self._names.items():
             value = ops.convert_to_numpy(variable)
             is_table = "table" in variable.name
@@ -134,16 +134,19 @@ class _Weights:
             if number in dtypes and is_table:
                 self.variables[number] = tf.Variable(value, trainable=False, name=variable.name)
             else:
-                self._constants[number] = value
-        if sum(value.nbytes for value in self._constants.values()) > MAX_CONSTANT_BYTES:
-            for number, value in self._constants.items():
+                constants[number] = value
+        if sum(value.nbytes for value in constants.values()) > MAX_CONSTANT_BYTES:
+            for number, value in constants.items():
                 name = self._names[number].name
                 self.variables[number] = tf.Variable(value, trainable=False, name=name)
-            self._constants = {}
+            constants = {}
+        # Made outside of the function that uses them, they are saved outside of it, and not
+        # copied with it.
+        self._constants = {number: tf.constant(value) for number, value in constants.items()}
 
     def read(self) -> list[tuple[keras.Variable, tf.Tensor]]:
         """Returns each of the tower's variables and what stands for it in the graph at hand."""
-        values = {number: tf.constant(value) for number, value in self._constants.items()}
+        values = dict(self._constants)
         values |= {number: weight.read_value() for number, weight in self.variables.items()}
         values |= {number: weight.read() for number, weight in self.int8.items()}
         return [(self._names[number], value) for number, value in values.items()]

@@ -16,16 +16,19 @@ WARMUP_FILE = "assets.extra/tf_serving_warmup_requests"
 # tensorflow-serving-api ships no messages for these two, so they are text.
 BATCHING = """\
 max_batch_size { value: 128 }
-batch_timeout_micros { value: 1000 }
-max_enqueued_batches { value: 1000 }
-num_batch_threads { value: 8 }
-pad_variable_length_inputs: false
+batch_timeout_micros { value: 0 }
+max_enqueued_batches { value: 4 }
 """
-# Every input of a batched model needs a batch axis, and a retriever's `k` has none. So batching
-# is chosen model by model: a model with this file in its directory is batched, others are not.
+# Every input of a model that TensorFlow Serving batches needs a batch axis, and a retriever's `k`
+# has none. So there batching is chosen model by model: a model with this file in its directory is
+# batched, others are not.
 BATCHING_NOTE = """\
-# Use with --enable_batching --enable_per_model_batching_parameters: then the models that have a
-# batching_params.pbtxt are batched. A retriever cannot be (its input `k` is one number).
+# A batch is what came while the one before ran; a GPU may want larger ones, and a wait for them.
+# 128 x (4 waiting + 1 a core running) questions are taken, more are refused with UNAVAILABLE.
+# tensorflow_model_server: use with --enable_batching --enable_per_model_batching_parameters. Then
+# the models that have a batching_params.pbtxt are batched; a retriever cannot be (its input `k` is
+# one number). tfde-model-server: use with --enable_batching --lenient_batching, which batches
+# retrievers too.
 """
 PER_MODEL_BATCHING_FILE = "batching_params.pbtxt"
 MONITORING = 'prometheus_config { enable: true, path: "/monitoring/prometheus/metrics" }\n'

@@ -184,23 +184,24 @@ def first(runner, rows, k):
 
 def test_requests_of_equal_scalars_run_together(load):
     text = "batch_timeout_micros { value: 300000 } num_batch_threads { value: 1 }"
-    runner = load(text, batch_equal_scalars=True)
+    runner = load(text, lenient_batching=True)
     answers = together([partial(first, runner, 1 + k % 2, k) for k in (1, 2, 3, 1, 2, 0)])
     for answer, k in zip(answers, (1, 2, 3, 1, 2), strict=False):
         assert answer["y"].tolist() == [[row] * k for row in range(1 + k % 2)]
     # One of a wrong value fails alone.
     assert answers[-1].code.name == "INVALID_ARGUMENT"
     assert [answer["rows"][0] for answer in answers[:5]] == [4, 2, 2, 4, 2]
-    # Nothing to batch by, or no rows: by itself.
+    # Nothing to batch by, no rows, or too many: by itself.
     assert runner.run("one", {"x": np.float32(1)})["y"] == 2
     assert first(runner, 0, 2)["y"].shape == (0, 2)
+    assert first(runner, 1001, 2)["rows"][0] == 1001
 
 
 def test_a_request_larger_than_a_batch_is_split(load):
     runner = load(
         "max_batch_size { value: 8 } enable_large_batch_splitting { value: true }"
         " allowed_batch_sizes: 4 allowed_batch_sizes: 8",
-        batch_equal_scalars=True,
+        lenient_batching=True,
     )
     answers = together([partial(first, runner, rows, 2) for rows in (7, 5, 8, 3)])
     for answer, rows in zip(answers, (7, 5, 8, 3), strict=True):

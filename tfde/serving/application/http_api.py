@@ -187,12 +187,12 @@ def create_app(service: SearchService, *, admin: APIRouter | None = None) -> Fas
         )
 
     @app.get("/healthz", response_class=Response)
-    def healthz() -> Response:
+    async def healthz() -> Response:  # in no thread: searches may hold them all
         """Answers 200 while the process lives."""
         return Response("ok\n", media_type="text/plain")
 
     @app.get("/readyz", response_class=Response)
-    def readyz() -> Response:
+    async def readyz() -> Response:
         """Answers 200 when every model can be asked, else 503."""
         ready = service.ready()
         text = "ready\n" if ready else "loading\n"

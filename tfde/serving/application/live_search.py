@@ -21,6 +21,8 @@ from tfde.serving.application.search_service import (
 from tfde.serving.server.service import InferenceService
 from tfde.types import Document
 
+_ATTEMPTS = 10  # at a search that no change interrupts
+
 
 class LiveSearchService(SearchService):
     """Searches an index directory with the towers of a bundle, and changes it.
@@ -60,12 +62,13 @@ class LiveSearchService(SearchService):
             StatusError: the query tower is not there, or refuses.
         """
         embeddings = self._encode(QUERY_ENCODER, {"text": queries})
-        index_version = self._index.version
-        scores, doc_ids = self._index.search(embeddings, k)
-        wanted = set(doc_ids.ravel().tolist())
-        changed = self._index.documents(wanted)
-        passages = self.passages(wanted - set(changed), self._bundle_version)
-        passages.update({d.doc_id: (d.title, d.text) for d in changed.values()})
+        for _ in range(_ATTEMPTS):
+            index_version = self._index.version
+            scores, doc_ids = self._index.search(embeddings, k)
+            passages = self._passages(set(doc_ids.ravel().tolist()))
+            # A change in between may have given a hit a text that was not what was scored.
+            if self._index.version == index_version:
+                break
         hits = make_hits(doc_ids.tolist(), scores.tolist(), passages)
         return Found(hits, self._bundle_version, index_version)
 
@@ -117,6 +120,11 @@ class LiveSearchService(SearchService):
         if self._compaction is not None:
             self._compaction.join()
         self._index.close()
+
+    def _passages(self, doc_ids: set[str]) -> dict[str, tuple[str, str]]:
+        changed = self._index.documents(doc_ids)
+        passages = self.passages(doc_ids - set(changed), self._bundle_version)
+        return passages | {d.doc_id: (d.title, d.text) for d in changed.values()}
 
     def _spec(self, model: str) -> model_pb2.ModelSpec:
         spec = super()._spec(model)

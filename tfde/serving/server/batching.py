@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import time
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -74,8 +75,10 @@ class Batcher:
         run: Inputs to outputs of the signature; each output has a row for each row of inputs.
         names: What error messages call the inputs, in their order.
         parameters: Sizes and times.
-        equal_scalars: Whether an input without rows is allowed; requests run together where
-            its value is equal.
+        lenient: Whether requests are taken that TensorFlow Serving refuses to batch: those with
+            inputs without rows run with others where these are equal, and those of more rows than
+            a batch may have by themselves.
+        queued: Told the seconds that a request has waited, when its run begins.
     """
 
     def __init__(
@@ -84,12 +87,15 @@ class Batcher:
         names: Sequence[str],
         parameters: BatchingParameters,
         *,
-        equal_scalars: bool = False,
+        lenient: bool = False,
+        queued: Callable[[float], None] = lambda seconds: None,
     ) -> None:
         self._model = run
+        self._queued = queued
         self._names = names
         self._pad = parameters.pad_variable_length_inputs
-        self._equal_scalars = equal_scalars
+        self._lenient = lenient
+        self._max_rows = max_batch_size(parameters)
         self._requests: dict[int, _Request] = {}
         self._numbers = itertools.count()
         options = {
@@ -102,7 +108,7 @@ class Batcher:
                 options[name] = getattr(parameters, name).value
 
         @tf.nondifferentiable_batch_function(
-            max_batch_size=max_batch_size(parameters),
+            max_batch_size=self._max_rows,
             allowed_batch_sizes=list(parameters.allowed_batch_sizes) or None,
             enable_large_batch_splitting=parameters.enable_large_batch_splitting.value,
             autograph=False,
@@ -127,12 +133,15 @@ class Batcher:
             StatusError: INVALID_ARGUMENT, the inputs cannot be batched.
         """
         # Source: words of TensorFlow Serving's batching_session.cc.
-        if not self._equal_scalars and any(array.ndim == 0 for array in inputs):
+        if not self._lenient and any(array.ndim == 0 for array in inputs):
             raise invalid_argument("Batching Run() input tensors must have at least one dimension")
         rows = {len(array) for array in inputs if array.ndim}
         if len(rows) > 1:
-            raise invalid_argument("Batching Run() input tensors must have equal 0th-dimension size")
-        return rows.pop() if rows else 0
+            raise invalid_argument(
+                "Batching Run() input tensors must have equal 0th-dimension size"
+            )
+        number = rows.pop() if rows else 0
+        return 0 if self._lenient and number > self._max_rows else number
 
     def run(self, inputs: Arrays, rows: int, *, timeout_s: float | None) -> Arrays:
         """Runs a request with others; blocks until its outputs are there.
@@ -171,6 +180,8 @@ class Batcher:
             if request is not None:
                 first = int(rows[start, 1])
                 part = _Part(request, first, first + int(stop - start))
+                if first == 0:
+                    self._queued(time.perf_counter() - request.came)
                 groups.setdefault(request.scalars(), []).append(part)
         for parts in groups.values():
             try:
@@ -231,6 +242,7 @@ class _Request:
 
     def __init__(self, inputs: Arrays) -> None:
         self.inputs = inputs
+        self.came = time.perf_counter()
         self.pieces: dict[int, Arrays] = {}
         self.error: StatusError | None = None
 

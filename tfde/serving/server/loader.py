@@ -28,6 +28,7 @@ class Loader:
         tags: Tags of the meta graph to load.
         session_config: Threads, devices and memory (ConfigProto); `None` for TensorFlow's own.
         batching: Batching of every model; `None` for none.
+        lenient_batching: Take requests that TensorFlow Serving refuses to batch.
         per_model_batching: Batch the models with a `batching_params.pbtxt` in their directory,
             by that file, and no others.
         warmup_iterations: How often each warm-up request runs; 0 for no warm-up.
@@ -37,6 +38,7 @@ class Loader:
     tags: tuple[str, ...] = ("serve",)
     session_config: Any = None
     batching: BatchingParameters | None = None
+    lenient_batching: bool = False
     per_model_batching: bool = False
     warmup_iterations: int = 1
     metrics: Metrics | None = None
@@ -68,6 +70,8 @@ class Loader:
                 tags=self.tags,
                 session_config=self.session_config,
                 batching=self._batching_of(path),
+                lenient_batching=self.lenient_batching,
+                queued=self._queued,
             )
         except StatusError:
             raise
@@ -85,6 +89,12 @@ class Loader:
                 runner.close()
                 raise
         return runner
+
+    def _queued(self, seconds: float) -> None:
+        if self.metrics and self.batching:
+            pool = self.batching.thread_pool_name.value or "batch_threads"
+            name = ":tensorflow:serving:batching_session:queuing_latency"
+            self.metrics.observe(name, seconds, thread_pool_name=pool)
 
     def _batching_of(self, path: str) -> BatchingParameters | None:
         if not self.per_model_batching or self.batching is None:

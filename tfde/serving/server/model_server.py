@@ -27,6 +27,7 @@ from tfde.serving.server.settings import (
     channel_arguments,
     make_loader,
     metrics_path,
+    request_threads,
     server_credentials,
 )
 from tfde.serving.server.versions import read_server_config
@@ -99,9 +100,6 @@ class ModelServer:
         if rest_api_port is None and options.rest_api_port:
             self.rest_api_port = options.rest_api_port
         self._drain_timeout_s = drain_timeout_s
-        # Threads wait inside TensorFlow, whose own pools do the work: more of them than cores
-        # lets requests overlap, TensorFlow Serving's count too.
-        self._num_threads = 4 * (os.cpu_count() or 1)
         self._stopping = threading.Event()
         self._rest: HttpThread | None = None
 
@@ -175,9 +173,12 @@ class ModelServer:
             threading.Thread(target=run, name=f"poll-{name}", daemon=True).start()
 
     def _grpc_server(self) -> grpc.Server:
-        threads = self._options.grpc_max_threads or self._num_threads
+        threads = request_threads(self._options, self._options.grpc_max_threads)
+        waiting = self._options.grpc_max_waiting
         server = grpc.server(
-            ThreadPoolExecutor(threads, "grpc"), options=channel_arguments(self._options)
+            ThreadPoolExecutor(threads, "grpc"),
+            options=channel_arguments(self._options),
+            maximum_concurrent_rpcs=threads + waiting if waiting else None,
         )
         server.add_generic_rpc_handlers(grpc_handlers(self.service))
         if self._options.enable_grpc_healthcheck_service:
@@ -199,7 +200,7 @@ class ModelServer:
             raise OSError(f"cannot listen on {address} (gRPC), is the port taken?") from None
 
     def _rest_api(self) -> RestApi:
-        threads = self._options.rest_api_num_threads or self._num_threads
+        threads = request_threads(self._options, self._options.rest_api_num_threads)
         self._executor = ThreadPoolExecutor(threads, "rest")
         return RestApi(
             self.service,

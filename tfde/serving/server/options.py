@@ -38,11 +38,18 @@ class ServerOptions:
     port: int = _flag(8500, "gRPC port; 0 takes a free one")
     grpc_socket_path: str = _flag("", "Unix socket on which gRPC listens too")
     rest_api_port: int = _flag(0, "REST port; 0 turns REST off")
-    rest_api_num_threads: int = _flag(0, "threads that answer REST; 0 for 4 a core")
+    rest_api_num_threads: int = _flag(
+        0, "threads that answer REST; 0 for 4 a core, with batching 256"
+    )
     rest_api_timeout_in_ms: int = _flag(30000, "milliseconds after which REST gives a request up")
     rest_api_enable_cors_support: bool = _flag(False, "answers of REST carry CORS headers")
     enable_batching: bool = _flag(False, "join concurrent requests to a model in one run")
     batching_parameters_file: str = _flag("", "BatchingParameters, text format")
+    lenient_batching: bool = _flag(
+        False,
+        "batch requests with inputs without rows where these are equal, run requests larger"
+        " than a batch by themselves (this server's own; else both are refused)",
+    )
     enable_per_model_batching_parameters: bool = _flag(
         False, "batch the models with a batching_params.pbtxt beside them, by that file"
     )
@@ -72,7 +79,12 @@ class ServerOptions:
     ssl_config_file: str = _flag("", "SSLConfig, text format: TLS for gRPC")
     use_alts_credentials: bool = _flag(False, "Google's ALTS for gRPC")
     grpc_channel_arguments: str = _flag("", "gRPC's own arguments: NAME=VALUE,NAME=VALUE")
-    grpc_max_threads: int = _flag(0, "threads that answer gRPC; 0 for 4 a core")
+    grpc_max_threads: int = _flag(0, "threads that answer gRPC; 0 for 4 a core, with batching 256")
+    grpc_max_waiting: int = _flag(
+        0,
+        "requests that may wait for such a thread, others are refused with RESOURCE_EXHAUSTED;"
+        " 0 for no bound (this server's own)",
+    )
     enable_grpc_healthcheck_service: bool = _flag(False, "grpc.health.v1 on the gRPC port")
     enable_model_warmup: bool = _flag(True, "run a version's warm-up requests before it is there")
     num_request_iterations_for_warmup: int = _flag(1, "how often each warm-up request runs")

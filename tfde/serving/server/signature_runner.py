@@ -7,7 +7,7 @@ given a time limit.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,8 @@ class SignatureRunner:
         tags: Tags of the meta graph to load.
         session_config: Threads, devices and memory; `None` takes TensorFlow's defaults.
         batching: How concurrent runs of a signature are joined; `None` runs each by itself.
-        batch_equal_scalars: Whether signatures with inputs without rows are batched too.
+        lenient_batching: Whether requests are taken that TensorFlow Serving refuses to batch.
+        queued: Told the seconds that each request has waited for its batch.
 
     Raises:
         StatusError: the batching parameters contradict each other.
@@ -51,7 +52,8 @@ class SignatureRunner:
         tags: Sequence[str] = ("serve",),
         session_config: Any = None,
         batching: BatchingParameters | None = None,
-        batch_equal_scalars: bool = False,
+        lenient_batching: bool = False,
+        queued: Callable[[float], None] = lambda seconds: None,
     ) -> None:
         if batching is not None:
             check_batching_parameters(batching)
@@ -66,7 +68,7 @@ class SignatureRunner:
             session_run.prepare(self._session)
             self._batchers: dict[str, Batcher] = {}
             if batching is not None:
-                self._add_batching(batching, batch_equal_scalars)
+                self._add_batching(batching, lenient=lenient_batching, queued=queued)
         except BaseException:
             self._session.close()
             raise
@@ -192,7 +194,7 @@ class SignatureRunner:
             batcher.close()
         self._session.close()
 
-    def _add_batching(self, parameters: BatchingParameters, equal_scalars: bool) -> None:
+    def _add_batching(self, parameters: BatchingParameters, **options: Any) -> None:
         for name, signature in self.signature_defs.items():
             if signature.inputs and signature.outputs:
                 names = [signature.inputs[alias].name for alias in sorted(signature.inputs)]
@@ -209,9 +211,7 @@ class SignatureRunner:
                 ) -> Arrays:
                     return self._run(outputs, dict(zip(inputs, arrays, strict=True)), None)
 
-                self._batchers[name] = Batcher(
-                    run, names, parameters, equal_scalars=equal_scalars
-                )
+                self._batchers[name] = Batcher(run, names, parameters, **options)
 
     def _signature(self, name: str) -> meta_graph_pb2.SignatureDef:
         name = name or DEFAULT_SIGNATURE
