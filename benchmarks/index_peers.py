@@ -18,8 +18,8 @@ share of the exact 10 best.
   target, that is said, with the best recall found.
 - Then ours and a peer answer the other half in turns (side_by_side.py), each in a process that is
   bound to as many cores as threads are asked for. Single queries (`--batches 1`) come from as many
-  threads of Python, batches from one, and the library may use its own. Ours uses them from 512
-  queries a call on. The recall on this half is reported beside the times.
+  threads of Python, batches from one, and the library may use its own, as ours does. The recall on
+  this half is reported beside the times.
 
 `--folder` keeps data, indexes, memory and choices, and a later run goes on from there: only the
 times in turns are always measured anew. Prints one JSON object; bytes are a vector's.

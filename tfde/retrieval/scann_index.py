@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import math
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -29,7 +31,7 @@ SEARCHER = "scann"
 VECTORS = "vectors.npy"
 # ScaNN keeps float32 vectors itself where it scores with them; then there is no second copy.
 SCANN_VECTORS = f"{SEARCHER}/dataset.npy"
-_PARALLEL_FROM = 512
+_MAX_BATCH = 256  # queries that a thread searches at a time
 _DEFAULT_K = 10
 
 
@@ -188,14 +190,14 @@ class ScannIndex:
     def _ask(
         self, queries: np.ndarray, k: int, reorder: int, leaves: int | None
     ) -> tuple[np.ndarray, np.ndarray]:
-        call = self._searcher.search_batched
-        if len(queries) >= _PARALLEL_FROM:
-            call = self._searcher.search_batched_parallel
-        return call(
+        # A batch is one thread's work, so the queries are dealt to all.
+        share = math.ceil(len(queries) / len(os.sched_getaffinity(0)))
+        return self._searcher.search_batched_parallel(
             queries,
             final_num_neighbors=k,
             pre_reorder_num_neighbors=reorder,
             leaves_to_search=leaves,
+            batch_size=min(share, _MAX_BATCH),
         )
 
     def recall(
