@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from bundle_server import DOCUMENTS, QUERIES, assert_same_ranking, http
+from bundle_server import DOCUMENTS, QUERIES, BundleServer, assert_same_ranking, http
 from google.protobuf import text_format
 from tensorflow_serving.apis import prediction_log_pb2
 from tensorflow_serving.config import model_server_config_pb2
@@ -238,6 +238,26 @@ def test_serve_says_what_it_cannot_start(bundle, tmp_path, capsys, monkeypatch):
     assert main(["serve", str(bundle), "--retriever", "other"]) == 1
     error = capsys.readouterr().err
     assert "`--retriever` must be one of the bundle's: retriever, retriever_scann." in error
+    assert main(["serve", str(bundle), "--models", "documents", "other"]) == 1
+    error = capsys.readouterr().err
+    assert "`--models` must be of the bundle's: query_encoder," in error
+    assert "Received: 'other'" in error
+
+
+def test_serve_only_some_models(bundle):
+    server = BundleServer(bundle, "--models", "retriever", "documents")
+    try:
+        with Client(server.target) as client:
+            assert client.search(["green red"], 3)[0][0].text
+        with (
+            Client(server.target, model="retriever_scann") as client,
+            pytest.raises(ServerError, match="retriever_scann"),
+        ):
+            client.search(["green red"], 3)
+        assert http(f"{server.search_url}/readyz")[0] == 200
+    finally:
+        server.process.terminate()
+        assert server.process.wait(60) == 0
 
 
 def test_concurrent_clients(server):

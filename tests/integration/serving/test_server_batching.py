@@ -1,7 +1,10 @@
 """Requests of several clients joined in one run, by the parameters of a batching file."""
 
 import concurrent.futures
+import gc
 import threading
+import urllib.request
+import weakref
 from functools import partial
 
 import grpc
@@ -265,3 +268,46 @@ def test_a_full_queue_refuses_at_once(stub):
     assert set(codes) == {"UNAVAILABLE"}
     assert 0 < len(codes) < 12
     assert stub.Predict(slow(1), timeout=60).model_spec.version.value == 10
+
+
+@pytest.fixture
+def narrow(start_server, toy_config, tmp_path):
+    """A server with one thread and one place to wait."""
+    (tmp_path / "monitoring").write_text("prometheus_config { enable: true }")
+    server = start_server(
+        toy_config,
+        enable_batching=True,
+        grpc_max_threads=1,
+        grpc_max_waiting=1,
+        monitoring_config_file=str(tmp_path / "monitoring"),
+    )
+    with grpc.insecure_channel(server.target) as channel:
+        yield prediction_service_pb2_grpc.PredictionServiceStub(channel), server
+
+
+def test_who_finds_no_place_to_wait_is_refused_at_once(narrow):
+    stub, server = narrow
+    stub.Predict(slow(1), timeout=60)
+    calls = [stub.Predict.future(slow(300), timeout=60) for _ in range(12)]
+    codes = [call.code().name for call in calls]
+    assert codes.count("OK") == 2
+    assert codes.count("RESOURCE_EXHAUSTED") == 10
+    assert stub.Predict(slow(1), timeout=60).model_spec.version.value == 10
+    with urllib.request.urlopen(f"{server.url}/monitoring/prometheus/metrics") as response:
+        metrics = response.read().decode()
+    name = ":tensorflow:serving:batching_session:queuing_latency_count"
+    assert f'{name}{{thread_pool_name="batch_threads"}} 4\n' in metrics
+
+
+def test_a_batched_model_that_is_closed_leaves_nothing(counting):
+    gc.collect()
+    gc.disable()  # else an unloaded version would stay until a collection comes by
+    try:
+        runner = SignatureRunner(counting, batching=parameters(""))
+        run(runner, 1, 2)
+        reference = weakref.ref(runner)
+        runner.close()
+        del runner
+        assert reference() is None
+    finally:
+        gc.enable()

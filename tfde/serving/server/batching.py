@@ -121,8 +121,8 @@ class Batcher:
         with graph.as_default():
             self._rows = tf.compat.v1.placeholder(tf.int64, [None, 2])
             self._done = together(self._rows)
-        # The batch runs in the op's threads: nothing else here takes time.
-        config = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=-1)
+        # The batch runs in the op's threads: nothing else here takes time, or a device.
+        config = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=-1, device_count={"GPU": 0})
         self._session = tf.compat.v1.Session(graph=graph, config=config)
         session_run.prepare(self._session)
 
@@ -167,8 +167,9 @@ class Batcher:
         return request.outputs()
 
     def close(self) -> None:
-        """Ends the op's threads."""
+        """Ends the op's threads, and lets the model go: TensorFlow keeps what its op calls back."""
         self._session.close()
+        del self._model
 
     def _run_batch(self, rows: np.ndarray) -> np.ndarray:
         """Answers the requests of a batch; what goes wrong becomes their error."""
@@ -180,8 +181,9 @@ class Batcher:
             if request is not None:
                 first = int(rows[start, 1])
                 part = _Part(request, first, first + int(stop - start))
-                if first == 0:
+                if request.waits:
                     self._queued(time.perf_counter() - request.came)
+                    request.waits = False
                 groups.setdefault(request.scalars(), []).append(part)
         for parts in groups.values():
             try:
@@ -243,6 +245,7 @@ class _Request:
     def __init__(self, inputs: Arrays) -> None:
         self.inputs = inputs
         self.came = time.perf_counter()
+        self.waits = True
         self.pieces: dict[int, Arrays] = {}
         self.error: StatusError | None = None
 

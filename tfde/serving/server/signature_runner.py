@@ -190,8 +190,8 @@ class SignatureRunner:
 
     def close(self) -> None:
         """Gives back the memory."""
-        for batcher in self._batchers.values():
-            batcher.close()
+        while self._batchers:
+            self._batchers.popitem()[1].close()
         self._session.close()
 
     def _add_batching(self, parameters: BatchingParameters, **options: Any) -> None:
