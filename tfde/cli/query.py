@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import textwrap
+from pathlib import Path
 from typing import Any
 
 from tfde.cli.parser import CommandParser, command_parser
@@ -23,6 +24,9 @@ def build_parser() -> CommandParser:
     parser.add_argument("-k", type=int, default=5, help="documents a query")
     parser.add_argument("--model", default="retriever", help="the retriever")
     parser.add_argument("--timeout_s", type=float, default=30.0, help="seconds to wait")
+    parser.add_argument("--tls_ca", help="PEM file of who signed the server's certificate: TLS")
+    parser.add_argument("--tls_cert", help="PEM file of a certificate of your own: mutual TLS")
+    parser.add_argument("--tls_key", help="PEM file of its key")
     parser.add_argument("--json", action="store_true", help="one JSON object a query and line")
     return parser
 
@@ -49,17 +53,31 @@ def run(args: Any) -> int:
     return 0
 
 
+def _options(args: Any) -> dict[str, Any]:
+    """Returns what the clients are made with."""
+    import grpc
+
+    if (args.tls_cert is None) != (args.tls_key is None):
+        raise ValueError("`--tls_cert` and `--tls_key` must be given together.")
+    if args.tls_cert is not None and args.tls_ca is None:
+        raise ValueError("`--tls_cert` must be given with `--tls_ca`.")
+    files = (args.tls_ca, args.tls_key, args.tls_cert)
+    pems = [None if file is None else Path(file).read_bytes() for file in files]
+    credentials = None if args.tls_ca is None else grpc.ssl_channel_credentials(*pems)
+    return {"timeout_s": args.timeout_s, "model": args.model, "credentials": credentials}
+
+
 def _ask_one(args: Any) -> list[list[Hit]]:
     from tfde.serving.client import Client
 
-    with Client(args.target, timeout_s=args.timeout_s, model=args.model) as client:
+    with Client(args.target, **_options(args)) as client:
         return client.search(args.text, args.k)
 
 
 def _ask_shards(args: Any, targets: list[str]) -> list[list[Hit]]:
     from tfde.serving.sharded_client import ShardedClient
 
-    with ShardedClient(targets, timeout_s=args.timeout_s, model=args.model) as client:
+    with ShardedClient(targets, **_options(args)) as client:
         answer = client.search(args.text, args.k)
     for target, reason in answer.failed.items():
         print(f"tfde: query: without the shard {target}: {reason}", file=sys.stderr)

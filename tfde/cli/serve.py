@@ -192,12 +192,15 @@ def _run_stock(args: Any) -> int:
         raise FileNotFoundError(f"`--engine {_STOCK}`: no such program on the PATH.")
     if args.host != "127.0.0.1":
         raise ValueError(f"`--host`: {_STOCK} listens everywhere. Received: {args.host!r}")
-    config = bundle_models(args.bundle, scann=False)
-    left_out = {
-        model.name for model in bundle_models(args.bundle, scann=True).model_config_list.config
-    } - {model.name for model in config.model_config_list.config}
-    for name in sorted(left_out):
-        print(f"tfde: serve: without {name}: {_STOCK} has no ops of ScaNN", file=sys.stderr)
+    config = bundle_models(args.bundle, scann=True)
+    models = config.model_config_list.config
+    _keep(models, args.models)
+    runs = {
+        model.name for model in bundle_models(args.bundle, scann=False).model_config_list.config
+    }
+    for model in [model for model in models if model.name not in runs]:
+        models.remove(model)
+        print(f"tfde: serve: without {model.name}: {_STOCK} has no ops of ScaNN", file=sys.stderr)
     # It stays: the server that this process becomes reads it.
     path = Path(tempfile.mkdtemp(prefix="tfde-serve-")) / "models.config"
     path.write_text(text_format.MessageToString(config), "utf-8")

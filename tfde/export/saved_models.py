@@ -120,11 +120,11 @@ class _Weights:
 
     def __init__(self, tower: keras.Model, *, int8: bool) -> None:
         dtypes = _matrix_dtypes(tower)
-        self._names = {id(variable): variable for variable in tower.variables}
+        self._originals = {id(variable): variable for variable in tower.variables}
         self.int8: dict[int, Int8Weight] = {}
         self.variables: dict[int, tf.Variable] = {}
         constants: dict[int, np.ndarray] = {}
-        for number, variable in self._names.items():
+        for number, variable in self._originals.items():
             value = ops.convert_to_numpy(variable)
             is_table = "table" in variable.name
             if number in dtypes and int8:
@@ -137,7 +137,7 @@ class _Weights:
                 constants[number] = value
         if sum(value.nbytes for value in constants.values()) > MAX_CONSTANT_BYTES:
             for number, value in constants.items():
-                name = self._names[number].name
+                name = self._originals[number].name
                 self.variables[number] = tf.Variable(value, trainable=False, name=name)
             constants = {}
         # Made outside of the function that uses them, they are saved outside of it, and not
@@ -149,7 +149,7 @@ class _Weights:
         values = dict(self._constants)
         values |= {number: weight.read_value() for number, weight in self.variables.items()}
         values |= {number: weight.read() for number, weight in self.int8.items()}
-        return [(self._names[number], value) for number, value in values.items()]
+        return [(self._originals[number], value) for number, value in values.items()]
 
 
 def _matrix_dtypes(tower: keras.Model) -> dict[int, str]:

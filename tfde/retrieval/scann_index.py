@@ -25,7 +25,7 @@ from tfde.retrieval.index_directory import (
     write_index,
 )
 from tfde.retrieval.recall import Recall, measure_recall, sample_queries
-from tfde.retrieval.scann_parameters import ScannParameters
+from tfde.retrieval.scann_parameters import LEAST_SAMPLE, ScannParameters
 
 SEARCHER = "scann"
 VECTORS = "vectors.npy"
@@ -324,7 +324,7 @@ def _build_searcher(vectors: np.ndarray, parameters: ScannParameters) -> Any:
     builder = builder.score_ah(
         parameters.dimensions_per_block,
         anisotropic_quantization_threshold=float("nan") if threshold is None else threshold,
-        training_sample_size=parameters.training_sample_size,
+        training_sample_size=min(parameters.training_sample_size or LEAST_SAMPLE, LEAST_SAMPLE),
     )
     if parameters.reorder:
         builder = builder.reorder(parameters.reorder)

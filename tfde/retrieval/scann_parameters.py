@@ -10,6 +10,8 @@ from tfde.errors import ConfigError, require
 
 EXACT_BELOW = 20_000
 HASH_UP_TO = 100_000
+LEAST_SAMPLE = 100_000  # is enough for codes
+_SAMPLE_PER_LEAF = 250
 _CODES = 16  # values of a 4-bit code: ScaNN learns them from at least as many vectors
 
 
@@ -23,9 +25,11 @@ class ScannParameters:
         kind: `exact` scores every vector; `hash` scores 4-bit codes of every vector and
             re-orders the best; `tree` does so in the leaves nearest to the query only. By
             default exact below 20,000 vectors, hash up to 100,000, tree above.
-        num_leaves: Leaves of the tree; by default the square root of N.
+        num_leaves: Leaves of the tree; by default twice the square root of N.
         num_leaves_to_search: By default a tenth of the leaves.
-        training_sample_size: Vectors that codes and leaves are learned from.
+        training_sample_size: Vectors that leaves are learned from, and the first 100,000 of them
+            codes; by default 250 a leaf, and not below 100,000. ScaNN gives up leaves with few of
+            them, and what belongs there is then scattered over others.
         dimensions_per_block: Dimensions that share one 4-bit code.
         anisotropic_quantization_threshold: ScaNN's T for vectors of unit norm (Guo et al. 2020);
             `None` for plain quantisation.
@@ -36,7 +40,7 @@ class ScannParameters:
     kind: Literal["exact", "hash", "tree"] | None = None
     num_leaves: int | None = None
     num_leaves_to_search: int | None = None
-    training_sample_size: int = 100_000
+    training_sample_size: int | None = None
     dimensions_per_block: int = 2
     anisotropic_quantization_threshold: float | None = 0.2
     reorder: int = 100
@@ -51,7 +55,7 @@ class ScannParameters:
                 raise ConfigError(f"`{name}` belongs to kind tree. Received: kind={self.kind!r}")
         for name, least in (("training_sample_size", _CODES), ("dimensions_per_block", 1)):
             value = getattr(self, name)
-            require(value >= least, name, f"at least {least}", value)
+            require(value is None or value >= least, name, f"at least {least}", value)
         require(self.reorder >= 0, "reorder", "at least 0", self.reorder)
 
     def resolved(self, rows: int, dim: int) -> ScannParameters:
@@ -64,9 +68,14 @@ class ScannParameters:
                 leaves, or more dimensions in a block than there are.
         """
         kind = self.kind
+        sample = self.training_sample_size or LEAST_SAMPLE
         if rows < _CODES:
             return dataclasses.replace(
-                self, kind="exact", num_leaves=None, num_leaves_to_search=None
+                self,
+                kind="exact",
+                num_leaves=None,
+                num_leaves_to_search=None,
+                training_sample_size=sample,
             )
         if kind is None and (self.num_leaves or self.num_leaves_to_search):
             kind = "tree"
@@ -76,13 +85,19 @@ class ScannParameters:
         fits = kind == "exact" or block <= dim
         require(fits, "dimensions_per_block", f"at most {dim}, the dimension", block)
         if kind != "tree":
-            return dataclasses.replace(self, kind=kind)
-        leaves = self.num_leaves or max(1, round(rows**0.5))
+            return dataclasses.replace(self, kind=kind, training_sample_size=sample)
+        leaves = self.num_leaves or max(1, round(2 * rows**0.5))
         searched = self.num_leaves_to_search or max(1, round(leaves / 10))
-        for most, what in ((rows, "vectors"), (self.training_sample_size, "training samples")):
+        if self.training_sample_size is None:
+            sample = max(sample, _SAMPLE_PER_LEAF * leaves)
+        for most, what in ((rows, "vectors"), (sample, "training samples")):
             require(leaves <= most, "num_leaves", f"at most {most}, the {what}", leaves)
         rule = f"at most {leaves}, the leaves"
         require(searched <= leaves, "num_leaves_to_search", rule, searched)
         return dataclasses.replace(
-            self, kind=kind, num_leaves=leaves, num_leaves_to_search=searched
+            self,
+            kind=kind,
+            num_leaves=leaves,
+            num_leaves_to_search=searched,
+            training_sample_size=sample,
         )

@@ -12,7 +12,12 @@ from tfde.errors import ServerError, shorten
 from tfde.serving import wire
 from tfde.serving.hit import Hit
 
-_UNLIMITED = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+_OPTIONS = [
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    # A name that stands for several servers means all of them, not the first.
+    ("grpc.lb_policy_name", "round_robin"),
+]
 _STATES = {0: "UNKNOWN", 10: "START", 20: "LOADING", 30: "AVAILABLE", 40: "UNLOADING", 50: "END"}
 
 
@@ -20,16 +25,28 @@ class Client:
     """A connection to a server that serves a bundle.
 
     Args:
-        target: `HOST:PORT` of the server's gRPC port.
+        target: `HOST:PORT` of the server's gRPC port. Requests take turns where the host's name
+            has several addresses.
         timeout_s: Seconds to wait for one answer.
         model: The retriever to ask (a bundle has `retriever` and perhaps `retriever_scann`).
+        credentials: Of `grpc.ssl_channel_credentials`, for a server that speaks TLS.
     """
 
-    def __init__(self, target: str, *, timeout_s: float = 30.0, model: str = "retriever") -> None:
+    def __init__(
+        self,
+        target: str,
+        *,
+        timeout_s: float = 30.0,
+        model: str = "retriever",
+        credentials: grpc.ChannelCredentials | None = None,
+    ) -> None:
         self.target = target
         self.model = model
         self._timeout_s = timeout_s
-        self._channel = grpc.insecure_channel(target, options=_UNLIMITED)
+        if credentials is None:
+            self._channel = grpc.insecure_channel(target, options=_OPTIONS)
+        else:
+            self._channel = grpc.secure_channel(target, credentials, options=_OPTIONS)
         self._prediction = wire.prediction_service_pb2_grpc.PredictionServiceStub(self._channel)
         self._models = wire.model_service_pb2_grpc.ModelServiceStub(self._channel)
 

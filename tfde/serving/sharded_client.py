@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import grpc
 
 from tfde.errors import ServerError, require
 from tfde.serving.client import Client
@@ -41,6 +43,7 @@ class ShardedClient:
         timeout_s: Seconds to wait for one answer of a shard.
         model: The retriever to ask.
         min_shards: A search of which fewer shards answer is an error; `None` takes one.
+        credentials: As `Client` takes them, for all shards.
     """
 
     def __init__(
@@ -50,13 +53,15 @@ class ShardedClient:
         timeout_s: float = 30.0,
         model: str = "retriever",
         min_shards: int | None = None,
+        credentials: grpc.ChannelCredentials | None = None,
     ) -> None:
         require(len(targets) > 0, "targets", "not empty", targets)
         require(len(set(targets)) == len(targets), "targets", "different", targets)
         self._min_shards = 1 if min_shards is None else min_shards
         bounds = f"in [1, {len(targets)}], the number of targets"
         require(1 <= self._min_shards <= len(targets), "min_shards", bounds, min_shards)
-        self._clients = [Client(target, timeout_s=timeout_s, model=model) for target in targets]
+        options: dict[str, Any] = {"timeout_s": timeout_s, "model": model}
+        self._clients = [Client(target, credentials=credentials, **options) for target in targets]
         self._pool = ThreadPoolExecutor(4 * len(targets), "shard")
 
     def search(self, texts: Sequence[str], k: int = 10) -> ShardedAnswer:

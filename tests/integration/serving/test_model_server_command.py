@@ -27,8 +27,10 @@ from tensorflow_serving.apis import (
 from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
 from toy_models import save_toy
 
+from tfde.cli.main import main as query
 from tfde.cli.model_server import build_parser, main
 from tfde.protos.ssl_config_pb2 import SSLConfig
+from tfde.serving.client import Client
 
 
 def free_port():
@@ -227,7 +229,7 @@ def certificates(tmp_path_factory):
 
 
 @pytest.mark.parametrize("mutual", [False, True])
-def test_tls(start, toy_base_path, tmp_path, certificates, mutual):
+def test_tls(start, toy_base_path, tmp_path, certificates, capsys, mutual):
     key, cert = certificates
     config = SSLConfig(server_key=key, server_cert=cert, client_verify=mutual)
     if mutual:
@@ -248,6 +250,17 @@ def test_tls(start, toy_base_path, tmp_path, certificates, mutual):
             assert predict(channel) == 30.0
     with grpc.insecure_channel(target) as channel, pytest.raises(grpc.RpcError):
         predict(channel)
+    with Client(target, model="default", credentials=known) as client:
+        assert "AVAILABLE" in client.status().values()
+    (tmp_path / "cert").write_text(cert)
+    (tmp_path / "key").write_text(key)
+    files = ["--tls_ca", tmp_path / "cert", "--tls_cert", tmp_path / "cert"]
+    question = ["query", "--target", target, "--model", "default", "hamlet", *map(str, files)]
+    assert query(question) == 1
+    assert "`--tls_cert` and `--tls_key` must be given together" in capsys.readouterr().err
+    # The toy model is no retriever: that it says so comes over TLS.
+    assert query([*question, "--tls_key", str(tmp_path / "key")]) == 1
+    assert "INVALID_ARGUMENT" in capsys.readouterr().err
 
 
 def failure(capfd, *flags):

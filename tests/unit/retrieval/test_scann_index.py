@@ -34,7 +34,7 @@ TREE = ScannParameters(kind="tree", num_leaves=20, num_leaves_to_search=20)
         (19_999, "exact", None),
         (20_000, "hash", None),
         (100_000, "hash", None),
-        (100_001, "tree", 316),
+        (100_001, "tree", 632),
         (1_000_000, "tree", 1000),
     ],
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -198,20 +199,15 @@ class SignatureRunner:
         for name, signature in self.signature_defs.items():
             if signature.inputs and signature.outputs:
                 names = [signature.inputs[alias].name for alias in sorted(signature.inputs)]
-                inputs = [self._tensor(name) for name in names]
-                outputs = [
-                    self._tensor(signature.outputs[alias].name)
-                    for alias in sorted(signature.outputs)
-                ]
-
-                def run(
-                    arrays: Arrays,
-                    inputs: Sequence[tf.Tensor] = inputs,
-                    outputs: Sequence[tf.Tensor] = outputs,
-                ) -> Arrays:
-                    return self._run(outputs, dict(zip(inputs, arrays, strict=True)), None)
-
+                outputs = [signature.outputs[alias].name for alias in sorted(signature.outputs)]
+                tensors = ([self._tensor(name) for name in part] for part in (names, outputs))
+                run = partial(self._run_arrays, *tensors)
                 self._batchers[name] = Batcher(run, names, parameters, **options)
+
+    def _run_arrays(
+        self, inputs: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor], arrays: Arrays
+    ) -> Arrays:
+        return self._run(outputs, dict(zip(inputs, arrays, strict=True)), None)
 
     def _signature(self, name: str) -> meta_graph_pb2.SignatureDef:
         name = name or DEFAULT_SIGNATURE
