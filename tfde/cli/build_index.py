@@ -29,7 +29,7 @@ def build_parser() -> CommandParser:
         "--kind", choices=["exact", "hash", "tree"], help="by default decided by the size"
     )
     parser.add_argument(
-        "--num_leaves", type=PositiveInt, help="leaves of the tree; by default the root of N"
+        "--num_leaves", type=PositiveInt, help="leaves of the tree; by default twice the root of N"
     )
     parser.add_argument(
         "--num_leaves_to_search", type=PositiveInt, help="by default a tenth of the leaves"
@@ -37,8 +37,7 @@ def build_parser() -> CommandParser:
     parser.add_argument(
         "--training_sample_size",
         type=PositiveInt,
-        default=100_000,
-        help="vectors that codes and leaves are learned from",
+        help="vectors that leaves are learned from, by default 250 a leaf and 100,000 at least",
     )
     parser.add_argument(
         "--dimensions_per_block", type=PositiveInt, default=2, help="dimensions a 4-bit code"

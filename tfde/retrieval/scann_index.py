@@ -177,28 +177,29 @@ class ScannIndex:
         leaves_to_search = leaves_to_search or self.parameters.num_leaves_to_search
         positions, scores = self._ask(queries, k, reorder, leaves_to_search)
         # ScaNN fills what it did not find with position 0 and score NaN.
-        short = np.flatnonzero(np.isnan(scores).any(axis=1))
-        if len(short):
+        missing = np.isnan(scores)
+        if missing.any():
+            short = np.flatnonzero(missing.any(axis=1))
             leaves = self.parameters.num_leaves
             positions[short], scores[short] = self._ask(queries[short], k, reorder, leaves)
         order = np.lexsort((positions, -scores), axis=1)
-        return (
-            np.take_along_axis(scores, order, 1),
-            np.take_along_axis(positions, order, 1).astype(np.int64),
-        )
+        rows = np.arange(len(order))[:, np.newaxis]
+        return scores[rows, order], positions[rows, order].astype(np.int64)
 
     def _ask(
         self, queries: np.ndarray, k: int, reorder: int, leaves: int | None
     ) -> tuple[np.ndarray, np.ndarray]:
+        options = {
+            "final_num_neighbors": k,
+            "pre_reorder_num_neighbors": reorder,
+            "leaves_to_search": leaves,
+        }
+        if len(queries) == 1:
+            return self._searcher.search_batched(queries, **options)
         # A batch is one thread's work, so the queries are dealt to all.
         share = math.ceil(len(queries) / len(os.sched_getaffinity(0)))
-        return self._searcher.search_batched_parallel(
-            queries,
-            final_num_neighbors=k,
-            pre_reorder_num_neighbors=reorder,
-            leaves_to_search=leaves,
-            batch_size=min(share, _MAX_BATCH),
-        )
+        size = min(share, _MAX_BATCH)
+        return self._searcher.search_batched_parallel(queries, batch_size=size, **options)
 
     def recall(
         self,

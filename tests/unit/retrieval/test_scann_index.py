@@ -35,7 +35,7 @@ TREE = ScannParameters(kind="tree", num_leaves=20, num_leaves_to_search=20)
         (20_000, "hash", None),
         (100_000, "hash", None),
         (100_001, "tree", 632),
-        (1_000_000, "tree", 1000),
+        (1_000_000, "tree", 2000),
     ],
 )
 def test_size_decides(rows, kind, leaves):
