@@ -27,7 +27,7 @@ class ScannParameters:
             default exact below 20,000 vectors, hash up to 100,000, tree above.
         num_leaves: Leaves of the tree; by default twice the square root of N.
         num_leaves_to_search: By default a tenth of the leaves.
-        training_sample_size: Vectors that leaves are learned from, and the first 100,000 of them
+        training_sample_size: Vectors that leaves are learned from, and at most 100,000 of them
             codes; by default 250 a leaf, and not below 100,000. ScaNN gives up leaves with few of
             them, and what belongs there is then scattered over others.
         dimensions_per_block: Dimensions that share one 4-bit code.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import grpc
 
@@ -60,8 +60,10 @@ class ShardedClient:
         self._min_shards = 1 if min_shards is None else min_shards
         bounds = f"in [1, {len(targets)}], the number of targets"
         require(1 <= self._min_shards <= len(targets), "min_shards", bounds, min_shards)
-        options: dict[str, Any] = {"timeout_s": timeout_s, "model": model}
-        self._clients = [Client(target, credentials=credentials, **options) for target in targets]
+        self._clients = [
+            Client(target, timeout_s=timeout_s, model=model, credentials=credentials)
+            for target in targets
+        ]
         self._pool = ThreadPoolExecutor(4 * len(targets), "shard")
 
     def search(self, texts: Sequence[str], k: int = 10) -> ShardedAnswer:

@@ -88,7 +88,7 @@ class Batcher:
         parameters: BatchingParameters,
         *,
         lenient: bool = False,
-        queued: Callable[[float], None] = lambda seconds: None,
+        queued: Callable[[float], None],
     ) -> None:
         self._model = run
         self._queued = queued
