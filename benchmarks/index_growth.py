@@ -151,6 +151,9 @@ def draw(panels: dict[str, list[dict]], figure: Path, target: float) -> None:
                 axes.axvspan(point[name] / 2, point[name] * 2, color="0.9")
         axes.set_xscale("log")
         axes.set_yscale("log")
+        if name == "dim":  # no powers of ten
+            axes.set_xticks(x, [str(value) for value in x])
+            axes.minorticks_off()
         axes.set_xlabel(
             {"rows": "vectors (grey: computed of shards)", "dim": "dimensions"}.get(name, name)
         )

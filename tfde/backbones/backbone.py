@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ from tfde.backbones.seeded_layer import zero_weights
 from tfde.backbones.t5 import T5Encoder
 from tfde.backbones.token_table import TokenTable
 from tfde.config import BackboneConfig, BagOfWordsConfig, BertConfig, T5Config
-from tfde.errors import ConfigError
+from tfde.errors import ConfigError, require
 
 
 @dataclass(frozen=True)
@@ -148,6 +149,38 @@ def copy_backbone(
             target.assign(source)
         layers.append(copy)
     return Backbone(backbone.config, *layers)
+
+
+def cut_backbone(backbone: Backbone, num_layers: int) -> Backbone:
+    """Returns a backbone of the first layers of another, with its weights.
+
+    Args:
+        backbone: BERT's kind or T5's.
+        num_layers: How many layers are kept.
+
+    Raises:
+        ConfigError: there are not so many, or the backbone has no layers.
+    """
+    config = backbone.config
+    layers = getattr(config, "num_layers", 0)
+    require(1 <= num_layers <= layers, "num_layers", f"in [1, {layers}]", num_layers)
+    with zero_weights():
+        cut = build_backbone(
+            dataclasses.replace(config, num_layers=num_layers),  # type: ignore[arg-type]
+            dtype=backbone.encoder.dtype_policy.name,
+        )
+    for source, target in (
+        (backbone.token_embedder, cut.token_embedder),
+        (backbone.encoder, cut.encoder),
+    ):
+        found = {_name_in_layer(weight): weight for weight in source.weights}
+        for weight in target.weights:
+            weight.assign(found[_name_in_layer(weight)])
+    return cut
+
+
+def _name_in_layer(weight: keras.Variable) -> str:
+    return str(weight.path.partition("/")[2])
 
 
 def _dtype_policy(name: str | None) -> keras.DTypePolicy:

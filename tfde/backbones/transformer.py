@@ -69,6 +69,8 @@ class TransformerEncoder(SeededLayer):
         x: Embedded tokens, (B, L, H).
         padding_mask: (B, L) int32, 1 = real token.
         return_states: Whether queries, keys and hidden states of each layer are wanted too.
+        layers: First layer, and the one after the last, that are applied; `None` for all. What
+            follows the last layer (T5's norm) follows only where that one is applied.
 
     Returns:
         sequence_output, (B, L, H) in the compute dtype, zeros at padding, which changes nothing at
@@ -93,6 +95,7 @@ class TransformerEncoder(SeededLayer):
         padding_mask: tf.Tensor,
         training: bool | None = None,
         return_states: bool = False,
+        layers: tuple[int, int] | None = None,
     ) -> tf.Tensor | EncoderStates:
         """Returns the sequence output, (B, L, H), or everything on the way to it."""
         training = bool(training)
@@ -107,13 +110,16 @@ class TransformerEncoder(SeededLayer):
         shape = x.shape
         x = layout.pack(tf.cast(x, self.compute_dtype))
         queries, keys, hidden_states = [], [], []
-        for layer in self.transformer_layers:
+        first, end = layers or (0, len(self.transformer_layers))
+        for layer in self.transformer_layers[first:end]:
             x, query, key = layer(x, layout=layout, bias=bias, training=training)
             if return_states:
                 queries.append(query)
                 keys.append(key)
                 hidden_states.append(layout.unpack(x))
-        output = tf.ensure_shape(layout.unpack(self._end(x, training)), shape)
+        if end == len(self.transformer_layers):
+            x = self._end(x, training)
+        output = tf.ensure_shape(layout.unpack(x), shape)
         if not return_states:
             return output
         return EncoderStates(

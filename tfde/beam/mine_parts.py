@@ -16,6 +16,7 @@ from tfde.beam.dead_letters import BAD, DeadLetter, DeadLetters, write_dead_lett
 from tfde.beam.run_pipeline import run_pipeline
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.document_file import DocumentFile
+from tfde.data.files import sha256
 from tfde.data.intake import Intake
 from tfde.data.json_lines import json_line
 from tfde.errors import ConfigError, DataError, require
@@ -24,7 +25,6 @@ from tfde.negatives.mine import MiningReport, mining_settings
 from tfde.negatives.mining_rules import MiningRules
 from tfde.negatives.part_miner import PartMiner
 from tfde.negatives.run_candidates import RunCandidates
-from tfde.retrieval.files import sha256
 from tfde.retrieval.parted_file import PartedFile
 from tfde.retrieval.runs import RunLine, document_twice, stream_run
 from tfde.types import Run

@@ -14,11 +14,11 @@ from apache_beam.utils.shared import Shared
 from tfde.beam.dead_letters import BAD, DeadLetter, DeadLetters, write_dead_letters
 from tfde.beam.run_pipeline import run_pipeline
 from tfde.data.batched import batched
+from tfde.data.files import sha256
 from tfde.errors import ConfigError, MismatchError, require
 from tfde.export.manifest import read_manifest
 from tfde.retrieval.embeddings import MANIFEST, Embeddings
 from tfde.retrieval.exact_index import ExactIndex
-from tfde.retrieval.files import sha256
 from tfde.retrieval.index_directory import check_embeddings
 from tfde.retrieval.parted_file import PartedFile
 from tfde.retrieval.query_file import read_queries

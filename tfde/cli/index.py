@@ -106,7 +106,7 @@ def _add(args: Any) -> None:
 
 def _delete(args: Any) -> None:
     from tfde.data.compressed import read_lines
-    from tfde.retrieval.files import check_id
+    from tfde.data.files import check_id
     from tfde.retrieval.live_index import LiveIndex
 
     if (args.ids is None) == (args.ids_file is None):

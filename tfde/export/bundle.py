@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfde.data.atomic import atomic_directory, refuse_existing
+from tfde.data.files import sha256, write_json
 from tfde.errors import MismatchError, require
 from tfde.export.documents_model import DocumentsModel, save_documents_model
 from tfde.export.exact_retriever import ExactRetriever
@@ -34,7 +35,6 @@ from tfde.export.serving_files import (
 from tfde.export.stored_rows import RowsDtype, check_rows_dtype
 from tfde.retrieval.embeddings import Embeddings
 from tfde.retrieval.exact_index import ExactIndex
-from tfde.retrieval.files import sha256, write_json
 from tfde.retrieval.scann_index import ScannIndex
 from tfde.towers.dual_encoder import DualEncoder
 from tfde.types import Document, Query

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import tensorflow as tf
 
+from tfde.data.files import write_ids
 from tfde.export.saved_models import save
-from tfde.retrieval.files import write_ids
 from tfde.types import Document
 
 

@@ -12,8 +12,8 @@ import tensorflow as tf
 # Registers the text ops that the SavedModels hold.
 import tensorflow_text  # noqa: F401
 
+from tfde.data.files import sha256
 from tfde.export.manifest import MANIFEST, read_manifest
-from tfde.retrieval.files import sha256
 from tfde.retrieval.scann_ops import load_scann_ops
 
 # Another machine multiplies in another order; half precision and 8-bit

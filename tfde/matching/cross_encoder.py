@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from tfde.backbones.backbone import Backbone, build_backbone
@@ -24,20 +22,19 @@ from tfde.config import (
     from_mapping,
 )
 from tfde.data.atomic import atomic_directory
-from tfde.errors import ConfigError, require, shorten
+from tfde.errors import ConfigError, require
+from tfde.matching.pair_scorer import PairScorer, PairTexts
 from tfde.matching.scorer import build_scorer
 from tfde.text.pair_preprocessor import PairPreprocessor
 from tfde.text.tokenizer import Tokenizer
-from tfde.towers.batches import batches_by_length
 from tfde.towers.preset import WEIGHTS_FILE, preset_class, read_config, write_config
 from tfde.towers.weights import fingerprint, read_weights, stored_dtype, write_weights
-from tfde.types import Document, Query
+from tfde.types import Document
 
 _CLASS = "CrossEncoder"
-_STRINGS = tf.TensorSpec([None], tf.string)
 
 
-class CrossEncoder(keras.Model):
+class CrossEncoder(PairScorer):
     """Scores pairs of texts that it reads together: slower than a dual encoder, and better.
 
     Made by `from_backbone`, `from_preset` or `load`; the constructor joins parts that exist.
@@ -63,13 +60,11 @@ class CrossEncoder(keras.Model):
         preprocessor: PairPreprocessor,
         seed: int | None = None,
     ) -> None:
-        super().__init__(name="cross_encoder")
+        scorer, parts = build_scorer(backbone, config, seed=seed)
+        super().__init__(scorer, name="cross_encoder")
         self.config = config
         self.preprocessor = preprocessor
-        self.scorer, self._parts = build_scorer(backbone, config, seed=seed)
-        # Traced once; not a decorator, see TextPreprocessor.
-        self._score = tf.function(self._score_texts, input_signature=[_STRINGS, _STRINGS])
-        self.built = True
+        self._parts = parts
 
     # ---- making, saving, loading -------------------------------------------------------------
 
@@ -199,79 +194,28 @@ class CrossEncoder(keras.Model):
 
     # ---- scoring -----------------------------------------------------------------------------
 
-    def call(self, inputs: Mapping[str, tf.Tensor], training: bool = False) -> tf.Tensor:
-        """Returns the logits, (B, N) float32.
+    def prepare(
+        self, first: tf.Tensor, titles: tf.Tensor, texts: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        """Returns `token_ids`, `segment_ids` and `padding_mask`, (B, L) int32.
 
         Args:
-            inputs: `token_ids`, `segment_ids` and `padding_mask`, (B, L) int32, as
-                `preprocessor.pairs` gives them.
-            training: Whether dropout is on.
+            first: First texts, (B,) string.
+            titles: Not looked at: `score` puts them into the texts.
+            texts: Second texts, (B,) string.
         """
-        return self.scorer(inputs, training=training)
+        names = ("token_ids", "segment_ids", "padding_mask")
+        return dict(zip(names, self.preprocessor.pairs(first, texts), strict=True))
 
-    def score(
-        self,
-        pairs: Sequence[tuple[str, str] | tuple[str, Document]],
-        *,
-        batch_size: int = 32,
-        show_progress: bool = False,
-    ) -> np.ndarray:
-        """Returns the logits of pairs in the order given: (P,) float32, or (P, N) for N > 1 labels.
-
-        They are not squeezed into (0, 1): `sentence_transformers.CrossEncoder.predict` applies a
-        sigmoid by default where there is one label, which changes no order.
-
-        Args:
-            pairs: The two texts of each pair, such as query and document; a `tfde.Document`
-                becomes a text by the preprocessor's template.
-            batch_size: Pairs per batch; those of like length share one.
-            show_progress: Whether a progress bar goes to stderr.
-
-        Raises:
-            ConfigError: an entry is no such pair; `batch_size` is below 1.
-        """
-        single = isinstance(pairs, str | Mapping | Document)
-        require(not single, "pairs", "a list of pairs", pairs)
-        texts = self._texts([_check_pair(pair) for pair in pairs])
-        scores = np.zeros((len(texts), self.config.num_labels), np.float32)
-        lengths = [len(first) + len(second) for first, second in texts]
-        for rows in batches_by_length(
-            lengths, batch_size, unit="pair", show_progress=show_progress
-        ):
-            first = tf.constant([texts[row][0] for row in rows], tf.string)
-            second = tf.constant([texts[row][1] for row in rows], tf.string)
-            scores[rows] = self._score(first, second).numpy()
-        return scores[:, 0] if self.config.num_labels == 1 else scores
-
-    def _texts(self, pairs: list[tuple[str, str | Document]]) -> list[tuple[str, str]]:
+    def _texts(self, pairs: list[tuple[str, str | Document]]) -> list[PairTexts]:
         """Returns the pairs with every document as the template joins it."""
         documents = [second for _, second in pairs if isinstance(second, Document)]
         titles, texts = ([getattr(d, name) for d in documents] for name in ("title", "text"))
         joined = iter(self.preprocessor.documents(titles, texts).numpy())
         return [
-            (first, next(joined).decode() if isinstance(second, Document) else second)
+            (first, "", next(joined).decode() if isinstance(second, Document) else second)
             for first, second in pairs
         ]
-
-    def _score_texts(self, first: tf.Tensor, second: tf.Tensor) -> tf.Tensor:
-        token_ids, segment_ids, padding_mask = self.preprocessor.pairs(first, second)
-        inputs = {"token_ids": token_ids, "segment_ids": segment_ids, "padding_mask": padding_mask}
-        return self.scorer(inputs, training=False)
-
-
-def _check_pair(pair: Any) -> tuple[str, str | Document]:
-    if (
-        isinstance(pair, tuple | list)
-        and not isinstance(pair, Query)
-        and len(pair) == 2
-        and isinstance(pair[0], str)
-        and isinstance(pair[1], str | Document)
-    ):
-        return pair[0], pair[1]
-    raise ConfigError(
-        "`pairs` must hold pairs of two texts, or of a text and a tfde.Document."
-        f" Received: {shorten(pair)}"
-    )
 
 
 def _load(

@@ -18,12 +18,12 @@ from tfde.data.atomic import atomic_file, refuse_existing
 from tfde.data.batched import batched
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.document_file import DocumentFile
+from tfde.data.files import sha256
 from tfde.data.json_lines import json_line
 from tfde.data.link_or_copy import link_or_copy
 from tfde.errors import ConfigError, DataError, require
 from tfde.negatives.candidate_source import CandidateSource
 from tfde.negatives.query_generator import QueryGenerator
-from tfde.retrieval.files import sha256
 from tfde.retrieval.parted_file import PartedFile
 from tfde.types import Document, Query
 

@@ -11,10 +11,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from tfde.data.directory_lock import directory_lock
-from tfde.data.first_difference import first_difference
-from tfde.errors import ConfigError, CorruptError, MismatchError, require
-from tfde.retrieval.embeddings import FORMAT, MANIFEST, Embeddings
-from tfde.retrieval.files import (
+from tfde.data.files import (
     check_id,
     check_sha256,
     read_ids,
@@ -24,6 +21,9 @@ from tfde.retrieval.files import (
     write_ids,
     write_json,
 )
+from tfde.data.first_difference import first_difference
+from tfde.errors import ConfigError, CorruptError, MismatchError, require
+from tfde.retrieval.embeddings import FORMAT, MANIFEST, Embeddings
 from tfde.retrieval.scaled_rows import scale_rows
 from tfde.types import Document
 

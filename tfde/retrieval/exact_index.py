@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from tfde.data.files import new_file, open_array, read_ids, write_ids
 from tfde.retrieval.embeddings import Embeddings
-from tfde.retrieval.files import new_file, open_array, read_ids, write_ids
 from tfde.retrieval.index_directory import (
     DOC_IDS,
     check_doc_ids,

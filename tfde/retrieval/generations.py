@@ -11,10 +11,10 @@ import shutil
 from pathlib import Path
 from typing import NamedTuple
 
+from tfde.data.files import read_json, sha256
 from tfde.errors import CorruptError
 from tfde.retrieval.change_log import FILE, Change, ChangeLog, LogState
 from tfde.retrieval.exact_index import ExactIndex
-from tfde.retrieval.files import read_json, sha256
 from tfde.retrieval.index_directory import DOC_IDS, MANIFEST, index_bytes
 from tfde.retrieval.live_view import Base, LiveView
 from tfde.retrieval.scann_index import SEARCHER, VECTORS, ScannIndex

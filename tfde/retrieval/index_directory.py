@@ -11,8 +11,8 @@ import numpy as np
 
 from tfde.data.atomic import atomic_directory
 from tfde.data.directory_lock import LOCK, directory_lock
+from tfde.data.files import check_id, check_sha256, read_json, sha256, write_json
 from tfde.errors import ConfigError, CorruptError, DataError, MismatchError, require
-from tfde.retrieval.files import check_id, check_sha256, read_json, sha256, write_json
 from tfde.retrieval.scaled_rows import ScaledRows
 
 MANIFEST = "index.json"

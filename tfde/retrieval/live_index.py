@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 
 from tfde.data.directory_lock import directory_lock
+from tfde.data.files import check_id
 from tfde.errors import ConfigError, DataError, MismatchError, require
 from tfde.retrieval.change_log import FILE, ChangeLog
-from tfde.retrieval.files import check_id
 from tfde.retrieval.generations import LiveFiles, read_files, read_log, remove_others, write_base
 from tfde.retrieval.index_directory import CHANGING, check_doc_ids, check_embeddings
 from tfde.retrieval.live_status import LiveStatus, status_of

@@ -13,9 +13,9 @@ from typing import Any
 from tfde.data.atomic import atomic_file
 from tfde.data.compressed import open_writer
 from tfde.data.directory_lock import directory_lock
+from tfde.data.files import check_sha256, read_json, sha256, write_json
 from tfde.data.first_difference import first_difference
 from tfde.errors import ConfigError, CorruptError, MismatchError
-from tfde.retrieval.files import check_sha256, read_json, sha256, write_json
 
 FORMAT = 1
 _SETTINGS = "settings.json"

@@ -9,9 +9,9 @@ import numpy as np
 from tqdm import tqdm
 
 from tfde.data.batched import batched
+from tfde.data.files import check_id
 from tfde.errors import ConfigError, DataError, MismatchError, require
 from tfde.retrieval.embeddings_writer import BATCHES_PER_WINDOW, DocumentEncoder, encode_finite
-from tfde.retrieval.files import check_id
 from tfde.retrieval.top_k import TopK
 from tfde.types import Document, Query, Run
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tfde.data.compressed import open_writer, read_lines
+from tfde.data.files import check_id
 from tfde.data.intake import Intake
 from tfde.errors import DataError, require
-from tfde.retrieval.files import check_id
 from tfde.types import Run
 
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from scann import scann_ops_pybind
 
+from tfde.data.files import open_array, read_ids, write_array, write_ids
 from tfde.errors import ConfigError, CorruptError
 from tfde.retrieval.embeddings import Embeddings
-from tfde.retrieval.files import open_array, read_ids, write_array, write_ids
 from tfde.retrieval.index_directory import (
     DOC_IDS,
     check_doc_ids,

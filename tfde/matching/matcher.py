@@ -1,0 +1,339 @@
+"""`Matcher`: two texts encoded apart, which meet in a small network that can run by itself."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfde.backbones.backbone import Backbone, build_backbone, cut_backbone
+from tfde.backbones.seeded_layer import zero_weights
+from tfde.backbones.transformer import EncoderStates
+from tfde.checkpoints.loading import load_backbone
+from tfde.config import (
+    BertConfig,
+    T5Config,
+    TextConfig,
+    backbone_from_mapping,
+    backbone_to_mapping,
+    from_mapping,
+)
+from tfde.data.atomic import atomic_directory
+from tfde.errors import ConfigError, MismatchError, require
+from tfde.matching.attention_maps import TextTokens
+from tfde.matching.matcher_config import MatcherConfig, MatcherKind
+from tfde.matching.networks import SIDES, MatcherNetworks, meeting, tokens_of_side
+from tfde.matching.pair_scorer import PairScorer
+from tfde.matching.stored_texts import StoredTexts, join_texts
+from tfde.text.preprocessor import TextPreprocessor
+from tfde.text.tokenizer import Tokenizer
+from tfde.towers.batches import batches_by_length
+from tfde.towers.checkpoint_rules import cut_lengths, text_config
+from tfde.towers.preset import WEIGHTS_FILE, preset_class, read_config, write_config
+from tfde.towers.tower_encoder import title_and_text
+from tfde.towers.weights import fingerprint, read_weights, stored_dtype, write_weights
+from tfde.types import Document
+
+_CLASS = "Matcher"
+_STRINGS = tf.TensorSpec([None], tf.string)
+
+
+class Matcher(PairScorer):
+    """Scores pairs of texts that are encoded apart, so one of them can be encoded beforehand.
+
+    Made by `from_backbone`, `from_preset` or `load`; the constructor joins parts that exist.
+    Offline: `store` computes the vectors of second texts. Online: `score_stored` encodes first
+    texts and lets the vectors meet; it gives what `score` gives.
+
+    Args:
+        backbone: The layers with their weights, which both texts share.
+        config: Where the texts meet; `config.backbone` must describe `backbone`.
+        preprocessor: Texts to token ids; first texts are its queries, second ones its documents.
+        seed: Seed of new weights; `None` takes Keras's global seed.
+
+    Attributes:
+        networks: The functional models: an encoder for each side, and where they meet.
+
+    Source: Li et al. 2021, sections 3.2 and 4.2.
+    """
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        config: MatcherConfig,
+        *,
+        preprocessor: TextPreprocessor,
+        seed: int | None = None,
+    ) -> None:
+        networks = MatcherNetworks(backbone, config, tokenizer=preprocessor.tokenizer, seed=seed)
+        super().__init__(networks.scorer, name=config.kind)
+        self.config = config
+        self.preprocessor = preprocessor
+        self.networks = networks
+        self._encode_second = tf.function(
+            self._encode_second_texts, input_signature=[_STRINGS, _STRINGS]
+        )
+        shape = networks.encoders["second"].output["vectors"].shape
+        self._score_vectors = tf.function(
+            self._score_stored,
+            input_signature=[
+                _STRINGS,
+                tf.TensorSpec([None, None, shape[-1]], tf.float32),
+                tf.TensorSpec([None, None], tf.int32),
+            ],
+        )
+
+    # ---- making, saving, loading -------------------------------------------------------------
+
+    @classmethod
+    def from_backbone(
+        cls,
+        backbone: str | Path | BertConfig | T5Config,
+        *,
+        kind: MatcherKind,
+        num_labels: int = 1,
+        num_layers: int | None = None,
+        tokenizer: Tokenizer | None = None,
+        text: TextConfig | None = None,
+        dropout: float | None = None,
+        dtype: str | None = None,
+        seed: int | None = None,
+        **options: Any,
+    ) -> Matcher:
+        """Builds a matcher on a pre-trained checkpoint, or on random weights of given sizes.
+
+        Args:
+            backbone: As for `DualEncoder.from_backbone`; a description has random weights.
+            kind: Where the texts meet, see `MatcherConfig`.
+            num_labels: Logits of a pair; 1 is a score.
+            num_layers: Only the first so many layers of the checkpoint; `None` for all.
+            tokenizer: Needed for random weights; otherwise the checkpoint brings its own.
+            text: Lengths and template; `None` takes those of the checkpoint.
+            dropout: Replaces the checkpoint's rate; also the rate before the classifier.
+            dtype: Keras dtype policy of the backbone.
+            seed: Seed of random weights.
+            **options: Fields of the kind, see `MatcherConfig`.
+
+        Raises:
+            ConfigError: a tokenizer is missing or does not fit; an option is unknown.
+            DataError: a file of the checkpoint is not what its name says.
+        """
+        if seed is not None:
+            keras.utils.set_random_seed(seed)
+        if isinstance(backbone, str | Path):
+            loaded = load_backbone(backbone, dropout=dropout, dtype=dtype)
+            parts, tokenizer = loaded.backbone, tokenizer or loaded.tokenizer
+            text = text_config(text, [loaded])
+        else:
+            if tokenizer is None:
+                raise ConfigError(
+                    "`tokenizer` is needed when `backbone` is a description: random weights bring"
+                    " no vocabulary; train one with tfde.train_sentencepiece."
+                )
+            if dropout is not None:
+                backbone = dataclasses.replace(backbone, dropout=dropout)
+            parts = build_backbone(backbone, seed=seed, dtype=dtype)
+            longest = getattr(backbone, "max_sequence_length", None)
+            text = cut_lengths(text or TextConfig(), longest, longest)
+        if num_layers is not None:
+            parts = cut_backbone(parts, num_layers)
+        sizes = parts.config
+        if tokenizer.vocabulary_size > sizes.vocabulary_size:
+            raise ConfigError(
+                f"`tokenizer` has {tokenizer.vocabulary_size} tokens, more than the backbone's"
+                f" vocabulary_size={sizes.vocabulary_size}."
+            )
+        values = {"backbone": sizes, "kind": kind, "num_labels": num_labels, **options}
+        if dropout is not None:
+            values["dropout"] = dropout
+        config = from_mapping(MatcherConfig, values, "options")
+        return cls(parts, config, preprocessor=TextPreprocessor(tokenizer, text), seed=seed)
+
+    @classmethod
+    def from_preset(cls, directory: str | Path, *, dtype: str | None = None) -> Matcher:
+        """Loads a model directory that `save_to_preset` wrote.
+
+        Args:
+            directory: The model directory.
+            dtype: Keras dtype policy of the backbone; `None` takes bfloat16 or float16 where the
+                weights were saved in it, else Keras' current one.
+
+        Raises:
+            CorruptError: a file of the directory is missing or not what was written.
+        """
+        directory = Path(directory)
+        value = read_config(directory, _CLASS, MatcherConfig)
+        value["backbone"] = backbone_from_mapping(value["backbone"])
+        config = from_mapping(MatcherConfig, value, "config")
+        dtype = dtype or stored_dtype(directory / WEIGHTS_FILE)
+        with zero_weights():
+            backbone = build_backbone(config.backbone, dtype=dtype)
+        model = cls(backbone, config, preprocessor=TextPreprocessor.load(directory))
+        read_weights(directory / WEIGHTS_FILE, model.networks.named_weights())
+        return model
+
+    def save_to_preset(self, directory: str | Path) -> None:
+        """Writes the model directory: configuration, weights, tokenizer, metadata. Whole or not.
+
+        An existing model directory of a matcher is replaced.
+
+        Raises:
+            ConfigError: the directory holds something else.
+        """
+        directory = Path(directory)
+        overwrite = preset_class(directory) == _CLASS
+        with atomic_directory(directory, overwrite=overwrite) as temporary:
+            write_config(temporary, self, self._description(), fingerprint=self.fingerprint())
+            self.preprocessor.save(temporary)
+            write_weights(temporary / WEIGHTS_FILE, self.networks.named_weights())
+
+    def fingerprint(self) -> str:
+        """Returns 16 hex digits that change with any weight, the tokenizer or the configuration."""
+        description = json.dumps(self._description(), sort_keys=True).encode()
+        return fingerprint(
+            description + self.preprocessor.fingerprint_bytes(),
+            self.networks.named_weights().values(),
+        )
+
+    def _description(self) -> dict[str, Any]:
+        backbone = backbone_to_mapping(self.config.backbone)
+        return {**dataclasses.asdict(self.config), "backbone": backbone}
+
+    # ---- scoring -----------------------------------------------------------------------------
+
+    def prepare(
+        self, first: tf.Tensor, titles: tf.Tensor, texts: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        """Returns `first_token_ids`, `first_padding_mask` and those of the second, (B, L) int32.
+
+        Args:
+            first: First texts, (B,) string.
+            titles: Titles of the second ones, which may be empty, (B,) string.
+            texts: The second ones, (B,) string.
+        """
+        sides = (self.preprocessor.queries(first), self.preprocessor.documents(titles, texts))
+        return {
+            f"{side}_{name}": tensor
+            for side, tensors in zip(SIDES, sides, strict=True)
+            for name, tensor in zip(("token_ids", "padding_mask"), tensors, strict=True)
+        }
+
+    def store(
+        self,
+        documents: Iterable[Document | Mapping[str, str] | str],
+        *,
+        doc_ids: Sequence[str] | None = None,
+        dtype: str = "float32",
+        batch_size: int = 32,
+        show_progress: bool = False,
+    ) -> StoredTexts:
+        """Computes all of second texts that does not depend on the first.
+
+        Args:
+            documents: The texts; those of a `tfde.Document` are known by its id.
+            doc_ids: Ids of the texts, where they bring none; `None` numbers them.
+            dtype: `float32`, with which scores are those of `score`, or `float16` for half of it.
+            batch_size: Texts per batch.
+            show_progress: Whether a progress bar goes to stderr.
+
+        Raises:
+            ConfigError: no text; ids are given that are not as many.
+        """
+        documents = list(documents)
+        if doc_ids is None:
+            doc_ids = [getattr(d, "doc_id", str(row)) for row, d in enumerate(documents)]
+        fits = len(doc_ids) == len(documents)
+        require(fits, "doc_ids", f"{len(documents)}, one for each text", len(doc_ids))
+        texts = [title_and_text(document) for document in documents]
+        parts: list[np.ndarray] = [np.empty(0)] * len(texts)
+        lengths = [len(title) + len(text) for title, text in texts]
+        for rows in batches_by_length(
+            lengths, batch_size, unit="text", show_progress=show_progress
+        ):
+            batch = [tf.constant([texts[row][i] for row in rows], tf.string) for i in range(2)]
+            found = {name: x.numpy() for name, x in self._encode_second(*batch).items()}
+            for row, vectors, mask in zip(rows, found["vectors"], found["mask"], strict=True):
+                parts[row] = vectors[mask > 0].astype(dtype)
+        return join_texts(parts, doc_ids, dtype=dtype, fingerprint=self.fingerprint())
+
+    def score_stored(
+        self,
+        pairs: Sequence[tuple[str, str]],
+        stored: StoredTexts,
+        *,
+        batch_size: int = 32,
+        show_progress: bool = False,
+    ) -> np.ndarray:
+        """Returns the logits of first texts and stored second ones, as `score` gives them.
+
+        Args:
+            pairs: The first text, and the id of the stored one.
+            stored: What `store` of this model gave.
+            batch_size: Pairs per batch; those of like length share one.
+            show_progress: Whether a progress bar goes to stderr.
+
+        Raises:
+            MismatchError: another model computed what is stored; an id is not stored.
+        """
+        if stored.fingerprint != self.fingerprint():
+            raise MismatchError(
+                f"`stored` must be of this model ({self.fingerprint()})."
+                f" Received: {stored.fingerprint}"
+            )
+        rows = np.array([stored.row(doc_id) for _, doc_id in pairs], np.int64)
+        scores = np.zeros((len(pairs), self.num_labels), np.float32)
+        counts = stored.offsets[rows + 1] - stored.offsets[rows]
+        for places in batches_by_length(
+            counts.tolist(), batch_size, unit="pair", show_progress=show_progress
+        ):
+            first = tf.constant([pairs[place][0] for place in places], tf.string)
+            scores[places] = self._score_vectors(
+                first, *stored.padded([int(rows[place]) for place in places])
+            ).numpy()
+        return scores[:, 0] if self.num_labels == 1 else scores
+
+    # ---- training with a teacher -------------------------------------------------------------
+
+    def call_with_states(
+        self, inputs: Mapping[str, tf.Tensor], *, training: bool
+    ) -> tuple[tf.Tensor, tuple[EncoderStates, EncoderStates]]:
+        """Returns the logits of `call`, and what the encoder computed of each text on its way."""
+        found, states = {}, []
+        for side in SIDES:
+            tokens = tokens_of_side(side, inputs)
+            vectors, of_side = self.networks.encode(
+                side, **tokens, training=training, return_states=True
+            )
+            found[side] = vars(vectors)
+            states.append(of_side)
+        logits = self.networks.interaction(meeting(found), training=training)
+        return logits, (states[0], states[1])
+
+    def text_tokens(self, inputs: Mapping[str, tf.Tensor]) -> tuple[TextTokens, TextTokens]:
+        """Returns where the tokens of both texts stand, without start and end."""
+        start = int(self.preprocessor.tokenizer.start_id is not None)
+        places = []
+        for side in SIDES:
+            count = tf.reduce_sum(inputs[f"{side}_padding_mask"], axis=1)
+            places.append(TextTokens(tf.fill(tf.shape(count), start), count - start - 1))
+        return places[0], places[1]
+
+    def _encode_second_texts(self, titles: tf.Tensor, texts: tf.Tensor) -> dict[str, tf.Tensor]:
+        names = ("token_ids", "padding_mask")
+        tokens = dict(zip(names, self.preprocessor.documents(titles, texts), strict=True))
+        return self.networks.encoders["second"](tokens, training=False)
+
+    def _score_stored(self, first: tf.Tensor, vectors: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+        names = ("token_ids", "padding_mask")
+        tokens = dict(zip(names, self.preprocessor.queries(first), strict=True))
+        found = {
+            "first": self.networks.encoders["first"](tokens, training=False),
+            "second": {"vectors": vectors, "mask": mask},
+        }
+        return self.networks.interaction(meeting(found), training=False)

@@ -1,0 +1,118 @@
+"""What cross-encoders and matchers have in common: pairs of texts in, logits out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfde.errors import ConfigError, require, shorten
+from tfde.towers.batches import batches_by_length
+from tfde.types import Document, Query
+
+_STRINGS = tf.TensorSpec([None], tf.string)
+
+# A first text, the title of the second (may be empty), the second text.
+PairTexts = tuple[str, str, str]
+
+
+class PairScorer(keras.Model):
+    """A model that scores pairs of texts.
+
+    Args:
+        scorer: Functional model from the tensors of `prepare` to logits (B, N) float32.
+        name: The model's name.
+
+    Attributes:
+        num_labels: N.
+    """
+
+    def __init__(self, scorer: keras.Model, *, name: str) -> None:
+        super().__init__(name=name)
+        self.scorer = scorer
+        self.num_labels = int(scorer.output_shape[-1])
+        # Traced once; not a decorator, see TextPreprocessor.
+        self._score = tf.function(self._score_texts, input_signature=[_STRINGS] * 3)
+        self.built = True
+
+    def prepare(
+        self, first: tf.Tensor, titles: tf.Tensor, texts: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        """Returns what `call` takes: token ids and masks, (B, L) int32 (graph ops).
+
+        Args:
+            first: First texts, (B,) string.
+            titles: Titles of the second ones, which may be empty, (B,) string.
+            texts: The second ones, (B,) string.
+        """
+        raise NotImplementedError
+
+    def call(self, inputs: Mapping[str, tf.Tensor], training: bool = False) -> tf.Tensor:
+        """Returns the logits, (B, N) float32.
+
+        Args:
+            inputs: As `prepare` gives them.
+            training: Whether dropout is on.
+        """
+        return self.scorer(inputs, training=training)
+
+    def score(
+        self,
+        pairs: Sequence[tuple[str, str] | tuple[str, Document]],
+        *,
+        batch_size: int = 32,
+        show_progress: bool = False,
+    ) -> np.ndarray:
+        """Returns the logits of pairs in the order given: (P,) float32, or (P, N) for N > 1 labels.
+
+        They are not squeezed into (0, 1): `sentence_transformers.CrossEncoder.predict` applies a
+        sigmoid by default where there is one label, which changes no order.
+
+        Args:
+            pairs: The two texts of each pair, such as query and document; a `tfde.Document`
+                becomes a text by the preprocessor's template.
+            batch_size: Pairs per batch; those of like length share one.
+            show_progress: Whether a progress bar goes to stderr.
+
+        Raises:
+            ConfigError: an entry is no such pair; `batch_size` is below 1.
+        """
+        single = isinstance(pairs, str | Mapping | Document)
+        require(not single, "pairs", "a list of pairs", pairs)
+        texts = self._texts([_check_pair(pair) for pair in pairs])
+        scores = np.zeros((len(texts), self.num_labels), np.float32)
+        lengths = [sum(map(len, pair)) for pair in texts]
+        for rows in batches_by_length(
+            lengths, batch_size, unit="pair", show_progress=show_progress
+        ):
+            batch = [tf.constant([texts[row][i] for row in rows], tf.string) for i in range(3)]
+            scores[rows] = self._score(*batch).numpy()
+        return scores[:, 0] if self.num_labels == 1 else scores
+
+    def _texts(self, pairs: list[tuple[str, str | Document]]) -> list[PairTexts]:
+        return [(first, *_title_and_text(second)) for first, second in pairs]
+
+    def _score_texts(self, first: tf.Tensor, titles: tf.Tensor, texts: tf.Tensor) -> tf.Tensor:
+        return self.scorer(self.prepare(first, titles, texts), training=False)
+
+
+def _title_and_text(second: str | Document) -> tuple[str, str]:
+    return ("", second) if isinstance(second, str) else (second.title, second.text)
+
+
+def _check_pair(pair: Any) -> tuple[str, str | Document]:
+    if (
+        isinstance(pair, tuple | list)
+        and not isinstance(pair, Query)
+        and len(pair) == 2
+        and isinstance(pair[0], str)
+        and isinstance(pair[1], str | Document)
+    ):
+        return pair[0], pair[1]
+    raise ConfigError(
+        "`pairs` must hold pairs of two texts, or of a text and a tfde.Document."
+        f" Received: {shorten(pair)}"
+    )
