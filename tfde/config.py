@@ -19,6 +19,7 @@ Pooling = Literal["first", "max", "mean", "mean_sqrt_length", "weighted_mean", "
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
 DenseActivation = Literal["identity", "tanh", "relu", "gelu", "sigmoid", "silu"]
 HiddenActivation = Literal["tanh", "relu"]
+PairPooling = Literal["first", "mean"]
 
 DEFAULT_BUCKETS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
@@ -242,17 +243,19 @@ class TowersConfig:
 
 @dataclass(frozen=True)
 class CrossEncoderConfig:
-    """A cross-encoder without its weights: backbone and the head on the first token.
+    """A cross-encoder without its weights: backbone and head.
 
     Args:
-        backbone: Sizes.
+        backbone: Kind and sizes.
+        pooling: What the head reads: the `first` token ([CLS]) or the `mean` of all.
         num_labels: How many logits a pair has; 1 is a relevance score.
         hidden_activation: What follows the head's hidden layer: `tanh` (BERT, RoBERTa, MPNet) or
             `relu` (DistilBERT).
         dropout: Rate between hidden layer and classifier.
     """
 
-    backbone: BertConfig
+    backbone: BertConfig | T5Config
+    pooling: PairPooling = "first"
     num_labels: int = 1
     hidden_activation: HiddenActivation = "tanh"
     dropout: float = 0.1
@@ -267,6 +270,8 @@ class CrossEncoderConfig:
             f"one of {', '.join(kinds)}",
             self.hidden_activation,
         )
+        known = get_args(PairPooling)
+        require(self.pooling in known, "pooling", f"one of {', '.join(known)}", self.pooling)
         require(0 <= self.dropout < 1, "dropout", "in [0, 1)", self.dropout)
 
 

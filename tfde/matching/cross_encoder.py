@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from tfde.backbones.backbone import Backbone, build_backbone
+from tfde.backbones.backbone import Backbone, build_backbone, cut_backbone
 from tfde.backbones.seeded_layer import zero_weights
-from tfde.checkpoints.cross_encoder_files import LoadedCrossEncoder, load_cross_encoder
+from tfde.backbones.transformer import EncoderStates
+from tfde.checkpoints.cross_encoder_files import LoadedCrossEncoder, load_cross_encoder, pair_limits
 from tfde.config import (
     BertConfig,
     CrossEncoderConfig,
+    PairPooling,
     PairTextConfig,
+    T5Config,
     backbone_from_mapping,
     backbone_to_mapping,
     from_mapping,
 )
 from tfde.data.atomic import atomic_directory
 from tfde.errors import ConfigError, require
+from tfde.matching.attention_maps import TextTokens
 from tfde.matching.pair_scorer import PairScorer, PairTexts
 from tfde.matching.scorer import build_scorer
 from tfde.text.pair_preprocessor import PairPreprocessor
@@ -71,9 +76,11 @@ class CrossEncoder(PairScorer):
     @classmethod
     def from_backbone(
         cls,
-        backbone: str | Path | BertConfig,
+        backbone: str | Path | BertConfig | T5Config,
         *,
         num_labels: int | None = None,
+        num_layers: int | None = None,
+        pooling: PairPooling | None = None,
         tokenizer: Tokenizer | None = None,
         text: PairTextConfig | None = None,
         dropout: float | None = None,
@@ -91,6 +98,9 @@ class CrossEncoder(PairScorer):
                 keras-hub preset; or a description such as `tfde.BertConfig(num_layers=4)`.
             num_labels: Logits of a pair. `None`: those of the checkpoint's classifier, which must
                 be there then; 1 for a description.
+            num_layers: Only the first so many layers of the checkpoint; `None` for all.
+            pooling: What a new head reads: the `first` token or the `mean`; `None` takes the first
+                token, for T5 the mean.
             tokenizer: Needed for random weights; otherwise the checkpoint brings its own.
             text: Length and template; `None` takes the checkpoint's length. Length and segments
                 beyond what the checkpoint can hold are cut to it.
@@ -109,15 +119,27 @@ class CrossEncoder(PairScorer):
             loaded = _load(backbone, num_labels, dropout=dropout, dtype=dtype)
         else:
             loaded = _describe(backbone, tokenizer, dropout=dropout, dtype=dtype, seed=seed)
-        sizes, head = loaded.config, loaded.head
+        head, parts = loaded.head, loaded.backbone
+        if head is not None and (num_layers is not None or pooling not in (None, "first")):
+            raise ConfigError(
+                "`num_layers` and `pooling` are for a new head; this checkpoint brings one, on the"
+                f" first token of all layers. Received: {num_layers} and {pooling}"
+            )
+        if num_layers is not None:
+            parts = cut_backbone(parts, num_layers)
+        sizes: Any = parts.config
         tokenizer = tokenizer or loaded.tokenizer
         if tokenizer.vocabulary_size > sizes.vocabulary_size:
             raise ConfigError(
                 f"`tokenizer` has {tokenizer.vocabulary_size} tokens, more than the backbone's"
                 f" vocabulary_size={sizes.vocabulary_size}."
             )
-        labels = 1 if num_labels is None else num_labels
-        config = CrossEncoderConfig(sizes, num_labels=labels, dropout=sizes.dropout)
+        config = CrossEncoderConfig(
+            sizes,
+            pooling=pooling or ("mean" if isinstance(sizes, T5Config) else "first"),
+            num_labels=1 if num_labels is None else num_labels,
+            dropout=sizes.dropout,
+        )
         if head is not None:
             config = dataclasses.replace(
                 config,
@@ -126,13 +148,14 @@ class CrossEncoder(PairScorer):
                 dropout=head.dropout,
             )
         text = text or PairTextConfig(max_length_tokens=loaded.max_length_tokens)
+        longest = getattr(sizes, "max_sequence_length", text.max_length_tokens)
         text = dataclasses.replace(
             text,
-            max_length_tokens=min(text.max_length_tokens, sizes.max_sequence_length),
+            max_length_tokens=min(text.max_length_tokens, longest),
             num_segments=min(text.num_segments, loaded.num_segments),
         )
         preprocessor = PairPreprocessor(tokenizer, text)
-        model = cls(loaded.backbone, config, preprocessor=preprocessor, seed=seed)
+        model = cls(parts, config, preprocessor=preprocessor, seed=seed)
         if head is not None:
             model._parts.hidden.set_weights(list(head.hidden))
             model._parts.classifier.set_weights(list(head.classifier))
@@ -192,6 +215,11 @@ class CrossEncoder(PairScorer):
         backbone = backbone_to_mapping(self.config.backbone)
         return {**dataclasses.asdict(self.config), "backbone": backbone}
 
+    @property
+    def encoder(self) -> Any:
+        """The encoder, whose attention VIRT teaches."""
+        return self._parts.encoder
+
     # ---- scoring -----------------------------------------------------------------------------
 
     def prepare(
@@ -199,13 +227,35 @@ class CrossEncoder(PairScorer):
     ) -> dict[str, tf.Tensor]:
         """Returns `token_ids`, `segment_ids` and `padding_mask`, (B, L) int32.
 
+        T5 takes no `segment_ids`.
+
         Args:
             first: First texts, (B,) string.
             titles: Not looked at: `score` puts them into the texts.
             texts: Second texts, (B,) string.
         """
+        return self.prepare_tokens(first, titles, texts)[0]
+
+    def prepare_tokens(
+        self, first: tf.Tensor, titles: tf.Tensor, texts: tf.Tensor
+    ) -> tuple[dict[str, tf.Tensor], tuple[TextTokens, TextTokens]]:
+        """Returns what `prepare` does, and where the tokens of both texts stand in it."""
         names = ("token_ids", "segment_ids", "padding_mask")
-        return dict(zip(names, self.preprocessor.pairs(first, texts), strict=True))
+        tensors, counts = self.preprocessor.pairs_and_counts(first, texts)
+        inputs = dict(zip(names, tensors, strict=True))
+        tokenizer = self.preprocessor.tokenizer
+        start = tf.fill(tf.shape(counts[0]), int(tokenizer.start_id is not None))
+        behind = start + counts[0] + len(tokenizer.pair_separator_ids)
+        if not self._parts.segments:
+            del inputs["segment_ids"]
+        return inputs, (TextTokens(start, counts[0]), TextTokens(behind, counts[1]))
+
+    def call_with_states(
+        self, inputs: Mapping[str, tf.Tensor], *, training: bool
+    ) -> tuple[tf.Tensor, EncoderStates]:
+        """Returns the logits of `call`, and what the encoder computed on its way."""
+        logits, states = self._parts.score(inputs, training=training, return_states=True)
+        return logits, states
 
     def _texts(self, pairs: list[tuple[str, str | Document]]) -> list[PairTexts]:
         """Returns the pairs with every document as the template joins it."""
@@ -231,15 +281,15 @@ def _load(
 
 
 def _describe(
-    config: BertConfig,
+    config: BertConfig | T5Config,
     tokenizer: Tokenizer | None,
     *,
     dropout: float | None,
     dtype: str | None,
     seed: int | None,
 ) -> LoadedCrossEncoder:
-    rule = "a path, a preset's name or a tfde.BertConfig"
-    require(isinstance(config, BertConfig), "backbone", rule, config)
+    rule = "a path, a preset's name, a tfde.BertConfig or a tfde.T5Config"
+    require(isinstance(config, BertConfig | T5Config), "backbone", rule, config)
     if tokenizer is None:
         raise ConfigError(
             "`tokenizer` is needed when `backbone` is a description: random weights bring no"
@@ -248,7 +298,5 @@ def _describe(
     if dropout is not None:
         config = dataclasses.replace(config, dropout=dropout)
     backbone = build_backbone(config, seed=seed, dtype=dtype)
-    num_segments = 2 if config.num_segments > 1 else 1
-    return LoadedCrossEncoder(
-        backbone, config, tokenizer, config.max_sequence_length, num_segments, head=None
-    )
+    num_segments, limit = pair_limits(config)
+    return LoadedCrossEncoder(backbone, config, tokenizer, limit, num_segments, head=None)

@@ -217,12 +217,24 @@ class Matcher(PairScorer):
             titles: Titles of the second ones, which may be empty, (B,) string.
             texts: The second ones, (B,) string.
         """
+        return self.prepare_tokens(first, titles, texts)[0]
+
+    def prepare_tokens(
+        self, first: tf.Tensor, titles: tf.Tensor, texts: tf.Tensor
+    ) -> tuple[dict[str, tf.Tensor], tuple[TextTokens, TextTokens]]:
+        """Returns what `prepare` does, and where the tokens of both texts stand in it."""
         sides = (self.preprocessor.queries(first), self.preprocessor.documents(titles, texts))
-        return {
+        start = int(self.preprocessor.tokenizer.start_id is not None)
+        places = []
+        for _, mask in sides:
+            count = tf.reduce_sum(mask, axis=1)
+            places.append(TextTokens(tf.fill(tf.shape(count), start), count - start - 1))
+        inputs = {
             f"{side}_{name}": tensor
             for side, tensors in zip(SIDES, sides, strict=True)
             for name, tensor in zip(("token_ids", "padding_mask"), tensors, strict=True)
         }
+        return inputs, (places[0], places[1])
 
     def store(
         self,
@@ -314,15 +326,6 @@ class Matcher(PairScorer):
             states.append(of_side)
         logits = self.networks.interaction(meeting(found), training=training)
         return logits, (states[0], states[1])
-
-    def text_tokens(self, inputs: Mapping[str, tf.Tensor]) -> tuple[TextTokens, TextTokens]:
-        """Returns where the tokens of both texts stand, without start and end."""
-        start = int(self.preprocessor.tokenizer.start_id is not None)
-        places = []
-        for side in SIDES:
-            count = tf.reduce_sum(inputs[f"{side}_padding_mask"], axis=1)
-            places.append(TextTokens(tf.fill(tf.shape(count), start), count - start - 1))
-        return places[0], places[1]
 
     def _encode_second_texts(self, titles: tf.Tensor, texts: tf.Tensor) -> dict[str, tf.Tensor]:
         names = ("token_ids", "padding_mask")

@@ -53,6 +53,20 @@ class PairPreprocessor(BatchPreprocessor):
             and padding mask (1 = real token), each shape (B, L), int32; L is the smallest bucket
             that holds the longest row, at most the longest sequence.
         """
+        return self.pairs_and_counts(first, second)[0]
+
+    def pairs_and_counts(
+        self, first: tf.Tensor, second: tf.Tensor
+    ) -> tuple[tuple[tf.Tensor, tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:
+        """Returns what `pairs` does, and how many tokens of each text are in it, (B,) int32 each.
+
+        Those of the first text stand after the start token, if there is one; those of the second
+        after the ones that part the texts.
+
+        Args:
+            first: As for `pairs`.
+            second: As for `pairs`.
+        """
         return self._pairs(
             tf.convert_to_tensor(first, tf.string), tf.convert_to_tensor(second, tf.string)
         )
@@ -72,7 +86,7 @@ class PairPreprocessor(BatchPreprocessor):
 
     def _encode_pairs(
         self, first: tf.Tensor, second: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    ) -> tuple[tuple[tf.Tensor, tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:
         limit = self.text_config.max_length_tokens
         separators = self.tokenizer.pair_separator_ids
         starts = int(self.tokenizer.start_id is not None)
@@ -85,11 +99,12 @@ class PairPreprocessor(BatchPreprocessor):
         kept = [cut_rows(part[:, :limit], n) for part, n in zip(texts, lengths, strict=True)]
         between = tf.RaggedTensor.from_tensor(tf.tile(tf.constant([separators]), [rows, 1]))
         token_ids, padding_mask = self._pad(self._frame([kept[0], between, kept[1]]), limit)
+        counts = tf.cast(lengths[0], tf.int32), tf.cast(lengths[1], tf.int32)
         if self.text_config.num_segments == 1:
-            return token_ids, tf.zeros_like(token_ids), padding_mask
+            return (token_ids, tf.zeros_like(token_ids), padding_mask), counts
         before = lengths[0] + starts + len(separators)
         in_first = tf.sequence_mask(before, tf.shape(token_ids)[1], tf.int32)
-        return token_ids, padding_mask - in_first, padding_mask
+        return (token_ids, padding_mask - in_first, padding_mask), counts
 
 
 def _longest_first(first: tf.Tensor, second: tf.Tensor, limit: int) -> tuple[tf.Tensor, tf.Tensor]:
