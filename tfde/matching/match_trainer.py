@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -194,6 +195,10 @@ class MatchTrainer(keras.Model):
         prepared["teachers"] = tuple(inputs for inputs, _ in found)
         prepared["teacher_tokens"] = tuple(places for _, places in found)
         return prepared
+
+    def save_to_preset(self, directory: str | Path) -> None:
+        """Writes the model directory of the student."""
+        self.student.save_to_preset(directory)
 
     def train_step(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """Takes one step on a batch.

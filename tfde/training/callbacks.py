@@ -7,7 +7,7 @@ import logging
 import math
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import keras
 import numpy as np
@@ -17,7 +17,7 @@ from tfde.data.atomic import atomic_file
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.errors import TrainingError
 from tfde.evaluation.measures import evaluate
-from tfde.recipe import StageConfig, ValidationConfig
+from tfde.recipe import ValidationConfig
 from tfde.retrieval.exact_index import ExactIndex
 from tfde.retrieval.retrieve import retrieve
 from tfde.training.checkpoint import Progress, save_checkpoint
@@ -27,6 +27,18 @@ from tfde.types import Query
 logger = logging.getLogger("tfde")
 
 BEST_MODEL = "best_model"
+
+
+class Validation(Protocol):
+    """What measures a model between the steps of a stage."""
+
+    every_steps: int
+    leading_measure: str  # decides which model is the best
+    extent: str  # on how much, for people to read
+
+    def __call__(self, model: Any) -> dict[str, float]:
+        """Returns measure -> value for the model as it is now."""
+        ...
 
 
 class RetrievalValidation(keras.callbacks.Callback):
@@ -44,6 +56,8 @@ class RetrievalValidation(keras.callbacks.Callback):
         super().__init__()
         config.check("validation")
         self.config = config
+        self.every_steps = config.every_steps
+        self.leading_measure = config.measures[0]
         dataset = DatasetDirectory(config.dataset)
         rng = np.random.Generator(np.random.PCG64(seed))
         queries = list(dataset.queries(config.split))
@@ -61,6 +75,7 @@ class RetrievalValidation(keras.callbacks.Callback):
             room = min(room, max(config.max_documents - len(judged), 0))
         kept = judged | {others[i] for i in rng.permutation(len(others))[:room]}
         self.documents = [d for d in dataset.documents() if d.doc_id in kept]
+        self.extent = f"{len(queries)} queries, {len(self.documents)} documents"
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         """Adds the measures to the logs."""
@@ -81,10 +96,12 @@ class StageCallback(keras.callbacks.Callback):
 
     Args:
         output: Directory of the run.
-        config: The stage's intervals.
+        log_every_steps: Steps between lines of the history.
+        checkpoint_every_steps: Steps between checkpoints, whatever they are at.
         progress: Stage, step and best measure; kept up to date and saved with each checkpoint.
         last_step: The step at which the stage ends.
         validation: What measures the model, if anything does.
+        refresh_every_steps: Steps between refreshes of negatives, which begin with a checkpoint.
         show: Whether history lines are logged too, where no progress bar shows them.
         writes: Whether this process writes files; of several, one does, and all validate.
     """
@@ -92,17 +109,21 @@ class StageCallback(keras.callbacks.Callback):
     def __init__(
         self,
         output: Path,
-        config: StageConfig,
         progress: Progress,
         *,
+        log_every_steps: int,
+        checkpoint_every_steps: int,
+        refresh_every_steps: int | None = None,
         last_step: int,
-        validation: RetrievalValidation | None,
+        validation: Validation | None,
         show: bool,
         writes: bool = True,
     ) -> None:
         super().__init__()
         self.output = output
-        self.config = config
+        self.log_every_steps = log_every_steps
+        self.checkpoint_every_steps = checkpoint_every_steps
+        self.refresh_every_steps = refresh_every_steps
         self.progress = progress
         self.last_step = last_step
         self.validation = validation
@@ -117,7 +138,7 @@ class StageCallback(keras.callbacks.Callback):
 
     def on_train_batch_begin(self, batch: int, logs: dict[str, float] | None = None) -> None:
         """Notes the learning rate, which is another after the step."""
-        if self._due(self.config.log_every_steps, ahead=1):
+        if self._due(self.log_every_steps, ahead=1):
             self._rate = float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate))
 
     def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
@@ -134,19 +155,19 @@ class StageCallback(keras.callbacks.Callback):
                 f" higher temperature or clipping may help. Received: {loss} at step"
                 f" {self.progress.step}"
             )
-        if self._due(self.config.log_every_steps):
+        if self._due(self.log_every_steps):
             values = {name: float(value) for name, value in (logs or {}).items()}
             self.write({**values, "learning_rate": self._rate})
             if self.show:
                 shown = "  ".join(f"{name} {value:.4g}" for name, value in sorted(values.items()))
                 logger.info("step %d of %d: %s", self.progress.step, self.last_step, shown)
             self.model.reset_metrics()  # each line speaks of its own steps only
-        if self.validation is not None and self._due(self.validation.config.every_steps):
+        if self.validation is not None and self._due(self.validation.every_steps):
             self._validate(self.validation)
-        refresh = self.config.refresh
-        due = self._due(self.config.checkpoint_every_steps)
+        due = self._due(self.checkpoint_every_steps)
         # Mining that is killed goes on with the very weights with which it began.
-        due = due or (refresh is not None and self._due(refresh.every_steps))
+        every = self.refresh_every_steps
+        due = due or (every is not None and self._due(every))
         if self.writes and due:
             save_checkpoint(self.output / CHECKPOINT_FILE, self.model, self.progress)
 
@@ -159,21 +180,20 @@ class StageCallback(keras.callbacks.Callback):
         step = self.progress.step + ahead
         return step % every == 0 or step == self.last_step
 
-    def _validate(self, validation: RetrievalValidation) -> None:
+    def _validate(self, validation: Validation) -> None:
         began = time.perf_counter()
         measures = validation(self.model)
-        value = measures[validation.config.measures[0]]
+        value = measures[validation.leading_measure]
         better = self.progress.best is None or value > self.progress.best
         if better:
             self.progress.best = value
         if better and self.writes:
             self.model.save_to_preset(self.output / BEST_MODEL)
         logger.info(
-            "\nstep %d: %s (%d queries, %d documents, %.0f s)%s",
+            "\nstep %d: %s (%s, %.0f s)%s",
             self.progress.step,
             "  ".join(f"{name} {value:.4f}" for name, value in measures.items()),
-            len(validation.queries),
-            len(validation.documents),
+            validation.extent,
             time.perf_counter() - began,
             ", the best so far" if better else "",
         )

@@ -54,6 +54,7 @@ from tfde.training.run_record import (
     NEGATIVES,
     PAGES,
     VOCABULARY_FILE,
+    data_checksums,
     open_output,
 )
 
@@ -102,7 +103,7 @@ def train(run: TrainRun, output: str | Path, *, verbose: int | None = None) -> D
         check_stages(run, stores, with_pages=False)
         check_replicas(run, strategy.num_replicas_in_sync)
         chief = is_chief(strategy)
-        with open_output(output, run) if chief else nullcontext():
+        with open_output(output, run, data_checksums(run)) if chief else nullcontext():
             if chief:
                 build_page_stores(run, stores)
             wait_for_all(strategy)
@@ -196,8 +197,10 @@ def _train_stage(
         while progress.step < total:
             recorder = StageCallback(
                 output,
-                stage,
                 progress,
+                log_every_steps=stage.log_every_steps,
+                checkpoint_every_steps=stage.checkpoint_every_steps,
+                refresh_every_steps=None if stage.refresh is None else stage.refresh.every_steps,
                 last_step=total,
                 validation=validation,
                 show=chief and not verbose,

@@ -9,7 +9,7 @@ import json
 import os
 import platform
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -50,17 +50,22 @@ _PACKAGES = (
 
 
 @contextlib.contextmanager
-def open_output(output: Path, run: TrainRun) -> Iterator[None]:
+def open_output(output: Path, run: Any, data: Mapping[str, Any]) -> Iterator[None]:
     """Writes `run.json` into a new directory, or checks that the one there is of the same run.
 
     Another run that never came to its first checkpoint has nothing to lose and is replaced. While
     the context lasts, no other process can open the directory.
 
+    Args:
+        output: The directory.
+        run: The description, a dataclass.
+        data: Checksums of all data that it reads.
+
     Raises:
         ConfigError: the directory holds another run, the same run on other data, or something
             that is no run; or another process trains into it.
     """
-    record = json.loads(json.dumps({"run": dataclasses.asdict(run), "data": data_checksums(run)}))
+    record = json.loads(json.dumps({"run": dataclasses.asdict(run), "data": dict(data)}))
     path = output / RUN_FILE
     names = {file.name for file in output.iterdir()} if output.exists() else set()
     names = {name for name in names if not name.startswith(".")}  # our lock and unfinished files

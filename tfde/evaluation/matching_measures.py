@@ -1,0 +1,94 @@
+"""Measures of pairs with labels: accuracy, macro F1, AUC, correlations."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import numpy as np
+from scipy import stats
+
+from tfde.errors import ConfigError, require
+from tfde.matching.match_loss import Objective
+
+# The first one decides which model is the best.
+MEASURES: dict[str, tuple[str, ...]] = {
+    "classification": ("accuracy", "macro_F1"),
+    "binary": ("AUC", "accuracy"),
+    "regression": ("spearman", "pearson"),
+    "ranking": ("AUC", "P@1"),
+}
+
+
+def matching_measures(
+    objective: Objective, logits: np.ndarray, labels: np.ndarray, *, group_size: int = 1
+) -> dict[str, float]:
+    """Returns the measures of an objective, the leading one first.
+
+    Args:
+        objective: `classification`: accuracy and macro F1, for two labels AUC too; `binary`: AUC,
+            and accuracy at probability 0.5; `regression`: Spearman's and Pearson's correlation;
+            `ranking`: AUC over all pairs, and the share of groups whose right one scores highest.
+        logits: (P, N), or (P,) for one logit, finite.
+        labels: (P,) the number of each pair's label, or its value.
+        group_size: Pairs of a group, of which the first one is right.
+
+    Raises:
+        ConfigError: an unknown objective; not as many labels as logits; labels are all equal,
+            where a measure needs different ones.
+    """
+    known = get_args(Objective)
+    require(objective in known, "objective", f"one of {', '.join(known)}", objective)
+    logits = np.asarray(logits, np.float64).reshape(len(labels), -1)
+    labels = np.asarray(labels)
+    if objective != "classification" and len(set(labels.tolist())) < 2:
+        raise ConfigError(f"`labels` must differ for {objective}. Received: {labels[:1]} alone")
+    if objective == "classification":
+        found = logits.argmax(axis=1)
+        measures = {
+            "accuracy": float((found == labels).mean()),
+            "macro_F1": macro_f1(found, labels),
+        }
+        if logits.shape[1] == 2 and len(set(labels.tolist())) == 2:
+            measures["AUC"] = area_under_curve(logits[:, 1] - logits[:, 0], labels)
+        return measures
+    scores = logits[:, 0]
+    if objective == "regression":
+        return {
+            "spearman": float(stats.spearmanr(scores, labels).statistic),
+            "pearson": float(stats.pearsonr(scores, labels).statistic),
+        }
+    area = area_under_curve(scores, labels)
+    if objective == "binary":
+        return {"AUC": area, "accuracy": float(((scores > 0) == (labels > 0)).mean())}
+    groups = scores.reshape(-1, group_size)
+    best = (groups[:, :1] > groups[:, 1:]).all(axis=1)
+    return {"AUC": area, "P@1": float(best.mean())}
+
+
+def macro_f1(found: np.ndarray, labels: np.ndarray) -> float:
+    """Returns the mean of the labels' F1; a label that nobody has and nobody is given has none.
+
+    Args:
+        found: (P,) numbers of labels.
+        labels: (P,) the right ones.
+    """
+    values = []
+    for label in sorted({*found.tolist(), *labels.tolist()}):
+        right = ((found == label) & (labels == label)).sum()
+        values.append(2 * right / ((found == label).sum() + (labels == label).sum()))
+    return float(np.mean(values))
+
+
+def area_under_curve(scores: np.ndarray, labels: np.ndarray) -> float:
+    """Returns the share of (1, 0) pairs of labels in which 1 scores higher; a tie counts half.
+
+    Args:
+        scores: (P,).
+        labels: (P,) 0 or 1, both of them.
+
+    Source: Mann and Whitney 1947.
+    """
+    positive = np.asarray(labels) > 0
+    ranks = stats.rankdata(scores)
+    count, others = int(positive.sum()), int((~positive).sum())
+    return float((ranks[positive].sum() - count * (count + 1) / 2) / (count * others))

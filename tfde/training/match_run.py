@@ -1,0 +1,326 @@
+"""Training of a cross-encoder or a matcher from its description; goes on after a kill."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from tfde.config import PairTextConfig, TextConfig, backbone_from_mapping
+from tfde.data.files import write_json
+from tfde.data.labelled_pairs import (
+    LabelledBatches,
+    LabelledPairs,
+    ranked_pairs,
+    read_labelled_pairs,
+)
+from tfde.data.read_pairs import read_pairs
+from tfde.errors import ConfigError, require
+from tfde.evaluation.matching_measures import MEASURES, matching_measures
+from tfde.match_recipe import MatchDataConfig, MatchModelConfig, MatchRun
+from tfde.matching.cross_encoder import CrossEncoder
+from tfde.matching.match_trainer import MatchTrainer, Teaching
+from tfde.matching.matcher import Matcher
+from tfde.matching.pair_scorer import PairScorer
+from tfde.text.read_tokenizer import read_tokenizer
+from tfde.towers.preset import preset_class
+from tfde.training.callbacks import BEST_MODEL, StageCallback
+from tfde.training.checkpoint import Progress, read_progress, restore_checkpoint
+from tfde.training.checks import expand_path
+from tfde.training.devices import choose_precision, list_devices
+from tfde.training.optimizers import build_optimizer
+from tfde.training.run_record import CHECKPOINT_FILE, checksum, open_output
+
+logger = logging.getLogger("tfde")
+
+STAGE = "match"
+MEASURES_FILE = "measures.json"
+
+
+class MatchValidation:
+    """Measures a model on pairs with labels.
+
+    Args:
+        pairs: The pairs.
+        objective: What their labels are.
+        every_steps: Steps between validations.
+    """
+
+    def __init__(self, pairs: LabelledPairs, objective: Any, *, every_steps: int) -> None:
+        self.pairs, self.objective, self.every_steps = pairs, objective, every_steps
+        self.leading_measure = MEASURES[objective][0]
+        self.extent = f"{len(pairs)} pairs"
+
+    def __call__(self, model: Any) -> dict[str, float]:
+        """Returns measure -> value of a `PairScorer`, or of the student of a `MatchTrainer`."""
+        scorer: PairScorer = getattr(model, "student", model)
+        return matching_measures(
+            self.objective,
+            score_pairs(scorer, self.pairs),
+            self.pairs.labels,
+            group_size=self.pairs.group_size,
+        )
+
+
+def score_pairs(model: PairScorer, pairs: LabelledPairs) -> np.ndarray:
+    """Returns the logits of pairs, (P, N) or (P,) float32."""
+    texts = zip(pairs.titles, pairs.texts, strict=True)
+    joined = [f"{title} {text}" if title else text for title, text in texts]
+    return model.score(list(zip(pairs.first, joined, strict=True)), batch_size=64)
+
+
+def train_matcher(run: MatchRun, output: str | Path, *, verbose: int | None = None) -> PairScorer:
+    """Trains a model by its run, or goes on where an interrupted run stopped.
+
+    `output` holds `run.json`, `history.jsonl`, `tensorboard/`, `checkpoint.safetensors`, `model/`
+    (the last weights), with validation `best_model/`, and with test pairs `measures.json`.
+
+    Args:
+        run: What to train.
+        output: Directory of the run; that of an interrupted run is continued.
+        verbose: 1 for Keras' progress bar, 0 for log lines; `None` takes the bar on a terminal.
+
+    Returns:
+        The model that is best on the validation pairs, else the last one.
+
+    Raises:
+        ConfigError: something the run names is missing or impossible, or `output` holds another
+            run; labels are all equal, or those of the test pairs are not among the training's.
+        TrainingError: the loss is not finite.
+    """
+    run = _expand(run)
+    output = Path(output)
+    if verbose is None:
+        verbose = int(sys.stdout.isatty())
+    parts = _read_parts(run)
+    names = parts["data"].names
+    with open_output(output, run, _checksums(run)):
+        keras.utils.set_random_seed(run.seed)
+        previous = keras.config.dtype_policy()
+        keras.config.set_dtype_policy(choose_precision(run.precision, list_devices()))
+        try:
+            model = _train(run, parts, output, verbose)
+        finally:
+            keras.config.set_dtype_policy(previous)
+        if "test" in parts:
+            measured = MatchValidation(parts["test"], run.objective, every_steps=1)(model)
+            size = {"pairs": len(parts["test"])}
+            write_json(output / MEASURES_FILE, {**measured, **size, "labels": list(names)})
+    return model
+
+
+def _train(
+    run: MatchRun, parts: dict[str, LabelledPairs], output: Path, verbose: int
+) -> PairScorer:
+    pairs = parts["data"]
+    model = build_model(run.model, num_labels=_num_labels(run, pairs), seed=run.seed)
+    trainer = MatchTrainer(
+        model,
+        objective=run.objective,
+        group_size=pairs.group_size,
+        score_scale=run.score_scale,
+        teaching=_teaching(run),
+    )
+    batches = LabelledBatches(pairs, batch_size=run.batch_size, seed=run.seed)
+    steps = run.epochs * batches.steps_per_epoch
+    warmup = min(int(run.warmup * steps), steps - 1)
+    optimizer = dataclasses.replace(run.optimizer, warmup_steps=warmup)
+    trainer.compile(build_optimizer(optimizer, steps=steps))
+    progress = Progress(STAGE)
+    checkpoint = output / CHECKPOINT_FILE
+    if checkpoint.exists():
+        progress = read_progress(checkpoint)
+        restore_checkpoint(checkpoint, trainer)
+        logger.info("an earlier run is taken up: step %d", progress.step)
+    logger.info(
+        "%d pairs, batches of %d, step %d of %d; the first step takes longer",
+        *(len(pairs), batches.batch_size, progress.step, steps),
+    )
+    every = batches.steps_per_epoch
+    validation = None
+    if "validation" in parts:
+        validation = MatchValidation(parts["validation"], run.objective, every_steps=every)
+    if progress.step < steps:
+        recorder = StageCallback(
+            output,
+            progress,
+            log_every_steps=run.log_every_steps,
+            checkpoint_every_steps=every,
+            last_step=steps,
+            validation=validation,
+            show=not verbose,
+        )
+        trainer.fit(
+            batches,
+            steps=steps,
+            initial_step=progress.step,
+            callbacks=[recorder],
+            verbose=verbose,
+        )
+    model.save_to_preset(output / "model")
+    best = output / BEST_MODEL
+    return load_pair_scorer(best) if best.exists() else model
+
+
+def build_model(config: MatchModelConfig, *, num_labels: int, seed: int | None) -> PairScorer:
+    """Builds what a run trains.
+
+    Args:
+        config: Kind, checkpoint and lengths.
+        num_labels: Logits of a pair.
+        seed: Of new weights.
+
+    Raises:
+        ConfigError: an option is unknown or does not fit.
+    """
+    tokenizer = None if config.tokenizer is None else read_tokenizer(config.tokenizer)
+    backbone: Any = config.backbone
+    if isinstance(backbone, dict):
+        backbone = backbone_from_mapping(backbone, "model.backbone")
+    shared: dict[str, Any] = {
+        "num_labels": num_labels,
+        "num_layers": config.num_layers,
+        "tokenizer": tokenizer,
+        "dropout": config.dropout,
+        "seed": seed,
+    }
+    first, second = config.first_max_length_tokens, config.second_max_length_tokens
+    template = config.document_template
+    if config.kind == "cross_encoder":
+        if config.options:
+            raise ConfigError(
+                f"`model.options` are for matchers. Received: {', '.join(config.options)}"
+            )
+        pair_text = PairTextConfig(first + second, document_template=template)
+        return CrossEncoder.from_backbone(
+            backbone, pooling=config.pooling, text=pair_text, **shared
+        )
+    if config.pooling is not None:
+        raise ConfigError(
+            f"`model.pooling` is for a cross-encoder. Received: {config.pooling} with {config.kind}"
+        )
+    text = TextConfig(first, second, document_template=template)
+    return Matcher.from_backbone(backbone, kind=config.kind, text=text, **shared, **config.options)
+
+
+def load_pair_scorer(path: str | Path) -> PairScorer:
+    """Loads the model directory of a matcher, or whatever `CrossEncoder.load` takes."""
+    if preset_class(path) == "Matcher":
+        return Matcher.from_preset(path)
+    return CrossEncoder.load(path)
+
+
+def read_part(
+    config: MatchDataConfig, run: MatchRun, *, names: Sequence[str] | None
+) -> LabelledPairs:
+    """Reads one of a run's sets of pairs.
+
+    Args:
+        config: Where they are and which of them.
+        run: Says what the labels are.
+        names: The labels that there are, where they are known.
+
+    Raises:
+        ConfigError, DataError: the data are missing, damaged, or of another kind.
+    """
+    path = Path(config.data)
+    if path.is_dir():
+        pairs = read_labelled_pairs(
+            path, config.split, names=names, values=run.objective == "regression"
+        )
+        if run.objective == "ranking":
+            raise ConfigError(
+                f"{path}: objective ranking needs a pair file with negatives, not a folder of"
+                " labelled pairs."
+            )
+    else:
+        if run.objective == "regression":
+            raise ConfigError(f"{path}: objective regression needs a folder of labelled pairs.")
+        table = read_pairs(path, config.split, dataset=config.dataset)
+        pairs = ranked_pairs(table, negatives=config.negatives, path=path)
+    if config.held_out:
+        pairs = _part_of(pairs, config, seed=run.seed)
+    pairs = pairs.limited(config.limit, seed=run.seed)
+    if run.objective != "ranking" and pairs.group_size > 1:
+        pairs = dataclasses.replace(pairs, group_size=1)
+    return pairs
+
+
+def _part_of(pairs: LabelledPairs, config: MatchDataConfig, *, seed: int) -> LabelledPairs:
+    groups = len(pairs) // pairs.group_size
+    order = np.random.Generator(np.random.PCG64([seed, 1])).permutation(groups)
+    number = math.ceil(config.held_out * groups)
+    chosen = order[:number] if config.part == "held_out" else order[number:]
+    require(len(chosen) > 0, "held_out", f"such that some of {groups} are left", config.held_out)
+    return pairs.taken(np.sort(chosen))
+
+
+def _read_parts(run: MatchRun) -> dict[str, LabelledPairs]:
+    names: Sequence[str] | None = run.labels or None
+    parts = {}
+    for part in ("data", "validation", "test"):
+        config = getattr(run, part)
+        if config is not None:
+            parts[part] = read_part(config, run, names=names)
+            names = names or parts[part].names or None
+    return parts
+
+
+def _num_labels(run: MatchRun, pairs: LabelledPairs) -> int:
+    if run.objective == "binary" and len(pairs.names) != 2:
+        raise ConfigError(f"objective binary needs two labels. Received: {', '.join(pairs.names)}")
+    return len(pairs.names) if run.objective == "classification" else 1
+
+
+def _teaching(run: MatchRun) -> Teaching | None:
+    if run.teaching is None:
+        return None
+    options = dataclasses.asdict(run.teaching)
+    models = options.pop("models")
+    require(len(models) > 0, "teaching.models", "not empty", models)
+    options["virt_layers"] = options["virt_layers"] or None
+    return Teaching(tuple(CrossEncoder.load(path) for path in models), **options)
+
+
+def _expand(run: MatchRun) -> MatchRun:
+    values: dict[str, Any] = {
+        "model": dataclasses.replace(
+            run.model,
+            backbone=expand_path(run.model.backbone, "model.backbone"),
+            tokenizer=expand_path(run.model.tokenizer, "model.tokenizer"),
+        )
+    }
+    for name in ("data", "validation", "test"):
+        part = getattr(run, name)
+        if part is not None:
+            paths = {
+                field: expand_path(getattr(part, field), f"{name}.{field}")
+                for field in ("data", "dataset")
+            }
+            values[name] = dataclasses.replace(part, **paths)
+    if run.teaching is not None:
+        models = tuple(expand_path(path, "teaching.models") for path in run.teaching.models)
+        values["teaching"] = dataclasses.replace(run.teaching, models=models)
+    return dataclasses.replace(run, **values)
+
+
+def _checksums(run: MatchRun) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name in ("data", "validation", "test"):
+        part = getattr(run, name)
+        if part is None:
+            continue
+        path = Path(part.data)
+        files = sorted(path.glob(f"{part.split}.tsv*")) if path.is_dir() else [path]
+        found.update({str(file): checksum(file) for file in files})
+        if part.dataset is not None:
+            found[part.dataset] = checksum(Path(part.dataset))
+    return json.loads(json.dumps(found))
