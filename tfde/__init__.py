@@ -18,6 +18,12 @@ os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 _WHERE = {
     "DualEncoder": "tfde.towers.dual_encoder",
     "CrossEncoder": "tfde.matching.cross_encoder",
+    "Matcher": "tfde.matching.matcher",
+    "MatcherConfig": "tfde.matching.matcher_config",
+    "MatchTrainer": "tfde.matching.match_trainer",
+    "Teaching": "tfde.matching.match_trainer",
+    "StoredTexts": "tfde.matching.stored_texts",
+    "rerank": "tfde.retrieval.rerank",
     "RetrievalTask": "tfde.tasks.retrieval_task",
     "adafactor": "tfde.training.optimizers",
     "adamw": "tfde.training.optimizers",

@@ -29,6 +29,7 @@ COMMANDS = {
     "build-index": "embeddings -> ScaNN index, with its measured recall",
     "index": "add, delete, compact, status: an index that is changed in place",
     "retrieve": "queries -> TREC run",
+    "rerank": "a run's best documents in the order of a cross-encoder or a matcher",
     "evaluate": "measures of models, runs and BM25 on a dataset",
     "study": "a grid of training runs, each measured, and its table",
     "export": "model (and index) -> bundle of SavedModels",

@@ -120,10 +120,10 @@ class ContextCodes(keras.layers.Layer):
     def call(self, first: tf.Tensor, first_mask: tf.Tensor, second: tf.Tensor) -> tf.Tensor:
         """Returns the first text as the second sees it, (B, H)."""
         x, v = tf.cast(first, tf.float32), tf.cast(second, tf.float32)
-        scores = tf.einsum("mh,bxh->bmx", self.codes.value, x)
+        scores = tf.matmul(self.codes.value[None], x, transpose_b=True)
         found = tf.matmul(attention_map(scores, first_mask), x)
-        weights = tf.nn.softmax(tf.einsum("bh,bmh->bm", v, found))
-        return tf.einsum("bm,bmh->bh", weights, found)
+        weights = tf.nn.softmax(tf.matmul(v[:, None], found, transpose_b=True))
+        return tf.matmul(weights, found)[:, 0]
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""

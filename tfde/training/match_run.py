@@ -27,11 +27,11 @@ from tfde.errors import ConfigError, require
 from tfde.evaluation.matching_measures import MEASURES, matching_measures
 from tfde.match_recipe import MatchDataConfig, MatchModelConfig, MatchRun
 from tfde.matching.cross_encoder import CrossEncoder
+from tfde.matching.load import load_pair_scorer
 from tfde.matching.match_trainer import MatchTrainer, Teaching
 from tfde.matching.matcher import Matcher
 from tfde.matching.pair_scorer import PairScorer
 from tfde.text.read_tokenizer import read_tokenizer
-from tfde.towers.preset import preset_class
 from tfde.training.callbacks import BEST_MODEL, StageCallback
 from tfde.training.checkpoint import Progress, read_progress, restore_checkpoint
 from tfde.training.checks import expand_path
@@ -209,13 +209,6 @@ def build_model(config: MatchModelConfig, *, num_labels: int, seed: int | None) 
         )
     text = TextConfig(first, second, document_template=template)
     return Matcher.from_backbone(backbone, kind=config.kind, text=text, **shared, **config.options)
-
-
-def load_pair_scorer(path: str | Path) -> PairScorer:
-    """Loads the model directory of a matcher, or whatever `CrossEncoder.load` takes."""
-    if preset_class(path) == "Matcher":
-        return Matcher.from_preset(path)
-    return CrossEncoder.load(path)
 
 
 def read_part(

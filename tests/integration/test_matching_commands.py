@@ -1,0 +1,218 @@
+"""train-matcher and rerank as commands: a teacher, a student that it teaches, a run reranked."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import tiny
+
+from tfde.cli.main import main
+from tfde.matching.load import load_pair_scorer
+from tfde.retrieval.runs import read_run, write_run
+
+SIZES = "kind: bert, num_layers: 2, num_heads: 2, hidden_dim: 8, intermediate_dim: 12"
+RECIPE = """
+seed: 3
+model:
+  kind: {kind}
+  backbone: {{{sizes}, max_sequence_length: 32, vocabulary_size: 120}}
+  tokenizer: {work}/vocab.txt
+  first_max_length_tokens: 10
+  second_max_length_tokens: 12
+data: {{data: {work}/pairs}}
+validation: {{data: {work}/pairs, split: dev}}
+test: {{data: {work}/pairs, split: test}}
+epochs: {epochs}
+batch_size: 16
+optimizer: {{name: adamw, learning_rate: 0.01}}
+log_every_steps: 2
+{more}
+"""
+
+
+def write_pairs(folder: Path) -> None:
+    """Three words and four; "yes" where they share one."""
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    for split, number in (("train", 160), ("dev", 40), ("test", 60)):
+        lines = ["sentence1\tsentence2\tlabel"]
+        for row in range(number):
+            first, second = rng.choice(tiny.WORDS, 3), rng.choice(tiny.WORDS, 4)
+            if row % 2:
+                second[0] = first[0]
+            label = "yes" if set(first) & set(second) else "no"
+            lines.append(f"{' '.join(first)}\t{' '.join(second)}\t{label}")
+        (folder / f"{split}.tsv").write_text("\n".join(lines) + "\n")
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("matching")
+    (directory / "vocab.txt").write_text("\n".join(tiny.VOCABULARY) + "\n")
+    write_pairs(directory / "pairs")
+    tiny.write_dataset(directory / "data", documents=60)
+    return directory
+
+
+def recipe(work, name, *, kind="cross_encoder", epochs=2, more="") -> Path:
+    path = work / f"{name}.yaml"
+    path.write_text(RECIPE.format(kind=kind, sizes=SIZES, work=work, epochs=epochs, more=more))
+    return path
+
+
+def tfde(capsys, *args):
+    code = main([str(arg) for arg in args])
+    out, error = capsys.readouterr()
+    return code, out, error
+
+
+@pytest.fixture(scope="module")
+def teacher(work):
+    assert main(["train-matcher", "--run", str(recipe(work, "teacher")), "--output",
+                 str(work / "teacher")]) == 0  # fmt: skip
+    return work / "teacher" / "best_model"
+
+
+def test_a_run_leaves_what_the_readme_says(work, teacher, capsys):
+    folder = teacher.parent
+    measures = json.loads((folder / "measures.json").read_text())
+    assert measures["pairs"] == 60
+    assert measures["labels"] == ["no", "yes"]
+    assert {"accuracy", "macro_F1", "AUC"} <= measures.keys()
+    lines = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines if "accuracy" in line] == [10, 20]
+    assert any("loss" in line for line in lines)
+    model = load_pair_scorer(teacher)
+    assert model.score([("red apple", "apple")]).shape == (1, 2)
+    # Given again, the finished run says the same and trains nothing.
+    before = (folder / "history.jsonl").read_bytes()
+    code, out, error = tfde(
+        capsys, "train-matcher", "--run", work / "teacher.yaml", "--output", folder
+    )
+    assert (code, error.count("Traceback")) == (0, 0)
+    assert f"model: {teacher}" in out
+    assert "test (60 pairs): AUC " in out
+    assert (folder / "history.jsonl").read_bytes() == before
+
+
+def test_a_student_is_taught(work, teacher, capsys):
+    more = f"teaching: {{models: [{teacher}], virt_weight: 1.0, logit_weight: 0.5}}"
+    path = recipe(work, "student", kind="virt_encoder", epochs=1, more=more)
+    output = work / "student"
+    code, _, error = tfde(capsys, "train-matcher", "--run", path, "--output", output)
+    assert code == 0, error
+    lines = [json.loads(line) for line in (output / "history.jsonl").read_text().splitlines()]
+    assert {"virt_loss", "logit_loss", "label_loss"} <= lines[0].keys()
+    assert load_pair_scorer(output / "model").config.kind == "virt_encoder"
+
+
+def test_a_run_is_reranked(work, teacher, capsys):
+    rng = np.random.default_rng(0)
+    queries = [f"q{n}" for n in range(0, 60, 5)]
+    run = {q: {f"d{n}": float(s) for n, s in enumerate(rng.random(30))} for q in queries}
+    write_run(work / "first.trec", run)
+    code, out, error = tfde(
+        capsys, "rerank", "--model", teacher, "--run_file", work / "first.trec", "--dataset",
+        work / "data", "--output", work / "second.trec", "--depth", 20,
+    )  # fmt: skip
+    assert (code, error) == (0, "")
+    assert "12 queries, 240 pairs scored" in out
+    found = read_run(work / "second.trec")
+    model = load_pair_scorer(teacher)
+    documents = dict(zip((f"d{n}" for n in range(60)), tiny.document_texts(), strict=False))
+    for query, scores in run.items():
+        old = sorted(scores, key=scores.get, reverse=True)
+        new = sorted(found[query], key=found[query].get, reverse=True)
+        assert set(new[:20]) == set(old[:20])
+        assert new[20:] == old[20:]
+        first, second, _ = documents[f"d{query[1:]}"].split()
+        text = f"{second} {first}"
+        logits = model.score([(text, documents[doc_id]) for doc_id in new[:20]]).astype("f8")
+        expected = logits[:, 1] - np.logaddexp(logits[:, 0], logits[:, 1])
+        np.testing.assert_allclose([found[query][d] for d in new[:20]], expected, atol=1e-4)
+
+
+def test_a_killed_run_goes_on(work):
+    path = recipe(work, "killed", epochs=30)
+    output, whole = work / "killed", work / "whole"
+    command = [sys.executable, "-m", "tfde.cli.main", "train-matcher", "--run", str(path)]
+
+    def start(folder):
+        return subprocess.Popen(
+            [*command, "--output", str(folder)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    process = start(output)
+    deadline = time.monotonic() + 240
+    while not (output / "checkpoint.safetensors").exists():
+        assert process.poll() is None, process.stderr.read()[-2000:]
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    assert not (output / "model").exists()
+    for folder in (output, whole):
+        process = start(folder)
+        _, error = process.communicate(timeout=240)
+        assert process.returncode == 0, error[-2000:]
+    with h5py.File(output / "model" / "model.weights.h5") as one:
+        with h5py.File(whole / "model" / "model.weights.h5") as other:
+            names = []
+            one.visititems(
+                lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None
+            )
+            assert names
+            for name in names:
+                np.testing.assert_allclose(one[name][()], other[name][()], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("labels: [maybe, no]",), "train.tsv:3: a label must be one of maybe, no."),
+        (("objective: binary", "labels: [yes]"), "a label must be one of yes"),
+        (("objective: regression",), "train.tsv:2: a label must be a number. Received: 'no'"),
+        (("objective: ranking",), "objective ranking needs a pair file with negatives"),
+        (("epochs: 0",), "epochs"),
+        (("warmup: 1",), "`warmup` must be in [0, 1)"),
+        (
+            ("teaching: {models: [/nowhere], virt_weight: 1.0}",),
+            "/nowhere",
+        ),
+    ],
+)
+def test_mistakes_are_one_line(work, capsys, change, message):
+    text = recipe(work, "mistake").read_text()
+    names = {line.split(":")[0] for line in change}
+    lines = [line for line in text.splitlines() if line.split(":")[0] not in names]
+    (work / "mistake.yaml").write_text("\n".join([*lines, *change]) + "\n")
+    code, _, error = tfde(
+        capsys, "train-matcher", "--run", work / "mistake.yaml", "--output", work / "mistake"
+    )
+    assert code in (1, 2)
+    assert message in error
+    assert "Traceback" not in error
+    assert not (work / "mistake" / "model").exists()
+
+
+def test_pairs_of_one_label(work, capsys):
+    folder = work / "one_label"
+    folder.mkdir()
+    (folder / "train.tsv").write_text("sentence1\tsentence2\tlabel\nred\tblue\tyes\n")
+    text = recipe(work, "one").read_text().replace(f"{work}/pairs", str(folder))
+    (work / "one.yaml").write_text(text)
+    code, _, error = tfde(
+        capsys, "train-matcher", "--run", work / "one.yaml", "--output", work / "one"
+    )
+    assert code == 1
+    assert "pairs must have at least two labels. Received: 'yes' alone" in error

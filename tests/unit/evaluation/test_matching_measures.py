@@ -1,0 +1,46 @@
+"""Measures of labelled pairs, against what they are by definition."""
+
+import numpy as np
+import pytest
+
+from tfde.errors import ConfigError
+from tfde.evaluation.matching_measures import area_under_curve, macro_f1, matching_measures
+
+
+def test_accuracy_and_macro_f1():
+    logits = np.array([[2.0, 1, 0], [0, 2, 1], [0, 2, 1], [1, 0, 2]])
+    labels = np.array([0, 1, 2, 2])
+    measures = matching_measures("classification", logits, labels)
+    assert list(measures) == ["accuracy", "macro_F1"]
+    assert measures["accuracy"] == 0.75
+    assert measures["macro_F1"] == pytest.approx((1 + 2 / 3 + 2 / 3) / 3)
+    # A label that nobody has counts where somebody was given it.
+    assert macro_f1(np.array([0, 1]), np.array([0, 0])) == pytest.approx((2 / 3 + 0) / 2)
+
+
+def test_area_under_the_curve_counts_pairs():
+    rng = np.random.default_rng(0)
+    scores, labels = rng.integers(0, 6, 40).astype(float), rng.integers(0, 2, 40)
+    wins = [(a > b) + 0.5 * (a == b) for a in scores[labels == 1] for b in scores[labels == 0]]
+    assert area_under_curve(scores, labels) == pytest.approx(np.mean(wins))
+
+
+def test_each_objective_leads_with_its_measure():
+    scores, labels = np.array([0.3, -1.0, 2.0, -0.5]), np.array([1.0, 0.0, 1.0, 1.0])
+    binary = matching_measures("binary", scores, labels)
+    assert binary == {"AUC": 1.0, "accuracy": 0.75}
+    ranked = matching_measures("ranking", scores[[0, 1, 3, 2]], np.array([1.0, 0, 1, 0]),
+                               group_size=2)  # fmt: skip
+    assert ranked["P@1"] == 0.5
+    values = matching_measures("regression", scores, np.array([1.0, 0.5, 3.0, 0.8]))
+    assert values["spearman"] == pytest.approx(1.0)
+    assert 0 < values["pearson"] < 1
+    two = matching_measures("classification", np.array([[1.0, 0], [0, 1.0]]), np.array([0, 1]))
+    assert two["AUC"] == 1.0
+
+
+def test_labels_must_differ():
+    with pytest.raises(ConfigError, match=r"`labels` must differ for binary\. Received: \[1\.\]"):
+        matching_measures("binary", np.zeros(3), np.ones(3))
+    with pytest.raises(ConfigError, match="`objective` must be one of"):
+        matching_measures("guess", np.zeros(3), np.ones(3))

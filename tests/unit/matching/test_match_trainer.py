@@ -1,0 +1,246 @@
+"""Training with labels, VIRT and teachers' logits; what of it the student keeps, and refuses."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny
+
+import tfde
+from tfde.config import PairTextConfig, TextConfig
+from tfde.data.labelled_pairs import LabelledBatches, LabelledPairs
+from tfde.errors import ConfigError
+from tfde.matching.cross_encoder import CrossEncoder
+from tfde.matching.match_loss import logit_loss, task_loss
+from tfde.matching.match_trainer import MatchTrainer, Teaching
+from tfde.matching.matcher import Matcher
+from tfde.text.word_piece_tokenizer import WordPieceTokenizer
+
+TEXT = TextConfig(query_max_length_tokens=8, document_max_length_tokens=10)
+
+
+def labelled(number: int = 48) -> LabelledPairs:
+    """Pairs of three and four words; the label is whether they share one."""
+    rng = np.random.default_rng(0)
+    first = [" ".join(rng.choice(tiny.WORDS, 3)) for _ in range(number)]
+    second = [" ".join(rng.choice(tiny.WORDS, 4)) for _ in range(number)]
+    second[::2] = [f"{a.split()[0]} {b}" for a, b in zip(first[::2], second[::2], strict=True)]
+    shares = [bool(set(a.split()) & set(b.split())) for a, b in zip(first, second, strict=True)]
+    return LabelledPairs(first, [""] * number, second, np.array(shares, np.float32), ("0", "1"))
+
+
+def matcher(kind="virt_encoder", backbone=tiny.BERT, **options) -> Matcher:
+    options = {"num_labels": 2, "seed": 1, "dropout": 0.0, "text": TEXT, **options}
+    return Matcher.from_backbone(backbone, kind=kind, tokenizer=tiny.tokenizer(), **options)
+
+
+def teacher(backbone=tiny.BERT, **options) -> CrossEncoder:
+    options = {"num_labels": 2, "seed": 2, "text": PairTextConfig(20), **options}
+    options.setdefault("tokenizer", tiny.tokenizer())
+    return CrossEncoder.from_backbone(backbone, **options)
+
+
+def train(trainer: MatchTrainer, pairs: LabelledPairs, *, steps=30, batch_size=12, rate=1e-2):
+    trainer.compile(tfde.adamw(rate, decay_steps=steps))
+    batches = LabelledBatches(pairs, batch_size=batch_size, seed=3)
+    return trainer.fit(batches, steps=steps, verbose=0).history
+
+
+@pytest.mark.parametrize("backbone", [tiny.BERT, tiny.T5], ids=["bert", "t5"])
+def test_the_maps_come_nearer(backbone):
+    """With VIRT alone the distance to the teacher's maps falls to less than half."""
+    model = matcher(backbone=backbone)
+    taught = Teaching((teacher(backbone),), virt_weight=1.0, label_weight=0.0)
+    trainer = MatchTrainer(model, teaching=taught)
+    before, after = (train(trainer, labelled(), steps=n)["virt_loss"][-1] for n in (1, 60))
+    last = train(trainer, labelled(), steps=1, rate=1e-9)["virt_loss"][-1]
+    assert after < before
+    assert last < 0.5 * before
+
+
+def test_a_teacher_stays_as_it_is_and_is_nowhere_saved():
+    model, other = matcher(), teacher()
+    weights = [weight.numpy() for weight in other.scorer.weights]
+    trainer = MatchTrainer(model, teaching=Teaching((other,), virt_weight=1.0, logit_weight=1.0))
+    history = train(trainer, labelled(), steps=4)
+    assert {"label_loss", "virt_loss", "logit_loss", "loss"} <= history.keys()
+    for weight, old in zip(other.scorer.weights, weights, strict=True):
+        np.testing.assert_array_equal(weight, old)
+    assert len(trainer.trainable_weights) == len(model.trainable_weights)
+    ours = {id(variable) for variable in trainer.variables}
+    assert not ours & {id(variable) for variable in other.variables}
+
+
+def test_the_losses_add_up():
+    model = matcher()
+    taught = Teaching((teacher(),), virt_weight=0.3, logit_weight=0.7, label_weight=0.5)
+    logs = train(MatchTrainer(model, teaching=taught), labelled(), steps=1)
+    parts = 0.5 * logs["label_loss"][0] + 0.3 * logs["virt_loss"][0] + 0.7 * logs["logit_loss"][0]
+    assert logs["loss"][0] == pytest.approx(parts, rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["siamese", "deformer", "virt_encoder"])
+def test_the_inference_graph_is_the_same_with_and_without(kind):
+    """The student's graph has the same ops, byte for byte, whether VIRT taught it or not."""
+    graphs = []
+    for virt in (0.0, 1.0):
+        keras.backend.clear_session()
+        model = matcher(kind)
+        taught = Teaching((teacher(),), virt_weight=virt) if virt else None
+        train(MatchTrainer(model, teaching=taught), labelled(), steps=2)
+        spec = {name: tf.TensorSpec([None, None], tf.int32, name) for name in model.scorer.input}
+        graph = tf.function(model.scorer).get_concrete_function(spec).graph.as_graph_def()
+        graphs.append([(node.op, len(node.input)) for node in graph.node])
+        functions = [[node.op for node in f.node_def] for f in graph.library.function]
+        graphs[-1].append(sorted(map(str, functions)))
+    assert graphs[0] == graphs[1]
+
+
+def test_several_teachers_are_averaged():
+    model, teachers = matcher(), (teacher(seed=2), teacher(seed=5))
+    trainer = MatchTrainer(
+        model, teaching=Teaching(teachers, logit_weight=1.0, logit_loss="mse", label_weight=0.0)
+    )
+    pairs = labelled(12)
+    texts = list(zip(pairs.first, pairs.texts, strict=True))
+    mean = np.mean([other.score(texts) for other in teachers], axis=0)
+    expected = np.square(model.score(texts) - mean).mean()
+    logs = train(trainer, pairs, steps=1)
+    assert logs["logit_loss"][0] == pytest.approx(expected, rel=1e-4)
+
+
+def test_labels_are_learned():
+    pairs = labelled(96)
+    model = teacher()
+    trainer = MatchTrainer(model)
+    first = train(trainer, pairs, steps=1, rate=3e-3)["loss"][-1]
+    train(trainer, pairs, steps=250, batch_size=24, rate=3e-3)
+    found = model.score(list(zip(pairs.first, pairs.texts, strict=True))).argmax(axis=1)
+    assert first > 0.5
+    assert (found == pairs.labels).mean() > 0.9
+
+
+def test_dropout_and_order_follow_from_the_seed():
+    losses = []
+    for _ in range(2):
+        keras.utils.set_random_seed(0)
+        model = matcher(dropout=0.2)
+        losses.append(train(MatchTrainer(model), labelled(), steps=3)["loss"])
+    assert losses[0] == losses[1]
+
+
+def test_a_batch_depends_on_seed_and_step_alone():
+    pairs = labelled(10)
+    batches = LabelledBatches(pairs, batch_size=4, seed=3)
+    assert batches.steps_per_epoch == 2
+    late = next(iter(batches.dataset(start_step=5)))
+    assert [text.decode() for text in late["first"].numpy()] == batches.batch(5).first
+    epoch = [text for step in (0, 1) for text in batches.batch(step).first]
+    assert len(set(epoch)) == 8
+    assert batches.batch(0).first != LabelledBatches(pairs, batch_size=4, seed=4).batch(0).first
+
+
+@pytest.mark.parametrize("kind", ["kl", "mse", "margin_mse"])
+def test_ranking_losses_follow_their_equations(kind):
+    rng = np.random.default_rng(0)
+    own, other = rng.normal(size=(2, 6, 1)).astype("f4")
+    groups, wanted = own.reshape(2, 3).astype("f8"), other.reshape(2, 3).astype("f8")
+    found = logit_loss(
+        kind, "ranking", tf.constant(own), tf.constant(other), temperature=2.0, group_size=3
+    )
+    if kind == "mse":
+        expected = np.square(groups - wanted).mean(axis=1)
+    elif kind == "margin_mse":
+        margins = (groups[:, :1] - groups[:, 1:]) - (wanted[:, :1] - wanted[:, 1:])
+        expected = np.square(margins).mean(axis=1)
+    else:
+        p, q = (np.exp(x / 2) / np.exp(x / 2).sum(1, keepdims=True) for x in (wanted, groups))
+        expected = 4 * (p * np.log(p / q)).sum(axis=1)
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+    loss = task_loss("ranking", tf.constant(own), tf.constant([1.0, 0, 0] * 2), group_size=3)
+    expected = -np.log(np.exp(groups[:, 0]) / np.exp(groups).sum(axis=1))
+    np.testing.assert_allclose(loss, expected, rtol=1e-5)
+
+
+def test_one_logit_is_a_sigmoid():
+    own, other = tf.constant([[0.3], [-1.2]]), tf.constant([[1.0], [2.0]])
+    p, q = (1 / (1 + np.exp(-x.numpy()[:, 0].astype("f8"))) for x in (other, own))
+    expected = p * np.log(p / q) + (1 - p) * np.log((1 - p) / (1 - q))
+    np.testing.assert_allclose(logit_loss("kl", "binary", own, other), expected, rtol=1e-4)
+    loss = task_loss("binary", own, tf.constant([1.0, 0.0]))
+    np.testing.assert_allclose(loss, [-np.log(q[0]), -np.log(1 - q[1])], rtol=1e-5)
+
+
+def test_ranking_wants_groups():
+    pairs = labelled(12)
+    groups = LabelledPairs(
+        pairs.first, pairs.titles, pairs.texts, np.array([1.0, 0, 0] * 4, "f4"), ("0", "1"), 3
+    )
+    model = matcher("late_interaction", num_labels=1)
+    trainer = MatchTrainer(model, objective="ranking", group_size=3, score_scale=20.0)
+    assert train(trainer, groups, steps=2, batch_size=6)["loss"][0] > 0
+    with pytest.raises(ConfigError, match=r"`batch_size` must be a multiple of 3.* Received: 4"):
+        LabelledBatches(groups, batch_size=4, seed=0)
+    with pytest.raises(ConfigError, match=r"`group_size` must be 3, as the trainer's"):
+        train(trainer, labelled(12), steps=1)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: MatchTrainer(matcher(num_labels=1)), "`num_labels` must be at least 2 with class"),
+        (lambda: MatchTrainer(matcher(), objective="binary"), "`num_labels` must be 1 with binary"),
+        (
+            lambda: MatchTrainer(matcher(), objective="guessing"),
+            "`objective` must be one of classification, binary, regression, ranking",
+        ),
+        (lambda: Teaching((teacher(),)), "needs `virt_weight` or `logit_weight` above 0"),
+        (lambda: Teaching(()), "`teachers` must be not empty"),
+        (
+            lambda: MatchTrainer(teacher(), teaching=Teaching((teacher(),), virt_weight=1.0)),
+            "a cross-encoder has the attention",
+        ),
+        (
+            lambda: MatchTrainer(
+                matcher(),
+                teaching=Teaching((teacher(num_layers=1),), virt_weight=1.0),
+            ),
+            "at least the student's 2 layers",
+        ),
+        (
+            lambda: MatchTrainer(
+                matcher(),
+                teaching=Teaching(
+                    (teacher(),), virt_weight=1.0, virt_layers={"transformer_layer_7": "x"}
+                ),
+            ),
+            "must name layers that the student has, transformer_layer_0",
+        ),
+        (
+            lambda: MatchTrainer(
+                matcher(),
+                teaching=Teaching(
+                    (teacher(tokenizer=WordPieceTokenizer(tiny.VOCABULARY[:-1])),), virt_weight=1.0
+                ),
+            ),
+            "must have the student's vocabulary",
+        ),
+        (
+            lambda: MatchTrainer(
+                matcher(), teaching=Teaching((teacher(num_labels=3),), logit_weight=1.0)
+            ),
+            "must have the student's 2 labels",
+        ),
+        (
+            lambda: MatchTrainer(
+                matcher(text=TextConfig(8, 10, query_prompt="red ")),
+                teaching=Teaching((teacher(),), virt_weight=1.0),
+            ),
+            "no prompts",
+        ),
+    ],
+)
+def test_what_does_not_fit(make, message):
+    with pytest.raises(ConfigError, match=message) as error:
+        make()
+    assert "\n" not in str(error.value)

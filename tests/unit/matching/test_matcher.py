@@ -1,0 +1,236 @@
+"""Matchers: stored and fresh texts score alike, saving, training, and what they refuse."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny
+
+from tfde.config import TextConfig
+from tfde.errors import ConfigError, CorruptError, MismatchError
+from tfde.matching.matcher import Matcher
+from tfde.matching.matcher_config import MatcherConfig
+from tfde.matching.networks import SIDES, punctuation_ids
+from tfde.matching.stored_texts import StoredTexts
+from tfde.text.word_piece_tokenizer import WordPieceTokenizer
+from tfde.types import Document
+
+TEXT = TextConfig(query_max_length_tokens=12, document_max_length_tokens=20)
+KINDS = {
+    "siamese": 3,
+    "deformer": 2,
+    "dipair": 2,
+    "poly_encoder": 2,
+    "virt_encoder": 3,
+    "late_interaction": 1,
+    "multi_vector": 1,
+}
+OPTIONS = {
+    "dipair": {"first_tokens": 3, "second_tokens": 4, "top_layers": 1},
+    "poly_encoder": {"num_codes": 5},
+    "late_interaction": {"embedding_dim": 6},
+    "multi_vector": {"embedding_dim": 6, "second_tokens": 4},
+}
+FIRST = ["red apple", "cat", "", "green pear, plum", "one two three four five " * 4]
+SECOND = ["blue river. lake", "cat dog bird fish horse", "", "one, two", "north south " * 15]
+PAIRS = list(zip(FIRST, SECOND, strict=True))
+
+
+def matcher(kind: str, backbone=tiny.BERT, **options) -> Matcher:
+    """A matcher with random weights."""
+    options = {**OPTIONS.get(kind, {}), "num_labels": KINDS[kind], "seed": 1, **options}
+    options.setdefault("text", TEXT)
+    options.setdefault("tokenizer", tiny.tokenizer())
+    return Matcher.from_backbone(backbone, kind=kind, **options)
+
+
+@pytest.mark.parametrize("backbone", [tiny.BERT, tiny.T5], ids=["bert", "t5"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_stored_texts_score_as_texts_do(kind, backbone, tmp_path):
+    model = matcher(kind, backbone)
+    expected = model.score(PAIRS)
+    assert expected.shape == ((5,) if KINDS[kind] == 1 else (5, KINDS[kind]))
+    single = np.concatenate([model.score([pair], batch_size=1) for pair in PAIRS])
+    np.testing.assert_allclose(single, expected, atol=2e-6)
+    ids = [f"d{n}" for n in range(5)]
+    stored = model.store(SECOND, doc_ids=ids, batch_size=2)
+    pairs = list(zip(FIRST, ids, strict=True))
+    np.testing.assert_allclose(model.score_stored(pairs, stored), expected, atol=2e-6)
+    stored.save(tmp_path / "stored")
+    loaded = StoredTexts.load(tmp_path / "stored")
+    np.testing.assert_allclose(
+        model.score_stored(pairs[::-1], loaded, batch_size=2), expected[::-1], atol=2e-6
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_saved_model_is_the_same(kind, tmp_path):
+    model = matcher(kind)
+    model.save_to_preset(tmp_path / "model")
+    loaded = Matcher.from_preset(tmp_path / "model")
+    np.testing.assert_array_equal(loaded.score(PAIRS), model.score(PAIRS))
+    assert loaded.fingerprint() == model.fingerprint()
+    assert loaded.config == model.config
+    model.save_to_preset(tmp_path / "model")  # its own directory is replaced
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_with_states_the_logits_are_the_same(kind):
+    model = matcher(kind)
+    inputs = model.prepare(tf.constant(FIRST), tf.constant([""] * 5), tf.constant(SECOND))
+    logits, states = model.call_with_states(inputs, training=False)
+    np.testing.assert_allclose(logits, model(inputs), atol=2e-6)
+    for side, of_side in zip(SIDES, states, strict=True):
+        length = inputs[f"{side}_token_ids"].shape[1]
+        assert len(of_side["queries"]) == (1 if kind == "deformer" else 2)
+        assert of_side["queries"][0].shape == (5, 2, length, 4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_keras_trains_every_weight(kind):
+    model = matcher(kind, dropout=0.0)
+    inputs = model.prepare(tf.constant(FIRST), tf.constant([""] * 5), tf.constant(SECOND))
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(tf.square(model(inputs, training=True) - 1.0))
+    weights = model.trainable_weights
+    gradients = tape.gradient(loss, weights)
+    unused = [w.path for w, g in zip(weights, gradients, strict=True) if g is None]
+    assert unused == []
+    assert len(weights) == len(model.networks.named_weights())
+
+
+def test_a_document_has_a_title_and_an_id():
+    model = matcher("siamese")
+    documents = [Document("x", "red", "apple"), Document("y", "", "pear")]
+    stored = model.store(documents)
+    assert stored.doc_ids == ["x", "y"]
+    expected = model.score([("cat", documents[0]), ("cat", "red apple")])
+    np.testing.assert_allclose(expected[0], expected[1], atol=1e-6)
+    np.testing.assert_allclose(
+        model.score_stored([("cat", "x")], stored)[0], expected[0], atol=1e-6
+    )
+
+
+def test_half_precision_takes_half_the_bytes():
+    model = matcher("virt_encoder")
+    whole, half = (model.store(SECOND, dtype=dtype) for dtype in ("float32", "float16"))
+    assert half.vectors.nbytes * 2 == whole.vectors.nbytes
+    pairs = [(first, str(n)) for n, first in enumerate(FIRST)]
+    np.testing.assert_allclose(
+        model.score_stored(pairs, half), model.score_stored(pairs, whole), atol=2e-2
+    )
+
+
+def test_maxsim_follows_its_equation():
+    model = matcher("late_interaction")
+    stored = model.store(SECOND)
+    ids, mask = model.preprocessor.queries(tf.constant(FIRST))
+    found = model.networks.encoders["first"]({"token_ids": ids, "padding_mask": mask})
+    expected = []
+    for n in range(5):
+        x = found["vectors"][n].numpy()[mask[n].numpy() > 0]
+        y = stored.vectors[stored.offsets[n] : stored.offsets[n + 1]]
+        np.testing.assert_allclose(np.linalg.norm(y, axis=1), 1.0, atol=1e-5)
+        expected.append((x @ y.T).max(axis=1).mean())
+    np.testing.assert_allclose(model.score(PAIRS), expected, atol=1e-6)
+
+
+def test_punctuation_has_no_vectors():
+    tokenizer = WordPieceTokenizer([*tiny.VOCABULARY, ".", ",", "!"])
+    assert punctuation_ids(tokenizer) == [tokenizer.vocabulary_size - n for n in (3, 2, 1)]
+    for skip, more in ((True, 0), (False, 3)):
+        model = matcher("late_interaction", skip_punctuation=skip, tokenizer=tokenizer)
+        stored = model.store(["cat dog", "cat . dog , !"])
+        counts = np.diff(stored.offsets)
+        assert counts[1] - counts[0] == more
+
+
+def test_virt_adapted_interaction_follows_its_equation():
+    model = matcher("virt_encoder", num_labels=2)
+    layer = model.networks._layers["virt_adapted_interaction"]
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(1, 3, 8)), rng.normal(size=(1, 5, 8))
+    masks = np.array([[1, 1, 0]]), np.array([[1, 1, 1, 1, 0]])
+    u, v = layer(tf.constant(x, tf.float32), masks[0], tf.constant(y, tf.float32), masks[1])
+    x, y = x[0, :2], y[0, :4]
+    scores = np.exp(x @ y.T / np.sqrt(8))
+    np.testing.assert_allclose(
+        u[0], ((scores / scores.sum(1, keepdims=True)) @ y).mean(axis=0), atol=1e-5
+    )
+    np.testing.assert_allclose(
+        v[0], ((scores.T / scores.T.sum(1, keepdims=True)) @ x).mean(axis=0), atol=1e-5
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"kind": "bert"}, r"`kind` must be one of siamese.* Received: 'bert'"),
+        ({"kind": "siamese", "num_codes": 3}, r"`num_codes` belongs to another kind.* Received: 3"),
+        (
+            {"kind": "deformer", "apart_layers": 2},
+            r"`apart_layers` must be in \[1, 1\].* Received: 2",
+        ),
+        ({"kind": "late_interaction", "num_labels": 2}, r"`num_labels` must be 1 with late_inter"),
+        ({"kind": "dipair", "first_tokens": 0}, r"`first_tokens` must be at least 1. Received: 0"),
+        ({"kind": "siamese", "dropout": 1.0}, r"`dropout` must be in \[0, 1\). Received: 1.0"),
+    ],
+)
+def test_descriptions_that_are_impossible(options, message):
+    with pytest.raises(ConfigError, match=message) as error:
+        MatcherConfig(tiny.BERT, **options)
+    assert "\n" not in str(error.value)
+
+
+def test_an_unknown_option_is_named():
+    with pytest.raises(ConfigError, match="`options` has no field 'codes'"):
+        matcher("poly_encoder", codes=3)
+
+
+def test_only_the_first_layers():
+    whole = matcher("siamese")
+    cut = matcher("siamese", num_layers=1)
+    assert cut.config.backbone.num_layers == 1
+    with pytest.raises(ConfigError, match=r"`num_layers` must be in \[1, 2\]. Received: 3"):
+        matcher("siamese", num_layers=3)
+    ids, mask = whole.preprocessor.queries(tf.constant(FIRST))
+    embedded = whole.networks.token_embedder(ids)
+    expected = whole.networks.encoder(embedded, mask, layers=(0, 1))
+    np.testing.assert_allclose(
+        cut.networks.encoder(cut.networks.token_embedder(ids), mask), expected, atol=1e-6
+    )
+
+
+def test_stored_texts_of_another_model():
+    stored = matcher("siamese").store(SECOND)
+    other = matcher("siamese", seed=2)
+    with pytest.raises(MismatchError, match="`stored` must be of this model"):
+        other.score_stored([("cat", "0")], stored)
+    with pytest.raises(MismatchError, match="must be that of a stored text"):
+        matcher("siamese").score_stored([("cat", "9")], stored)
+
+
+def test_damaged_stored_texts(tmp_path):
+    stored = matcher("siamese").store(SECOND)
+    stored.save(tmp_path / "stored")
+    with pytest.raises(ConfigError, match="not empty"):
+        stored.save(tmp_path / "stored")
+    vectors = tmp_path / "stored" / "vectors.npy"
+    data = bytearray(vectors.read_bytes())
+    data[-1] ^= 1
+    vectors.write_bytes(data)
+    with pytest.raises(CorruptError, match=r"vectors\.npy: differs from what was written"):
+        StoredTexts.load(tmp_path / "stored")
+    manifest = tmp_path / "stored" / "stored_texts.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "format": 9}))
+    with pytest.raises(CorruptError, match="`format` must be 1"):
+        StoredTexts.load(tmp_path / "stored")
+    with pytest.raises(CorruptError, match=r"holds no stored_texts\.json"):
+        StoredTexts.load(tmp_path)
+
+
+def test_no_documents():
+    with pytest.raises(ConfigError, match="`documents` must be not empty"):
+        matcher("siamese").store([])
+    assert matcher("siamese").score([]).shape == (0, 3)

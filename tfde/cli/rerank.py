@@ -1,0 +1,84 @@
+"""`tfde rerank`: a run's best documents in the order of a cross-encoder or a matcher."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from jsonargparse.typing import PositiveInt
+
+from tfde.cli.parser import CommandParser, command_parser
+
+
+def build_parser() -> CommandParser:
+    """Returns the parser of the command."""
+    parser = command_parser(
+        "rerank",
+        "Scores the best documents of a run anew, by a model that reads query and document, and"
+        " writes a run. `tfde evaluate --bm25 --save_runs DIR` and `tfde retrieve` write runs.",
+    )
+    parser.add_argument(
+        "--model",
+        required=True,
+        help="directory of `tfde train-matcher`, or a sequence classification checkpoint",
+    )
+    parser.add_argument("--run_file", required=True, help="TREC run, plain or packed")
+    parser.add_argument("--dataset", required=True, help="dataset directory of its documents")
+    parser.add_argument("--split", help="only the queries of this split; by default all of the run")
+    parser.add_argument("--output", required=True, help="the new run; .gz packs it")
+    parser.add_argument("--depth", type=PositiveInt, default=100, help="documents a query")
+    parser.add_argument(
+        "--label", type=int | None, help="label that says relevant, from 0; by default the last"
+    )
+    parser.add_argument("--batch_size", type=PositiveInt, default=32, help="pairs a batch")
+    parser.add_argument("--tag", default="rerank", help="last column of the run")
+    return parser
+
+
+def run(args: Any) -> int:
+    """Reranks."""
+    from tfde.data.dataset_directory import DatasetDirectory
+    from tfde.errors import ConfigError
+    from tfde.retrieval.rerank import ranking
+    from tfde.retrieval.runs import check_tag, read_run
+
+    check_tag(args.tag)
+    if not Path(args.output).absolute().parent.is_dir():
+        raise ConfigError(
+            f"`output` must lie in a directory that exists. Received: {args.output!r}"
+        )
+    dataset = DatasetDirectory(args.dataset)
+    given = read_run(args.run_file)
+    queries = [query for query in dataset.queries(args.split) if query.query_id in given]
+    if not queries:
+        raise ConfigError(f"{args.run_file}: has no query of {args.dataset}.")
+    wanted = {
+        doc_id for query in queries for doc_id in ranking(given[query.query_id])[: args.depth]
+    }
+
+    from tfde.matching.load import load_pair_scorer
+    from tfde.retrieval.rerank import rerank
+    from tfde.retrieval.runs import write_run
+
+    model = load_pair_scorer(args.model)
+    start = time.perf_counter()
+    results = rerank(
+        model,
+        given,
+        queries,
+        dataset.document_store(wanted),
+        depth=args.depth,
+        label=args.label,
+        batch_size=args.batch_size,
+        show_progress=sys.stderr.isatty(),
+    )
+    seconds = time.perf_counter() - start
+    write_run(args.output, results, tag=args.tag)
+    pairs = sum(min(args.depth, len(given[query.query_id])) for query in queries)
+    print(
+        f"{args.output}: {len(results):,} queries, {pairs:,} pairs scored, {seconds:.1f} s"
+        f" ({pairs / seconds:.0f} pairs/s)"
+    )
+    return 0
