@@ -165,15 +165,15 @@ def test_a_killed_run_goes_on(work):
         process = start(folder)
         _, error = process.communicate(timeout=240)
         assert process.returncode == 0, error[-2000:]
-    with h5py.File(output / "model" / "model.weights.h5") as one:
-        with h5py.File(whole / "model" / "model.weights.h5") as other:
-            names = []
-            one.visititems(
-                lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None
-            )
-            assert names
-            for name in names:
-                np.testing.assert_allclose(one[name][()], other[name][()], atol=1e-5)
+    weights = [folder / "model" / "model.weights.h5" for folder in (output, whole)]
+    with h5py.File(weights[0]) as one, h5py.File(weights[1]) as other:
+        names: list[str] = []
+        one.visititems(
+            lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None
+        )
+        assert names
+        for name in names:
+            np.testing.assert_allclose(one[name][()], other[name][()], atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,14 @@ import tiny
 import yaml
 
 from tfde.cli.main import main
+from tfde.config import BertConfig
 from tfde.data.pages import Page, Section, write_pages
+from tfde.matching.cross_encoder import CrossEncoder
+from tfde.text.read_tokenizer import read_tokenizer
 
-RECIPES = sorted((Path(__file__).parents[2] / "pipelines" / "recipes").glob("*.yaml"))
+FOLDER = Path(__file__).parents[2] / "pipelines" / "recipes"
+MATCHING = sorted(FOLDER.glob("virt_*.yaml"))
+RECIPES = sorted(set(FOLDER.glob("*.yaml")) - set(MATCHING))
 BACKBONES = {
     "t5": {"num_layers": 1, "num_heads": 2, "hidden_dim": 8, "key_value_dim": 4},
     "bert": {"num_layers": 1, "num_heads": 2, "hidden_dim": 8},
@@ -87,3 +92,42 @@ def test_recipe_runs_dry(tmp_path, monkeypatch, capsys, places, path):
     lines = (tmp_path / "run" / "history.jsonl").read_text().splitlines()
     steps = {(line["stage"], line["step"]) for line in map(json.loads, lines) if "loss" in line}
     assert steps == {(name, 2) for name in stages}
+
+
+@pytest.fixture(scope="module")
+def pairs_with_labels(places):
+    """A folder of pairs under every split's name, pair files, and a teacher for each objective."""
+    folder = places / "labelled"
+    folder.mkdir()
+    rows = [f"red {i}\tcat {i}\t{'yes' if i % 2 else 'no'}" for i in range(40)]
+    for split in ("train", "dev", "dev_matched", "val"):
+        text = "\n".join(["sentence1\tsentence2\tlabel", *rows])
+        (folder / f"{split}.tsv").write_text(text + "\n")
+    for split in ("train", "dev"):
+        (folder / f"{split}.jsonl").symlink_to(places / "pairs.jsonl")
+    for labels in (1, 2):
+        CrossEncoder.from_backbone(
+            BertConfig(vocabulary_size=120, intermediate_dim=8, **BACKBONES["bert"]),
+            tokenizer=read_tokenizer(places / "vocab.txt"),
+            num_labels=labels,
+        ).save_to_preset(places / f"teacher_{labels}")
+    return places
+
+
+@pytest.mark.parametrize("path", MATCHING, ids=lambda path: path.stem)
+def test_matching_recipe_runs_dry(tmp_path, monkeypatch, capsys, pairs_with_labels, path):
+    places = pairs_with_labels
+    text = path.read_text()
+    labels = 1 if "objective: binary" in text else 2
+    targets = {"MS_MARCO": "dataset", "TEACHER": f"teacher_{labels}", "BERT_BASE": "none"}
+    for variable in re.findall(r"\$\{(\w+)\}", text):
+        monkeypatch.setenv(variable, str(places / targets.get(variable, "labelled")))
+    backbone = {"kind": "bert", "intermediate_dim": 8, "vocabulary_size": 120}
+    arguments = ["train-matcher", "--run", str(path), "--output", str(tmp_path / "run")]
+    arguments += ["--run.model.backbone", json.dumps({**backbone, **BACKBONES["bert"]})]
+    arguments += ["--run.model.tokenizer", str(places / "vocab.txt"), "--run.epochs", "1"]
+    assert main(arguments) == 0, capsys.readouterr().err
+    measures = json.loads((tmp_path / "run" / "measures.json").read_text())
+    assert ("AUC" if labels == 1 else "accuracy") in measures
+    history = (tmp_path / "run" / "history.jsonl").read_text()
+    assert ("virt_loss" in history) == ("TEACHER" in text)

@@ -161,6 +161,25 @@ def test_pairs_with_labels(folder, capsys):
     assert (folder / "out" / "dev.tsv").read_text() == "sentence1\tsentence2\tlabel\ne\tf\tno\n"
 
 
+def test_pairs_of_superglue(folder, capsys):
+    (folder / "train.jsonl").write_text(
+        '{"question": "is it", "passage": "it  is", "label": true, "idx": 0}\n'
+        '{"question": "was it", "passage": "no", "label": false, "idx": 1}\n'
+    )
+    (folder / "val.jsonl").write_text(
+        '{"premise": "a b", "hypothesis": "a", "label": "entailment", "idx": 0}\n'
+        '{"premise": "a b", "label": "entailment", "idx": 1}\n'
+    )
+    command = ["convert", "--format", "sentence-pairs", "--output", "out"]
+    assert main([*command, "--input", "train.jsonl"]) == 0
+    assert capsys.readouterr().out == "out/train.tsv: 2 pairs (false 1, true 1)\n"
+    assert (folder / "out" / "train.tsv").read_text().splitlines()[1] == "is it\tit is\ttrue"
+    assert main([*command, "--overwrite", "--input", "val.jsonl"]) == 1
+    assert "val.jsonl:2: a row must have 'premise', 'hypothesis', 'label'." in (
+        capsys.readouterr().err
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -1,4 +1,4 @@
-"""Sentence pairs with labels: GLUE's tables, and the folder of TSVs that they become."""
+"""Pairs of texts with labels: GLUE's tables, SuperGLUE's lines, the folder that they become."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tfde.data.compressed import open_writer
 from tfde.data.formats.records import LabelledPair, Source
 from tfde.data.formats.tables import read_table
 from tfde.data.intake import Intake
+from tfde.data.json_lines import read_json_lines
 from tfde.errors import DataError
 
 COLUMNS = ("sentence1", "sentence2", "label")
@@ -24,11 +25,16 @@ GLUE_COLUMNS = {
     "QQP": ("question1", "question2", "is_duplicate"),
     "QNLI": ("question", "sentence", "label"),
     "RTE, WNLI, ours": COLUMNS,
+    "SuperGLUE's RTE, CB": ("premise", "hypothesis", "label"),
+    "SuperGLUE's BoolQ": ("question", "passage", "label"),
 }
 
 
 def read(sources: Sequence[Source], intake: Intake) -> Iterator[LabelledPair]:
     """Yields the pairs of tables with a header, tab-separated, where every `"` is text.
+
+    A file `*.jsonl` has a JSON object a line instead: SuperGLUE's `premise`, `hypothesis` (RTE, CB)
+    or `question`, `passage` (BoolQ), and `label`.
 
     Raises:
         DataError: no known columns, as in the unlabelled test files of GLUE; a row of another
@@ -38,14 +44,30 @@ def read(sources: Sequence[Source], intake: Intake) -> Iterator[LabelledPair]:
     """
     for source in sources:
         columns: Sequence[str] = ()
-        for row in read_table(source.path, intake, delimiter="\t", quoted=False):
+        lines = Path(source.path.name.removesuffix(".gz").removesuffix(".zst")).suffix == ".jsonl"
+        rows = (
+            _json_rows(source.path, intake)
+            if lines
+            else read_table(source.path, intake, delimiter="\t", quoted=False)
+        )
+        for row in rows:
             columns = columns or _known_columns(source.path, row)
-            cells = tuple(" ".join(row[name].split()) for name in columns)
+            cells = tuple(" ".join(row.get(name, "").split()) for name in columns)
             if not all(cells) or cells[2] == "-":
                 rule = f"a row must have {', '.join(map(repr, columns))}."
                 intake.bad(DataError(source.path, intake.line, rule, cells))
                 continue
             yield LabelledPair(source.split, *cells)
+
+
+def _json_rows(path: Path, intake: Intake) -> Iterator[dict[str, str]]:
+    """Yields the texts of each object; `true` and `false` are labels too."""
+    for line, record in read_json_lines(path, intake):
+        intake.at(path, line)
+        row = {name: value for name, value in record.items() if isinstance(value, str)}
+        if isinstance(record.get("label"), bool):
+            row["label"] = str(record["label"]).lower()
+        yield row
 
 
 def _known_columns(path: Path, row: dict[str, str]) -> tuple[str, ...]:
