@@ -6,6 +6,7 @@ last request has ended (TensorFlow Serving's availability-preserving policy).
 
 from __future__ import annotations
 
+import gc
 import logging
 import threading
 import time
@@ -367,6 +368,10 @@ class ModelManager:
         runner, version.runner = version.runner, None
         if runner is not None:
             runner.close()
+            del runner
+            # A TensorFlow graph refers to itself: its constants would stay until Python looks
+            # for such circles, which it does the more seldom the more memory there is.
+            gc.collect()
         with self._changed:
             version.state = State.END
             _log.info("unloaded %s", version)
