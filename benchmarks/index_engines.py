@@ -61,15 +61,19 @@ class Engine(Protocol):
 
 
 class Scann:
-    """tfde's index, by default parameters."""
+    """tfde's index as `tfde build-index --target_recall` makes it."""
 
     def __init__(self) -> None:
         from tfde.retrieval import scann_index, tune_scann
+        from tfde.retrieval.scann_parameters import ScannParameters
 
         self._class, self._tune = scann_index.ScannIndex, tune_scann.tune_scann
+        self._parameters = ScannParameters()
 
     def build(self, vectors: np.ndarray) -> str:
-        self._index = self._class.build(vectors, [f"d{row}" for row in range(len(vectors))])
+        ids = [f"d{row}" for row in range(len(vectors))]
+        parameters = self._parameters.to_be_tuned(len(vectors))
+        self._index = self._class.build(vectors, ids, parameters=parameters)
         return str(self._index.parameters)
 
     def save(self, path: Path) -> None:

@@ -90,6 +90,8 @@ def run(args: Any) -> int:
         reorder=args.reorder,
     )
     embeddings = Embeddings.open(args.embeddings)
+    if args.target_recall is not None:
+        parameters = parameters.to_be_tuned(embeddings.shape[0])
     parameters.resolved(*embeddings.shape)
     embeddings.verify()
 
