@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ import keras
 import tensorflow as tf
 
 from tfde.backbones.backbone import Backbone, build_backbone, cut_backbone
-from tfde.backbones.seeded_layer import zero_weights
 from tfde.backbones.transformer import EncoderStates
 from tfde.checkpoints.cross_encoder_files import LoadedCrossEncoder, load_cross_encoder, pair_limits
 from tfde.config import (
@@ -21,22 +19,16 @@ from tfde.config import (
     PairPooling,
     PairTextConfig,
     T5Config,
-    backbone_from_mapping,
-    backbone_to_mapping,
-    from_mapping,
 )
-from tfde.data.atomic import atomic_directory
 from tfde.errors import ConfigError, require
 from tfde.matching.attention_maps import TextTokens
 from tfde.matching.pair_scorer import PairScorer, PairTexts
 from tfde.matching.scorer import build_scorer
 from tfde.text.pair_preprocessor import PairPreprocessor
 from tfde.text.tokenizer import Tokenizer
-from tfde.towers.preset import WEIGHTS_FILE, preset_class, read_config, write_config
-from tfde.towers.weights import fingerprint, read_weights, stored_dtype, write_weights
+from tfde.towers.preset import WEIGHTS_FILE, preset_class
+from tfde.towers.weights import read_weights
 from tfde.types import Document
-
-_CLASS = "CrossEncoder"
 
 
 class CrossEncoder(PairScorer):
@@ -57,6 +49,9 @@ class CrossEncoder(PairScorer):
     Source: Nogueira and Cho 2019 (BERT on query and passage).
     """
 
+    config: CrossEncoderConfig
+    preprocessor: PairPreprocessor
+
     def __init__(
         self,
         backbone: Backbone,
@@ -66,9 +61,7 @@ class CrossEncoder(PairScorer):
         seed: int | None = None,
     ) -> None:
         scorer, parts = build_scorer(backbone, config, seed=seed)
-        super().__init__(scorer, name="cross_encoder")
-        self.config = config
-        self.preprocessor = preprocessor
+        super().__init__(scorer, config, preprocessor, name="cross_encoder")
         self._parts = parts
 
     # ---- making, saving, loading -------------------------------------------------------------
@@ -173,15 +166,9 @@ class CrossEncoder(PairScorer):
         Raises:
             CorruptError: a file of the directory is missing or not what was written.
         """
-        directory = Path(directory)
-        value = read_config(directory, _CLASS, CrossEncoderConfig)
-        value["backbone"] = backbone_from_mapping(value["backbone"])
-        config = from_mapping(CrossEncoderConfig, value, "config")
-        dtype = dtype or stored_dtype(directory / WEIGHTS_FILE)
-        with zero_weights():
-            backbone = build_backbone(config.backbone, dtype=dtype)
+        config, backbone = read_preset(directory, cls.__name__, CrossEncoderConfig, dtype=dtype)
         model = cls(backbone, config, preprocessor=PairPreprocessor.load(directory))
-        read_weights(directory / WEIGHTS_FILE, model._parts.named_weights())
+        read_weights(Path(directory) / WEIGHTS_FILE, model.named_weights())
         return model
 
     @classmethod
@@ -191,29 +178,9 @@ class CrossEncoder(PairScorer):
             return cls.from_preset(path, dtype=dtype)
         return cls.from_backbone(path, dtype=dtype)
 
-    def save_to_preset(self, directory: str | Path) -> None:
-        """Writes the model directory: configuration, weights, tokenizer, metadata. Whole or not.
-
-        An existing model directory of a cross-encoder is replaced.
-
-        Raises:
-            ConfigError: the directory holds something else.
-        """
-        directory = Path(directory)
-        overwrite = preset_class(directory) == _CLASS
-        with atomic_directory(directory, overwrite=overwrite) as temporary:
-            write_config(temporary, self, self._description(), fingerprint=self.fingerprint())
-            self.preprocessor.save(temporary)
-            write_weights(temporary / WEIGHTS_FILE, self._parts.named_weights())
-
-    def fingerprint(self) -> str:
-        """Returns 16 hex digits that change with any weight, the tokenizer or the configuration."""
-        description = json.dumps(self._description(), sort_keys=True).encode()
-        return fingerprint(description + self.preprocessor.fingerprint_bytes(), self.scorer.weights)
-
-    def _description(self) -> dict[str, Any]:
-        backbone = backbone_to_mapping(self.config.backbone)
-        return {**dataclasses.asdict(self.config), "backbone": backbone}
+    def named_weights(self) -> dict[str, keras.Variable]:
+        """Returns every weight by `part/...`."""
+        return self._parts.named_weights()
 
     @property
     def encoder(self) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,18 +12,14 @@ import numpy as np
 import tensorflow as tf
 
 from tfde.backbones.backbone import Backbone, build_backbone, cut_backbone
-from tfde.backbones.seeded_layer import zero_weights
 from tfde.backbones.transformer import EncoderStates
 from tfde.checkpoints.loading import load_backbone
 from tfde.config import (
     BertConfig,
     T5Config,
     TextConfig,
-    backbone_from_mapping,
-    backbone_to_mapping,
     from_mapping,
 )
-from tfde.data.atomic import atomic_directory
 from tfde.errors import ConfigError, MismatchError, require
 from tfde.matching.attention_maps import TextTokens
 from tfde.matching.matcher_config import MatcherConfig, MatcherKind
@@ -35,12 +30,11 @@ from tfde.text.preprocessor import TextPreprocessor
 from tfde.text.tokenizer import Tokenizer
 from tfde.towers.batches import batches_by_length
 from tfde.towers.checkpoint_rules import cut_lengths, text_config
-from tfde.towers.preset import WEIGHTS_FILE, preset_class, read_config, write_config
+from tfde.towers.preset import WEIGHTS_FILE
 from tfde.towers.tower_encoder import title_and_text
-from tfde.towers.weights import fingerprint, read_weights, stored_dtype, write_weights
+from tfde.towers.weights import read_weights
 from tfde.types import Document
 
-_CLASS = "Matcher"
 _STRINGS = tf.TensorSpec([None], tf.string)
 
 
@@ -63,6 +57,9 @@ class Matcher(PairScorer):
     Source: Li et al. 2021, sections 3.2 and 4.2.
     """
 
+    config: MatcherConfig
+    preprocessor: TextPreprocessor
+
     def __init__(
         self,
         backbone: Backbone,
@@ -72,9 +69,7 @@ class Matcher(PairScorer):
         seed: int | None = None,
     ) -> None:
         networks = MatcherNetworks(backbone, config, tokenizer=preprocessor.tokenizer, seed=seed)
-        super().__init__(networks.scorer, name=config.kind)
-        self.config = config
-        self.preprocessor = preprocessor
+        super().__init__(networks.scorer, config, preprocessor, name=config.kind)
         self.networks = networks
         self._encode_second = tf.function(
             self._encode_second_texts, input_signature=[_STRINGS, _STRINGS]
@@ -167,43 +162,14 @@ class Matcher(PairScorer):
         Raises:
             CorruptError: a file of the directory is missing or not what was written.
         """
-        directory = Path(directory)
-        value = read_config(directory, _CLASS, MatcherConfig)
-        value["backbone"] = backbone_from_mapping(value["backbone"])
-        config = from_mapping(MatcherConfig, value, "config")
-        dtype = dtype or stored_dtype(directory / WEIGHTS_FILE)
-        with zero_weights():
-            backbone = build_backbone(config.backbone, dtype=dtype)
+        config, backbone = read_preset(directory, cls.__name__, MatcherConfig, dtype=dtype)
         model = cls(backbone, config, preprocessor=TextPreprocessor.load(directory))
-        read_weights(directory / WEIGHTS_FILE, model.networks.named_weights())
+        read_weights(Path(directory) / WEIGHTS_FILE, model.named_weights())
         return model
 
-    def save_to_preset(self, directory: str | Path) -> None:
-        """Writes the model directory: configuration, weights, tokenizer, metadata. Whole or not.
-
-        An existing model directory of a matcher is replaced.
-
-        Raises:
-            ConfigError: the directory holds something else.
-        """
-        directory = Path(directory)
-        overwrite = preset_class(directory) == _CLASS
-        with atomic_directory(directory, overwrite=overwrite) as temporary:
-            write_config(temporary, self, self._description(), fingerprint=self.fingerprint())
-            self.preprocessor.save(temporary)
-            write_weights(temporary / WEIGHTS_FILE, self.networks.named_weights())
-
-    def fingerprint(self) -> str:
-        """Returns 16 hex digits that change with any weight, the tokenizer or the configuration."""
-        description = json.dumps(self._description(), sort_keys=True).encode()
-        return fingerprint(
-            description + self.preprocessor.fingerprint_bytes(),
-            self.networks.named_weights().values(),
-        )
-
-    def _description(self) -> dict[str, Any]:
-        backbone = backbone_to_mapping(self.config.backbone)
-        return {**dataclasses.asdict(self.config), "backbone": backbone}
+    def named_weights(self) -> dict[str, keras.Variable]:
+        """Returns every weight by `part/...`."""
+        return self.networks.named_weights()
 
     # ---- scoring -----------------------------------------------------------------------------
 

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from tfde.backbones.backbone import Backbone, build_backbone
+from tfde.backbones.seeded_layer import zero_weights
+from tfde.config import backbone_from_mapping, backbone_to_mapping, from_mapping
+from tfde.data.atomic import atomic_directory
 from tfde.errors import ConfigError, require, shorten
+from tfde.text.batch_preprocessor import BatchPreprocessor
 from tfde.towers.batches import batches_by_length
+from tfde.towers.preset import WEIGHTS_FILE, preset_class, read_config, write_config
+from tfde.towers.weights import fingerprint, stored_dtype, write_weights
 from tfde.types import Document, Query
 
 _STRINGS = tf.TensorSpec([None], tf.string)
@@ -24,19 +34,55 @@ class PairScorer(keras.Model):
 
     Args:
         scorer: Functional model from the tensors of `prepare` to logits (B, N) float32.
+        config: Its description, a dataclass with a `backbone`.
+        preprocessor: Texts to token ids.
         name: The model's name.
 
     Attributes:
         num_labels: N.
     """
 
-    def __init__(self, scorer: keras.Model, *, name: str) -> None:
+    def __init__(
+        self, scorer: keras.Model, config: Any, preprocessor: BatchPreprocessor, *, name: str
+    ) -> None:
         super().__init__(name=name)
         self.scorer = scorer
+        self.config = config
+        self.preprocessor = preprocessor
         self.num_labels = int(scorer.output_shape[-1])
         # Traced once; not a decorator, see TextPreprocessor.
         self._score = tf.function(self._score_texts, input_signature=[_STRINGS] * 3)
         self.built = True
+
+    def named_weights(self) -> dict[str, keras.Variable]:
+        """Returns every weight by `part/...`."""
+        raise NotImplementedError
+
+    def save_to_preset(self, directory: str | Path) -> None:
+        """Writes the model directory: configuration, weights, tokenizer, metadata. Whole or not.
+
+        An existing model directory of this class is replaced.
+
+        Raises:
+            ConfigError: the directory holds something else.
+        """
+        directory = Path(directory)
+        overwrite = preset_class(directory) == type(self).__name__
+        with atomic_directory(directory, overwrite=overwrite) as temporary:
+            write_config(temporary, self, self._description(), fingerprint=self.fingerprint())
+            self.preprocessor.save(temporary)
+            write_weights(temporary / WEIGHTS_FILE, self.named_weights())
+
+    def fingerprint(self) -> str:
+        """Returns 16 hex digits that change with any weight, the tokenizer or the configuration."""
+        description = json.dumps(self._description(), sort_keys=True).encode()
+        return fingerprint(
+            description + self.preprocessor.fingerprint_bytes(), self.named_weights().values()
+        )
+
+    def _description(self) -> dict[str, Any]:
+        backbone = backbone_to_mapping(self.config.backbone)
+        return {**dataclasses.asdict(self.config), "backbone": backbone}
 
     def prepare(
         self, first: tf.Tensor, titles: tf.Tensor, texts: tf.Tensor
@@ -97,6 +143,29 @@ class PairScorer(keras.Model):
 
     def _score_texts(self, first: tf.Tensor, titles: tf.Tensor, texts: tf.Tensor) -> tf.Tensor:
         return self.scorer(self.prepare(first, titles, texts), training=False)
+
+
+def read_preset(
+    directory: str | Path, class_name: str, description: type, *, dtype: str | None
+) -> tuple[Any, Backbone]:
+    """Returns the description in a model directory, and a backbone whose weights are not read yet.
+
+    Args:
+        directory: What `save_to_preset` wrote.
+        class_name: Class that the model must have.
+        description: Dataclass of its configuration.
+        dtype: Keras dtype policy of the backbone; `None` takes bfloat16 or float16 where the
+            weights were saved in it, else Keras' current one.
+
+    Raises:
+        CorruptError: it is no such directory.
+    """
+    value = read_config(directory, class_name, description)
+    value["backbone"] = backbone_from_mapping(value["backbone"])
+    config = from_mapping(description, value, "config")
+    dtype = dtype or stored_dtype(Path(directory) / WEIGHTS_FILE)
+    with zero_weights():
+        return config, build_backbone(config.backbone, dtype=dtype)
 
 
 def _title_and_text(second: str | Document) -> tuple[str, str]:
