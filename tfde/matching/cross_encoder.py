@@ -22,7 +22,7 @@ from tfde.config import (
 )
 from tfde.errors import ConfigError, require
 from tfde.matching.attention_maps import TextTokens
-from tfde.matching.pair_scorer import PairScorer, PairTexts
+from tfde.matching.pair_scorer import PairScorer, PairTexts, read_preset
 from tfde.matching.scorer import build_scorer
 from tfde.text.pair_preprocessor import PairPreprocessor
 from tfde.text.tokenizer import Tokenizer

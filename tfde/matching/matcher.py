@@ -24,7 +24,7 @@ from tfde.errors import ConfigError, MismatchError, require
 from tfde.matching.attention_maps import TextTokens
 from tfde.matching.matcher_config import MatcherConfig, MatcherKind
 from tfde.matching.networks import SIDES, MatcherNetworks, meeting, tokens_of_side
-from tfde.matching.pair_scorer import PairScorer
+from tfde.matching.pair_scorer import PairScorer, read_preset
 from tfde.matching.stored_texts import StoredTexts, join_texts
 from tfde.text.preprocessor import TextPreprocessor
 from tfde.text.tokenizer import Tokenizer
