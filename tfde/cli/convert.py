@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 
-SPLITS = {"train": "train", "dev": "dev", "validation": "dev", "test": "test"}
+SPLITS = {"train": "train", "dev": "dev", "validation": "dev", "val": "dev", "test": "test"}
 
 
 def build_parser() -> CommandParser:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -52,10 +53,10 @@ class LabelledPairs:
     def taken(self, groups: np.ndarray) -> LabelledPairs:
         """Returns the pairs of these groups (pairs, where groups are of one) in this order."""
         rows = (groups[:, None] * self.group_size + np.arange(self.group_size)).ravel()
-        columns = (
+        first, titles, texts = (
             [column[row] for row in rows] for column in (self.first, self.titles, self.texts)
         )
-        return LabelledPairs(*columns, self.labels[rows], self.names, self.group_size)
+        return LabelledPairs(first, titles, texts, self.labels[rows], self.names, self.group_size)
 
 
 class LabelledBatches:
@@ -99,7 +100,7 @@ class LabelledBatches:
         signature = {"first": strings, "title": strings, "text": strings}
         signature["label"] = tf.TensorSpec([None], tf.float32)
 
-        def batches():
+        def batches() -> Iterator[dict[str, Any]]:
             step = start_step
             while True:
                 pairs = self.batch(step)
@@ -138,24 +139,31 @@ def read_labelled_pairs(
     if file is None:
         raise ConfigError(f"{files[0]}: does not exist, packed or not; a folder of labelled pairs")
     intake = Intake()
-    first, second, labels = [], [], []
+    pairs = []
+    numbers: list[float] = []
     for pair in labelled_pairs.read([Source("", file, split)], intake):
-        first.append(pair.first)
-        second.append(pair.second)
-        labels.append(_number(file, intake.line, pair.label, names, values=values))
-    if not first:
+        pairs.append(pair)
+        if values:
+            numbers.append(_number(file, intake.line, pair.label))
+        elif names is not None and pair.label not in names:
+            rule = f"a label must be one of {', '.join(names)}."
+            raise DataError(file, intake.line, rule, pair.label)
+    if not pairs:
         raise DataError(file, None, "must hold at least one pair.")
+    found = sorted({pair.label for pair in pairs})
     if not values:
-        names = tuple(names or sorted(set(map(str, labels))))
-        if len(names) < 2 or len(set(labels)) < 2:
+        names = tuple(names or found)
+        if len(found) < 2:
             raise ConfigError(
-                f"{file}: pairs must have at least two labels. Received: {labels[0]!r} alone"
+                f"{file}: pairs must have at least two labels. Received: {found[0]!r} alone"
             )
-        places = {name: place for place, name in enumerate(names)}
-        labels = [places[label] for label in labels]
-    titles = [""] * len(first)
+        numbers = [names.index(pair.label) for pair in pairs]
     return LabelledPairs(
-        first, titles, second, np.array(labels, np.float32), () if values else tuple(names or ())
+        [pair.first for pair in pairs],
+        [""] * len(pairs),
+        [pair.second for pair in pairs],
+        np.array(numbers, np.float32),
+        () if values else tuple(names or ()),
     )
 
 
@@ -189,17 +197,11 @@ def ranked_pairs(pairs: Iterable[Pair], *, negatives: int, path: str | Path) -> 
     return LabelledPairs(first, titles, texts, labels, ("0", "1"), negatives + 1)
 
 
-def _number(
-    file: Path, line: int | None, label: str, names: Sequence[str] | None, *, values: bool
-) -> str | float:
-    if values:
-        try:
-            value = float(label)
-        except ValueError:
-            value = np.nan
-        if not np.isfinite(value):
-            raise DataError(file, line, "a label must be a number.", label)
-        return value
-    if names is not None and label not in names:
-        raise DataError(file, line, f"a label must be one of {', '.join(names)}.", label)
-    return label
+def _number(file: Path, line: int | None, label: str) -> float:
+    try:
+        value = float(label)
+    except ValueError:
+        value = np.nan
+    if not np.isfinite(value):
+        raise DataError(file, line, "a label must be a number.", label)
+    return value

@@ -221,6 +221,7 @@ class CrossEncoder(PairScorer):
         self, inputs: Mapping[str, tf.Tensor], *, training: bool
     ) -> tuple[tf.Tensor, EncoderStates]:
         """Returns the logits of `call`, and what the encoder computed on its way."""
+        states: Any
         logits, states = self._parts.score(inputs, training=training, return_states=True)
         return logits, states
 

@@ -282,7 +282,8 @@ class Matcher(PairScorer):
         self, inputs: Mapping[str, tf.Tensor], *, training: bool
     ) -> tuple[tf.Tensor, tuple[EncoderStates, EncoderStates]]:
         """Returns the logits of `call`, and what the encoder computed of each text on its way."""
-        found, states = {}, []
+        found: dict[str, Any] = {}
+        states: list[Any] = []
         for side in SIDES:
             tokens = tokens_of_side(side, inputs)
             vectors, of_side = self.networks.encode(

@@ -237,7 +237,7 @@ def read_part(
     else:
         if run.objective == "regression":
             raise ConfigError(f"{path}: objective regression needs a folder of labelled pairs.")
-        table = read_pairs(path, config.split, dataset=config.dataset)
+        table = read_pairs(path, dataset=config.dataset)
         pairs = ranked_pairs(table, negatives=config.negatives, path=path)
     if config.held_out:
         pairs = _part_of(pairs, config, seed=run.seed)
