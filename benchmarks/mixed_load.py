@@ -62,7 +62,8 @@ QUEUE = (
     f" num_batch_threads {{ value: {BATCH_THREADS} }} batch_timeout_micros {{ value: 0 }}"
 )
 OVERLOAD = 5
-REFUSED = ("UNAVAILABLE", "RESOURCE_EXHAUSTED")  # the queue is full; nobody more may wait
+# The queue is full; nobody more may wait; gRPC's core has more than 1,000 for Python to take.
+REFUSED = ("UNAVAILABLE", "RESOURCE_EXHAUSTED", "CANCELLED")
 
 Ask = Callable[[str, int], Awaitable[tuple[str, str]]]
 
