@@ -14,8 +14,9 @@ def count_flops(function: Callable[..., Any], inputs: dict[str, tf.Tensor]) -> i
     """Returns the floating point operations of one call, multiplications and additions apart.
 
     The graph is run once, for its shapes follow from what is in a batch: padding costs nothing in
-    our encoders but in attention. Nothing is fused or folded. Ops are counted by TensorFlow's own table, which has
-    the products and what is computed number by number, not tables looked up or data moved.
+    our encoders but in attention. Nothing is fused or folded. Ops are counted by TensorFlow's own
+    table, which has the products and what is computed number by number, not tables looked up or
+    data moved.
 
     Args:
         function: Such as a functional model.
