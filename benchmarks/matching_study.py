@@ -1,0 +1,244 @@
+"""Li et al. 2021, Tables 1 to 3, at the size of this machine: who matches how well, at what cost?
+
+    python benchmarks/matching_study.py --output studies/matching [--only sick_nli/siamese ...]
+        [--seeds 1 2 3] [--epochs 5] [--learning-rate 1e-4] [--virt-weight 1.0]
+
+Every model starts from the first three layers of all-MiniLM-L6-v2 (TFDE_MINILM) and is trained by
+`tfde train-matcher` on at most 4,000 pairs of TFDE_DATA; the teacher is a cross-encoder of the same
+start, fine-tuned on the same pairs. Q2P is made as the paper's: SQuAD's questions with their
+sentences, and a sentence drawn from BM25's 100 best. Three seeds for every model with and without
+VIRT, one for the cross-encoder; rte and stsb once, too small to rank anything by.
+
+A cell is a directory under `--output`: what is finished is not done again, what was interrupted
+goes on. `--tables` prints the tables of what is there, as Markdown, without training.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+KINDS = ("siamese", "deformer", "dipair", "poly_encoder", "virt_encoder")
+NAMES = {
+    "cross_encoder": "cross-encoder",
+    "siamese": "Siamese",
+    "deformer": "DeFormer (2+1)",
+    "dipair": "DiPair",
+    "poly_encoder": "Poly-encoder",
+    "virt_encoder": "VIRT-encoder",
+    "late_interaction": "late interaction",
+}
+SMALL = ("rte", "stsb")  # trained once
+PAIRS = 4000
+LAYERS = 3
+
+
+class Task(NamedTuple):
+    """Pairs, what they are judged by, and how long their texts may be."""
+
+    objective: str
+    measure: str
+    first: int
+    second: int
+    data: dict[str, Any]
+    validation: dict[str, Any]
+    test: dict[str, Any]
+
+
+class Cell(NamedTuple):
+    """One model of one task."""
+
+    task: str
+    kind: str
+    virt: bool
+    seed: int
+
+    @property
+    def name(self) -> str:
+        virt = "_virt" if self.virt else ""
+        return f"{self.task}/{self.kind}{virt}_{self.seed}"
+
+
+def tasks(work: Path) -> dict[str, Task]:
+    data = Path(os.environ["TFDE_DATA"])
+
+    def folder(name: str, objective: str, measure: str, first: int, second: int) -> Task:
+        path = str(data / name)
+        parts: list[dict[str, Any]] = [
+            {"data": path, "split": split} for split in ("train", "dev", "test")
+        ]
+        if not list((data / name).glob("dev.tsv*")):  # a tenth of the training pairs
+            held = {"data": path, "split": "train", "held_out": 0.1}
+            parts[:2] = [held, {**held, "part": "held_out"}]
+        parts[0] = {**parts[0], "limit": PAIRS}
+        return Task(objective, measure, first, second, *parts)
+
+    def mined(split: str, limit: int) -> dict[str, Any]:
+        path = str(work / "q2p" / f"{split}.jsonl.gz")
+        return {"data": path, "dataset": str(data / "squad_sent"), "limit": limit}
+
+    q2p = mined("train", PAIRS)
+    return {
+        "sick_nli": folder("sick_nli", "classification", "accuracy", 40, 40),
+        "mrpc": folder("mrpc", "classification", "accuracy", 64, 64),
+        "qnli_part": folder("qnli_part", "classification", "accuracy", 40, 80),
+        "q2p": Task(
+            "binary", "AUC", 40, 80,
+            {**q2p, "held_out": 0.1}, {**q2p, "held_out": 0.1, "part": "held_out"},
+            mined("test", 4000),
+        ),
+        "rte": folder("rte", "classification", "accuracy", 128, 40),
+        "stsb": folder("stsb", "regression", "spearman", 48, 48),
+    }  # fmt: skip
+
+
+def cells(seeds: list[int]) -> Iterator[Cell]:
+    """Yields teachers first."""
+    for task in ("sick_nli", "mrpc", "qnli_part", "q2p", *SMALL):
+        yield Cell(task, "cross_encoder", False, 1)
+        for seed in seeds[:1] if task in SMALL else seeds:
+            for kind in KINDS:
+                yield Cell(task, kind, False, seed)
+                if task not in SMALL or kind == "virt_encoder":
+                    yield Cell(task, kind, True, seed)
+
+
+def mine(work: Path) -> None:
+    """Makes Q2P's pair files, where they are not there yet."""
+    dataset = Path(os.environ["TFDE_DATA"]) / "squad_sent"
+    for split in ("train", "test"):
+        output = work / "q2p" / f"{split}.jsonl.gz"
+        if not output.exists():
+            output.parent.mkdir(parents=True, exist_ok=True)
+            tfde(
+                "mine-negatives", "--dataset", dataset, "--split", split, "--from", "bm25",
+                "--max_rank", 100, "--choice", "random", "--count", 1, "--output", output,
+            )  # fmt: skip
+
+
+def tfde(*arguments: object, log: Path | None = None) -> None:
+    command = [sys.executable, "-m", "tfde.cli.main", *map(str, arguments)]
+    with open(log or os.devnull, "a") as file:
+        done = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, check=False)
+    if done.returncode:
+        raise SystemExit(f"matching_study: {shlex.join(command)} failed; see {log}")
+
+
+def recipe(cell: Cell, task: Task, args: argparse.Namespace) -> dict[str, Any]:
+    """Returns the run of a cell."""
+    run: dict[str, Any] = {
+        "seed": cell.seed,
+        "model": {
+            "kind": cell.kind,
+            "backbone": "${TFDE_MINILM}",
+            "num_layers": LAYERS,
+            "first_max_length_tokens": task.first,
+            "second_max_length_tokens": task.second,
+        },
+        "data": task.data,
+        "validation": task.validation,
+        "test": task.test,
+        "objective": task.objective,
+        "epochs": args.epochs,
+        "batch_size": 28,
+        "optimizer": {"name": "adamw", "learning_rate": args.learning_rate, "weight_decay": 0.0},
+    }
+    if cell.kind == "cross_encoder":
+        run["model"]["pooling"] = "mean"
+    if cell.virt:
+        teacher = args.output / Cell(cell.task, "cross_encoder", False, 1).name / "best_model"
+        run["teaching"] = {"models": [str(teacher)], "virt_weight": args.virt_weight}
+    return run
+
+
+def train(args: argparse.Namespace) -> None:
+    """Trains every cell that is not finished."""
+    mine(args.output)
+    known = tasks(args.output)
+    wanted = [c for c in cells(args.seeds) if not args.only or c.name.startswith(tuple(args.only))]
+    for number, cell in enumerate(wanted, start=1):
+        folder = args.output / cell.name
+        if (folder / "measures.json").exists():
+            continue
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        path = folder.with_suffix(".json")  # JSON is YAML too
+        path.write_text(json.dumps(recipe(cell, known[cell.task], args), indent=1))
+        start = time.monotonic()
+        log = folder.with_suffix(".log")
+        tfde("train-matcher", "--run", path, "--output", folder, log=log)
+        measures = json.loads((folder / "measures.json").read_text())
+        print(
+            f"{number}/{len(wanted)} {cell.name}: {measures[known[cell.task].measure]:.4f}"
+            f" ({time.monotonic() - start:.0f} s)",
+            flush=True,
+        )
+
+
+def found(args: argparse.Namespace, task: str, measure: str, kind: str, virt: bool) -> list[float]:
+    """Returns a measure of the finished seeds."""
+    values = []
+    for seed in args.seeds:
+        path = args.output / Cell(task, kind, virt, seed).name / "measures.json"
+        if path.exists():
+            values.append(json.loads(path.read_text())[measure])
+    return values
+
+
+def shown(values: list[float]) -> str:
+    """Returns mean and spread, in points."""
+    if not values:
+        return "-"
+    mean = f"{100 * statistics.mean(values):.1f}"
+    return mean if len(values) == 1 else f"{mean} ± {100 * statistics.stdev(values):.1f}"
+
+
+def tables(args: argparse.Namespace) -> str:
+    """Returns the paper's three tables of what is finished."""
+    known = tasks(args.output)
+    heads = [f"{name} ({task.measure})" for name, task in known.items()]
+
+    def row(name: str, kind: str, virt: bool) -> str:
+        cells = [shown(found(args, t, known[t].measure, kind, virt)) for t in known]
+        return f"| {name} | {' | '.join(cells)} |"
+
+    head = f"| | {' | '.join(heads)} |\n|---|{'---:|' * len(heads)}"
+    lines = ["Table 1", head, row(NAMES["cross_encoder"], "cross_encoder", False)]
+    lines += [row(NAMES[kind], kind, False) for kind in KINDS[:-1]]
+    lines += [row("VIRT-encoder", "virt_encoder", True), "", "Table 2", head]
+    lines += [row("VIRT-encoder", "virt_encoder", True)]
+    lines += [row("without VIRT", "virt_encoder", False)]
+    lines += [row("without VIRT-adapted interaction", "siamese", True), "", "Table 3", head]
+    for kind in KINDS:
+        lines += [row(NAMES[kind], kind, False), row(f"{NAMES[kind]} with VIRT", kind, True)]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--output", type=Path, required=True, help="directory of the cells")
+    parser.add_argument("--only", nargs="+", help="cells whose names begin so, such as mrpc/virt")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--learning-rate", type=float, default=1e-4)
+    parser.add_argument("--virt-weight", type=float, default=1.0, help="alpha")
+    parser.add_argument("--tables", action="store_true", help="print the tables, train nothing")
+    args = parser.parse_args()
+    for name in ("TFDE_DATA", "TFDE_MINILM"):
+        if name not in os.environ:
+            parser.error(f"the environment variable {name} is not set")
+    if not args.tables:
+        train(args)
+    print(tables(args))
+
+
+if __name__ == "__main__":
+    main()
