@@ -17,6 +17,7 @@ Kind = Literal[
     "virt_encoder",
     "late_interaction",
     "multi_vector",
+    "dual_encoder",
 ]
 
 
@@ -26,7 +27,8 @@ class MatchModelConfig:
 
     Args:
         kind: `cross_encoder`, or where a matcher's two texts meet: `siamese`, `deformer`,
-            `dipair`, `poly_encoder`, `virt_encoder`, `late_interaction`, `multi_vector`.
+            `dipair`, `poly_encoder`, `virt_encoder`, `late_interaction`, `multi_vector`; or
+            `dual_encoder`, for retrieval.
         backbone: A checkpoint, or a mapping `{kind: t5 | bert, sizes}` for random weights.
         tokenizer: For random weights: a SentencePiece `.model`, a `vocab.txt`, or a directory.
         num_layers: Only the first so many layers; `null` for all.
@@ -36,7 +38,8 @@ class MatchModelConfig:
         second_max_length_tokens: Longest second text; a cross-encoder reads both together, up to
             the sum of the two.
         document_template: How title and text of a second text become one.
-        options: Fields of the kind, such as `{apart_layers: 9}` (see `tfde.MatcherConfig`).
+        options: Fields of the kind, such as `{apart_layers: 9}` (see `tfde.MatcherConfig`), or
+            of a dual encoder: `sharing`, `embedding_dim`.
     """
 
     kind: Kind

@@ -189,24 +189,13 @@ class CrossEncoder(PairScorer):
 
     # ---- scoring -----------------------------------------------------------------------------
 
-    def prepare(
-        self, first: tf.Tensor, titles: tf.Tensor, texts: tf.Tensor
-    ) -> dict[str, tf.Tensor]:
-        """Returns `token_ids`, `segment_ids` and `padding_mask`, (B, L) int32.
-
-        T5 takes no `segment_ids`.
-
-        Args:
-            first: First texts, (B,) string.
-            titles: Not looked at: `score` puts them into the texts.
-            texts: Second texts, (B,) string.
-        """
-        return self.prepare_tokens(first, titles, texts)[0]
-
     def prepare_tokens(
         self, first: tf.Tensor, titles: tf.Tensor, texts: tf.Tensor
     ) -> tuple[dict[str, tf.Tensor], tuple[TextTokens, TextTokens]]:
-        """Returns what `prepare` does, and where the tokens of both texts stand in it."""
+        """Returns what `prepare` does, and where the tokens of both texts stand in it.
+
+        T5 takes no `segment_ids`. Titles are not looked at: `score` puts them into the texts.
+        """
         names = ("token_ids", "segment_ids", "padding_mask")
         tensors, counts = self.preprocessor.pairs_and_counts(first, texts)
         inputs = dict(zip(names, tensors, strict=True))

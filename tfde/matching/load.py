@@ -5,13 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 from tfde.matching.cross_encoder import CrossEncoder
+from tfde.matching.dual_encoder_scorer import DualEncoderScorer
 from tfde.matching.matcher import Matcher
 from tfde.matching.pair_scorer import PairScorer
-from tfde.towers.preset import preset_class
+from tfde.towers.dual_encoder import DualEncoder
+from tfde.towers.preset import DUAL_ENCODER, preset_class
 
 
 def load_pair_scorer(path: str | Path) -> PairScorer:
-    """Loads the model directory of a matcher, or whatever `CrossEncoder.load` takes."""
-    if preset_class(path) == "Matcher":
+    """Loads a model directory of any class, or whatever `CrossEncoder.load` takes."""
+    found = preset_class(path)
+    if found == "Matcher":
         return Matcher.from_preset(path)
+    if found == DUAL_ENCODER:
+        return DualEncoderScorer(DualEncoder.from_preset(path))
     return CrossEncoder.load(path)

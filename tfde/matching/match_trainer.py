@@ -21,7 +21,6 @@ from tfde.matching.match_loss import (
     logit_loss,
     task_loss,
 )
-from tfde.matching.matcher import Matcher
 from tfde.matching.pair_scorer import PairScorer
 from tfde.matching.virt import VirtLoss
 from tfde.tasks.replicas import share_of_mean, sum_gradients, take_summed_gradients
@@ -67,7 +66,7 @@ class MatchTrainer(keras.Model):
     """Trains a student; it is no part of what is saved or exported.
 
     Args:
-        student: A `CrossEncoder` or a `Matcher`; it is trained in place.
+        student: A `CrossEncoder`, a `Matcher`, or a `DualEncoderScorer`; it is trained in place.
         objective: What the labels are, see `task_loss`.
         group_size: With `ranking`, how many pairs share a first text, the right one first.
         score_scale: With `ranking`, what scores are multiplied by before their softmax: one over
@@ -291,10 +290,12 @@ class MatchTrainer(keras.Model):
 def _virt_loss(student: PairScorer, teaching: Teaching) -> VirtLoss | None:
     if not teaching.virt_weight:
         return None
-    if not isinstance(student, Matcher):
+    apart = student.encoder_apart()
+    if apart is None:
         raise ConfigError(
-            "`virt_weight` is for models that encode texts apart; a cross-encoder has the attention"
-            f" that VIRT teaches. Received: {teaching.virt_weight} for {type(student).__name__}"
+            "`virt_weight` is for Transformers that encode texts apart; a cross-encoder has the"
+            f" attention that VIRT teaches. Received: {teaching.virt_weight} for"
+            f" {type(student).__name__}"
         )
     text = student.preprocessor.text_config
     if text.query_prompt or text.document_prompt or "[SEP]" in text.document_template:
@@ -303,11 +304,12 @@ def _virt_loss(student: PairScorer, teaching: Teaching) -> VirtLoss | None:
             f" template. Received: {text.query_prompt!r}, {text.document_prompt!r} and"
             f" {text.document_template!r}"
         )
+    encoder, layers = apart
     return VirtLoss(
-        student.networks.encoder,
+        encoder,
         teaching.teachers[0].encoder,
         layers=teaching.virt_layers,
-        student_layers=student.networks.apart_layers,
+        student_layers=layers,
     )
 
 

@@ -24,7 +24,7 @@ from tfde.errors import ConfigError, MismatchError, require
 from tfde.matching.attention_maps import TextTokens
 from tfde.matching.matcher_config import MatcherConfig, MatcherKind
 from tfde.matching.networks import SIDES, MatcherNetworks, meeting, tokens_of_side
-from tfde.matching.pair_scorer import PairScorer, read_preset
+from tfde.matching.pair_scorer import PairScorer, prepare_apart, read_preset
 from tfde.matching.stored_texts import StoredTexts, join_texts
 from tfde.text.preprocessor import TextPreprocessor
 from tfde.text.tokenizer import Tokenizer
@@ -173,34 +173,15 @@ class Matcher(PairScorer):
 
     # ---- scoring -----------------------------------------------------------------------------
 
-    def prepare(
-        self, first: tf.Tensor, titles: tf.Tensor, texts: tf.Tensor
-    ) -> dict[str, tf.Tensor]:
-        """Returns `first_token_ids`, `first_padding_mask` and those of the second, (B, L) int32.
-
-        Args:
-            first: First texts, (B,) string.
-            titles: Titles of the second ones, which may be empty, (B,) string.
-            texts: The second ones, (B,) string.
-        """
-        return self.prepare_tokens(first, titles, texts)[0]
-
     def prepare_tokens(
         self, first: tf.Tensor, titles: tf.Tensor, texts: tf.Tensor
     ) -> tuple[dict[str, tf.Tensor], tuple[TextTokens, TextTokens]]:
         """Returns what `prepare` does, and where the tokens of both texts stand in it."""
-        sides = (self.preprocessor.queries(first), self.preprocessor.documents(titles, texts))
-        start = int(self.preprocessor.tokenizer.start_id is not None)
-        places = []
-        for _, mask in sides:
-            count = tf.reduce_sum(mask, axis=1)
-            places.append(TextTokens(tf.fill(tf.shape(count), start), count - start - 1))
-        inputs = {
-            f"{side}_{name}": tensor
-            for side, tensors in zip(SIDES, sides, strict=True)
-            for name, tensor in zip(("token_ids", "padding_mask"), tensors, strict=True)
-        }
-        return inputs, (places[0], places[1])
+        return prepare_apart(self.preprocessor, first, titles, texts)
+
+    def encoder_apart(self) -> tuple[Any, int] | None:
+        """Returns the encoder of both texts, and how many of its layers see one text alone."""
+        return self.networks.encoder, self.networks.apart_layers
 
     def store(
         self,

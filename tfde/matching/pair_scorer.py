@@ -17,7 +17,9 @@ from tfde.backbones.seeded_layer import zero_weights
 from tfde.config import backbone_from_mapping, backbone_to_mapping, from_mapping
 from tfde.data.atomic import atomic_directory
 from tfde.errors import ConfigError, require, shorten
+from tfde.matching.attention_maps import TextTokens
 from tfde.text.batch_preprocessor import BatchPreprocessor
+from tfde.text.preprocessor import TextPreprocessor
 from tfde.towers.batches import batches_by_length
 from tfde.towers.preset import WEIGHTS_FILE, preset_class, read_config, write_config
 from tfde.towers.weights import fingerprint, stored_dtype, write_weights
@@ -94,6 +96,25 @@ class PairScorer(keras.Model):
             titles: Titles of the second ones, which may be empty, (B,) string.
             texts: The second ones, (B,) string.
         """
+        return self.prepare_tokens(first, titles, texts)[0]
+
+    def prepare_tokens(
+        self, first: tf.Tensor, titles: tf.Tensor, texts: tf.Tensor
+    ) -> tuple[dict[str, tf.Tensor], tuple[TextTokens, TextTokens]]:
+        """Returns what `prepare` does, and where the tokens of both texts stand in it."""
+        raise NotImplementedError
+
+    def encoder_apart(self) -> tuple[Any, int] | None:
+        """Returns the encoder of each text, and how many of its layers see one text alone.
+
+        `None` for a model that reads both texts together from the first layer on.
+        """
+        return None
+
+    def call_with_states(
+        self, inputs: Mapping[str, tf.Tensor], *, training: bool
+    ) -> tuple[tf.Tensor, Any]:
+        """Returns the logits of `call`, and what the encoder computed on its way (of each text)."""
         raise NotImplementedError
 
     def call(self, inputs: Mapping[str, tf.Tensor], training: bool = False) -> tf.Tensor:
@@ -143,6 +164,34 @@ class PairScorer(keras.Model):
 
     def _score_texts(self, first: tf.Tensor, titles: tf.Tensor, texts: tf.Tensor) -> tf.Tensor:
         return self.scorer(self.prepare(first, titles, texts), training=False)
+
+
+def prepare_apart(
+    preprocessor: TextPreprocessor, first: tf.Tensor, titles: tf.Tensor, texts: tf.Tensor
+) -> tuple[dict[str, tf.Tensor], tuple[TextTokens, TextTokens]]:
+    """Returns the tokens of texts that are encoded apart, and where their own tokens stand.
+
+    Args:
+        preprocessor: First texts are its queries, second ones its documents.
+        first: First texts, (B,) string.
+        titles: Titles of the second ones, (B,) string.
+        texts: The second ones, (B,) string.
+
+    Returns:
+        `first_token_ids`, `first_padding_mask` and those of the second, (B, L) int32; places.
+    """
+    sides = (preprocessor.queries(first), preprocessor.documents(titles, texts))
+    start = int(preprocessor.tokenizer.start_id is not None)
+    places = []
+    for _, mask in sides:
+        count = tf.reduce_sum(mask, axis=1)
+        places.append(TextTokens(tf.fill(tf.shape(count), start), count - start - 1))
+    inputs = {
+        f"{side}_{name}": tensor
+        for side, tensors in zip(("first", "second"), sides, strict=True)
+        for name, tensor in zip(("token_ids", "padding_mask"), tensors, strict=True)
+    }
+    return inputs, (places[0], places[1])
 
 
 def read_preset(

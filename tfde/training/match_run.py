@@ -27,11 +27,13 @@ from tfde.errors import ConfigError, require
 from tfde.evaluation.matching_measures import MEASURES, matching_measures
 from tfde.match_recipe import MatchDataConfig, MatchModelConfig, MatchRun
 from tfde.matching.cross_encoder import CrossEncoder
+from tfde.matching.dual_encoder_scorer import DualEncoderScorer
 from tfde.matching.load import load_pair_scorer
 from tfde.matching.match_trainer import MatchTrainer, Teaching
 from tfde.matching.matcher import Matcher
 from tfde.matching.pair_scorer import PairScorer
 from tfde.text.read_tokenizer import read_tokenizer
+from tfde.towers.dual_encoder import DualEncoder
 from tfde.training.callbacks import BEST_MODEL, StageCallback
 from tfde.training.checkpoint import Progress, read_progress, restore_checkpoint
 from tfde.training.checks import expand_path
@@ -208,6 +210,21 @@ def build_model(config: MatchModelConfig, *, num_labels: int, seed: int | None) 
             f"`model.pooling` is for a cross-encoder. Received: {config.pooling} with {config.kind}"
         )
     text = TextConfig(first, second, document_template=template)
+    if config.kind == "dual_encoder":
+        if num_labels != 1:
+            raise ConfigError("a dual encoder gives one score: the objective must be ranking.")
+        del shared["num_labels"]
+        layers = shared.pop("num_layers")
+        if layers is not None:
+            raise ConfigError(f"`model.num_layers` is not for a dual encoder. Received: {layers}")
+        odd = sorted(config.options.keys() - {"sharing", "embedding_dim"})
+        if odd:
+            raise ConfigError(
+                f"`model.options` of a dual encoder are sharing, embedding_dim. Received: {odd[0]}"
+            )
+        return DualEncoderScorer(
+            DualEncoder.from_backbone(backbone, text=text, **shared, **config.options)
+        )
     return Matcher.from_backbone(backbone, kind=config.kind, text=text, **shared, **config.options)
 
 
