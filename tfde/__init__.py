@@ -24,6 +24,8 @@ _WHERE = {
     "Teaching": "tfde.matching.match_trainer",
     "StoredTexts": "tfde.matching.stored_texts",
     "rerank": "tfde.retrieval.rerank",
+    "MultiVectorIndex": "tfde.retrieval.multi_vector_index",
+    "DualEncoderScorer": "tfde.matching.dual_encoder_scorer",
     "RetrievalTask": "tfde.tasks.retrieval_task",
     "adafactor": "tfde.training.optimizers",
     "adamw": "tfde.training.optimizers",
