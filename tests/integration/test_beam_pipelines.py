@@ -35,13 +35,18 @@ def start(name, *args, workers=WORKERS):
         stderr=subprocess.PIPE,
         text=True,
         # What TensorFlow's C++ says of GPUs that are not there is no output of the job.
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONFAULTHANDLER": "1"},
     )
 
 
 def run(name, *args, workers=WORKERS):
     process = start(name, *args, workers=workers)
-    out, error = process.communicate(timeout=300)
+    try:
+        out, error = process.communicate(timeout=300)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGABRT)  # Python says where each of its threads stands
+        _, error = process.communicate(timeout=30)
+        pytest.fail(f"{name} does not end:\n{error[-20_000:]}")
     return process.returncode, out, error
 
 

@@ -92,7 +92,7 @@ def run(args: Any) -> int:
     embeddings = Embeddings.open(args.embeddings)
     if args.target_recall is not None:
         parameters = parameters.to_be_tuned(embeddings.shape[0])
-    parameters.resolved(*embeddings.shape)
+    exact = parameters.resolved(*embeddings.shape).kind == "exact"
     embeddings.verify()
 
     from tfde.retrieval.recall import sample_queries
@@ -103,7 +103,9 @@ def run(args: Any) -> int:
     start = time.perf_counter()
     index = ScannIndex.from_embeddings(embeddings, parameters=parameters)
     seconds = time.perf_counter() - start
-    if args.target_recall is not None:
+    if args.target_recall is not None and exact:
+        print(f"{embeddings.shape[0]:,} vectors are searched exactly: there is nothing to choose")
+    elif args.target_recall is not None:
         given = queries if queries is not None else sample_queries(index.vectors(), args.sample, 0)
         tuning = tune_scann(index, given, target_recall=args.target_recall)
         index = index.searched_as(tuning.parameters)

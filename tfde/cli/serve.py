@@ -41,8 +41,8 @@ def build_parser() -> CommandParser:
     )
     parser.add_argument(
         "--retriever",
-        default="retriever",
-        help="the model that search asks: retriever, retriever_partitioned or retriever_scann",
+        help="the model that search asks: retriever (the default, where it is served),"
+        " retriever_partitioned or retriever_scann",
     )
     parser.add_argument(
         "--models",
@@ -93,9 +93,13 @@ def _serve(args: Any) -> int:
     models = config.model_config_list.config
     _keep(models, args.models)
     retrievers = [model.name for model in models if model.name.startswith("retriever")]
-    if args.retriever not in retrievers and args.retriever != "retriever":
+    if args.retriever is None:
+        args.retriever = "retriever"
+        if retrievers and args.retriever not in retrievers:
+            args.retriever = retrievers[0]
+    elif args.retriever not in retrievers:
         raise ValueError(
-            f"`--retriever` must be one of the bundle's: {', '.join(retrievers)}."
+            f"`--retriever` must be one of those served: {', '.join(retrievers)}."
             f" Received: {args.retriever!r}"
         )
     if manifest is not None:  # the index is searched instead of them, with its own towers
@@ -173,7 +177,8 @@ def _search_app(args: Any, service: Any, manifest: dict[str, Any] | None) -> Ite
 
 def _tell_ready(args: Any, server: Any, http: Any) -> None:
     host = "localhost" if args.host in ("0.0.0.0", "::") else args.host
-    ask = f'tfde query --target {host}:{server.port} "your question"'
+    model = "" if args.retriever == "retriever" else f" --model {args.retriever}"
+    ask = f'tfde query --target {host}:{server.port}{model} "your question"'
     if args.index is not None:  # which gRPC knows nothing of
         ask = f"""curl {host}:{http.port}/v1/search -d '{{"query": "your question"}}'"""
     print(

@@ -237,7 +237,7 @@ def test_serve_says_what_it_cannot_start(bundle, tmp_path, capsys, monkeypatch):
     assert "no such program on the PATH" in capsys.readouterr().err
     assert main(["serve", str(bundle), "--retriever", "other"]) == 1
     error = capsys.readouterr().err
-    assert "`--retriever` must be one of the bundle's: retriever, retriever_scann." in error
+    assert "`--retriever` must be one of those served: retriever, retriever_scann." in error
     assert main(["serve", str(bundle), "--models", "documents", "other"]) == 1
     error = capsys.readouterr().err
     assert "`--models` must be of the bundle's: query_encoder," in error

@@ -235,7 +235,9 @@ def _explain(errors: Sequence[Any]) -> str:
     field = first["loc"][1:2]
     reasons = [error["msg"] for error in errors if error["loc"][1:2] == field]
     received = f" Received: {shorten(first['input'])}" if "input" in first else ""
-    return f"`{'.'.join(map(str, field)) or 'body'}`: {', or '.join(reasons)}.{received}"
+    # Of a list's entry the place and the field too: documents.0.id.
+    within = first["loc"][1:] if isinstance(first["loc"][-1], str) and reasons[1:] == [] else field
+    return f"`{'.'.join(map(str, within)) or 'body'}`: {', or '.join(reasons)}.{received}"
 
 
 def _error(status: int, message: str, kind: str) -> JSONResponse:

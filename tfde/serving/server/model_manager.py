@@ -291,7 +291,7 @@ class ModelManager:
 
     def _tell_missing(self, name: str, reason: str) -> None:
         if reason and self._missing.get(name) != reason:
-            _log.warning("%s", reason)
+            _log.warning("%s; waiting for it", reason)
         self._missing[name] = reason
 
     def _aspire(self, name: str, numbers: set[int]) -> None:
