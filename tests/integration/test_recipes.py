@@ -8,6 +8,7 @@ import pytest
 import tiny
 import yaml
 
+from tfde.cli import train_matcher
 from tfde.cli.main import main
 from tfde.config import BertConfig
 from tfde.data.pages import Page, Section, write_pages
@@ -115,6 +116,21 @@ def pairs_with_labels(places):
 
 
 @pytest.mark.parametrize("path", MATCHING, ids=lambda path: path.stem)
+def test_matching_recipe_is_the_papers(path):
+    run = train_matcher.build_parser().parse_args(["--run", str(path), "--output", "x"]).run
+    epochs = 30 if path.stem.split("_")[1] in ("rte", "boolq") else 5
+    assert (run.epochs, run.batch_size, run.warmup) == (epochs, 28, 0.1)
+    assert (run.optimizer.learning_rate, run.optimizer.weight_decay) == (5e-5, 0.0)
+    teacher = path.stem.endswith("teacher")
+    assert run.model.kind == ("cross_encoder" if teacher else "virt_encoder")
+    assert (run.teaching is None) == teacher
+
+
+# Of those that differ in nothing but lengths and epochs, one.
+DRY = [path for path in MATCHING if path.stem.split("_")[1] in ("rte", "q2p")]
+
+
+@pytest.mark.parametrize("path", DRY, ids=lambda path: path.stem)
 def test_matching_recipe_runs_dry(tmp_path, monkeypatch, capsys, pairs_with_labels, path):
     places = pairs_with_labels
     text = path.read_text()

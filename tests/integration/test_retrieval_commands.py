@@ -56,6 +56,9 @@ def test_the_road(work, capsys):
     code, _, error = tfde(capsys, *args)
     assert code == 1
     assert "exists and is not empty" in error
+    code, out, error = tfde(capsys, *args, "--overwrite", "--target_recall", 0.95)
+    assert (code, error) == (0, "")
+    assert "200 vectors are searched exactly: there is nothing to choose\n" in out
     tree = ["--overwrite", "--num_leaves", 10, "--num_leaves_to_search", 10]
     code, out, _ = tfde(capsys, *args, *tree)
     assert code == 0

@@ -42,7 +42,7 @@ def run(args: Any) -> int:
         import matplotlib  # noqa: F401
     except ImportError:
         raise ConfigError("`tfde probe` draws with matplotlib: pip install tfde[figures]") from None
-    found = {}
+    found: dict[str, Any] = {}
     for path in args.model:
         name = _name(path, list(found))
         model = load_pair_scorer(path)

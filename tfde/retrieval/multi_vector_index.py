@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -115,7 +114,7 @@ class MultiVectorIndex:
         stored = StoredTexts.load(Path(path) / _TEXTS, verify=verify)
         return cls(stored, ScannIndex.load(Path(path) / _VECTORS, verify=verify))
 
-    def _best(self, query: np.ndarray, rows: Sequence[int], k: int) -> list[tuple[str, float]]:
+    def _best(self, query: np.ndarray, rows: np.ndarray, k: int) -> list[tuple[str, float]]:
         """Scores some documents exactly; returns the best."""
         if not len(query) or not len(rows):
             return []
