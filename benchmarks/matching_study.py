@@ -1,7 +1,7 @@
 """Li et al. 2021, Tables 1 to 3, at the size of this machine: who matches how well, at what cost?
 
     python benchmarks/matching_study.py --output studies/matching [--only sick_nli/siamese ...]
-        [--seeds 1 2 3] [--epochs 5] [--learning-rate 1e-4] [--virt-weight 1.0]
+        [--seeds 1 2 3] [--epochs 5] [--learning-rate 1e-4] [--virt-weight 1.0] [--jobs 1]
 
 Every model starts from the first three layers of all-MiniLM-L6-v2 (TFDE_MINILM) and is trained by
 `tfde train-matcher` on at most 4,000 pairs of TFDE_DATA; the teacher is a cross-encoder of the same
@@ -24,6 +24,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -125,10 +126,12 @@ def mine(work: Path) -> None:
             )  # fmt: skip
 
 
-def tfde(*arguments: object, log: Path | None = None) -> None:
+def tfde(*arguments: object, log: Path | None = None, threads: int | None = None) -> None:
     command = [sys.executable, "-m", "tfde.cli.main", *map(str, arguments)]
+    names = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS") if threads else ()
+    env = os.environ | dict.fromkeys(names, str(threads))
     with open(log or os.devnull, "a") as file:
-        done = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, check=False)
+        done = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, env=env, check=False)
     if done.returncode:
         raise SystemExit(f"matching_study: {shlex.join(command)} failed; see {log}")
 
@@ -161,26 +164,31 @@ def recipe(cell: Cell, task: Task, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def train(args: argparse.Namespace) -> None:
-    """Trains every cell that is not finished."""
+    """Trains every cell that is not finished, teachers first."""
     mine(args.output)
     known = tasks(args.output)
     wanted = [c for c in cells(args.seeds) if not args.only or c.name.startswith(tuple(args.only))]
-    for number, cell in enumerate(wanted, start=1):
+    threads = max(1, (os.cpu_count() or 1) // args.jobs)
+
+    def train_cell(cell: Cell) -> None:
         folder = args.output / cell.name
         if (folder / "measures.json").exists():
-            continue
+            return
         folder.parent.mkdir(parents=True, exist_ok=True)
         path = folder.with_suffix(".json")  # JSON is YAML too
         path.write_text(json.dumps(recipe(cell, known[cell.task], args), indent=1))
         start = time.monotonic()
         log = folder.with_suffix(".log")
-        tfde("train-matcher", "--run", path, "--output", folder, log=log)
+        tfde("train-matcher", "--run", path, "--output", folder, log=log, threads=threads)
         measures = json.loads((folder / "measures.json").read_text())
-        print(
-            f"{number}/{len(wanted)} {cell.name}: {measures[known[cell.task].measure]:.4f}"
-            f" ({time.monotonic() - start:.0f} s)",
-            flush=True,
-        )
+        measure = known[cell.task].measure
+        took = time.monotonic() - start
+        print(f"{cell.name}: {measure} {measures[measure]:.4f} ({took:.0f} s)", flush=True)
+
+    teachers = [cell for cell in wanted if cell.kind == "cross_encoder"]
+    for part in (teachers, [cell for cell in wanted if cell not in teachers]):
+        with ThreadPoolExecutor(args.jobs) as pool:
+            list(pool.map(train_cell, part))
 
 
 def found(args: argparse.Namespace, task: str, measure: str, kind: str, virt: bool) -> list[float]:
@@ -230,6 +238,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--learning-rate", type=float, default=1e-4)
     parser.add_argument("--virt-weight", type=float, default=1.0, help="alpha")
+    parser.add_argument("--jobs", type=int, default=1, help="cells trained at the same time")
     parser.add_argument("--tables", action="store_true", help="print the tables, train nothing")
     args = parser.parse_args()
     for name in ("TFDE_DATA", "TFDE_MINILM"):

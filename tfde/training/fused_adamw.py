@@ -25,10 +25,15 @@ class FusedAdamW(keras.optimizers.AdamW):
     def _clip_gradients(
         self, grads: list[tf.Tensor | tf.IndexedSlices | None]
     ) -> list[tf.Tensor | None]:
-        grads = [None if grad is None else tf.convert_to_tensor(grad) for grad in grads]
-        if self.global_clipnorm:
-            grads, _ = tf.clip_by_global_norm(grads, self.global_clipnorm)
-        return grads
+        if self.global_clipnorm:  # before the table's few rows become a whole table
+            grads, _ = tf.clip_by_global_norm(
+                [_sum_equal_rows(grad) for grad in grads], self.global_clipnorm
+            )
+        return [None if grad is None else tf.convert_to_tensor(grad) for grad in grads]
+
+    def _apply_weight_decay(self, variables: list[tf.Variable]) -> None:
+        if self.weight_decay:  # Keras subtracts zero from all weights
+            super()._apply_weight_decay(variables)
 
     def update_step(
         self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: tf.Tensor
@@ -51,3 +56,14 @@ class FusedAdamW(keras.optimizers.AdamW):
             epsilon=self.epsilon,
             grad=tf.cast(gradient, tf.float32),
         )
+
+
+def _sum_equal_rows(
+    gradient: tf.Tensor | tf.IndexedSlices | None,
+) -> tf.Tensor | tf.IndexedSlices | None:
+    """Returns a gradient that names no row of its weight twice."""
+    if not isinstance(gradient, tf.IndexedSlices):
+        return gradient
+    rows, places = tf.unique(gradient.indices)
+    values = tf.math.unsorted_segment_sum(gradient.values, places, tf.size(rows))
+    return tf.IndexedSlices(values, rows, gradient.dense_shape)
