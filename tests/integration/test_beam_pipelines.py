@@ -28,19 +28,19 @@ SCRIPTS = Path(__file__).parents[2] / "pipelines" / "beam"
 WORKERS = ["--direct_running_mode", "multi_processing", "--direct_num_workers", "2"]
 
 
-def start(name, *args, workers=WORKERS):
+def start(name, *args, workers=WORKERS, **environment):
     return subprocess.Popen(
         [sys.executable, str(SCRIPTS / f"{name}.py"), *map(str, args), *workers],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         # What TensorFlow's C++ says of GPUs that are not there is no output of the job.
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONFAULTHANDLER": "1"},
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONFAULTHANDLER": "1", **environment},
     )
 
 
-def run(name, *args, workers=WORKERS):
-    process = start(name, *args, workers=workers)
+def run(name, *args, workers=WORKERS, **environment):
+    process = start(name, *args, workers=workers, **environment)
     try:
         out, error = process.communicate(timeout=300)
     except subprocess.TimeoutExpired:
@@ -198,6 +198,26 @@ def test_a_bad_record_of_a_worker_is_one_line(work, tmp_path):
         f"tfde: encode_corpus: {data}/corpus.jsonl:51: field '_id' must not hold white space."
         " Received: 'x y'\n"
     )
+
+
+STAYS = """
+import atexit, sys, time
+if "tfde.beam.local_worker_main" in sys.orig_argv:
+    atexit.register(time.sleep, 1000)
+"""
+
+
+def test_a_worker_that_does_not_end_is_ended(work, tmp_path):
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(STAYS)
+    lines = [line for _, line in read_lines(work / "data" / "corpus.jsonl.gz")]
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "corpus.jsonl").write_text("\n".join(lines[:40]))
+    args = ["--bundle", work / "bundle", "--dataset", tmp_path / "data", "--shard_size", 20]
+    path = os.pathsep.join(filter(None, [str(tmp_path / "site"), os.environ.get("PYTHONPATH")]))
+    code, out, error = run("encode_corpus", *args, "--output", tmp_path / "e", PYTHONPATH=path)
+    assert (code, error) == (0, "")
+    assert "40 documents x " in out
 
 
 @pytest.mark.parametrize("name", ["make_pairs", "encode_corpus", "retrieve", "mine_negatives"])

@@ -1,16 +1,21 @@
-"""Worker processes of the local runner: one that dies ends the job.
+"""Worker processes of the local runner: one that dies ends the job, one that stays is ended.
 
-Beam's own handler leaves the job waiting for the dead process for ever (apache/beam#19674). This
-one takes its place in Beam's table of environments and answers in the dead worker's stead.
+Beam's own handler leaves the job waiting for the dead process for ever (apache/beam#19674), and
+at the end of a job for a process that does not end. This one takes its place in Beam's table of
+environments, answers in the dead worker's stead and kills who stays.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import shlex
+import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import grpc
 from apache_beam.portability import python_urns
@@ -22,6 +27,7 @@ from apache_beam.runners.portability.fn_api_runner.worker_handlers import (
 from apache_beam.runners.portability.local_job_service import SubprocessSdkWorker
 
 _ANSWER_AGAIN_S = 0.2
+_PATIENCE_S = 10.0  # a worker that was told to end has this long
 _lost: list[str] = []
 
 
@@ -55,8 +61,13 @@ class WatchedWorkerHandler(SubprocessSdkWorkerHandler):
     def start_worker(self) -> None:
         """Starts the process and a thread that waits for its end."""
         self._closing = threading.Event()
+        self._folder = tempfile.TemporaryDirectory(prefix="tfde-worker-")
+        self._pid_file = Path(self._folder.name) / "pid"
         # `exec`, so that the process we wait for is the worker and not its shell.
-        command = f"exec {shlex.quote(sys.executable)} -m tfde.beam.local_worker_main"
+        command = (
+            f"echo $$ > {shlex.quote(str(self._pid_file))};"
+            f" exec {shlex.quote(sys.executable)} -m tfde.beam.local_worker_main"
+        )
         self.worker = SubprocessSdkWorker(
             command.encode(), self.control_address, self.provision_info, self.worker_id
         )
@@ -68,11 +79,22 @@ class WatchedWorkerHandler(SubprocessSdkWorkerHandler):
         self._closing.set()
         super().close()
 
+    def stop_worker(self) -> None:
+        """Waits for the process to end, not for ever."""
+        self.worker_thread.join(_PATIENCE_S)
+        if self.worker_thread.is_alive():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(self._pid_file.read_text()), signal.SIGKILL)
+            self.worker_thread.join()
+        self._folder.cleanup()
+
     def _run(self) -> None:
         try:
             self.worker.run()
             return
         except RuntimeError as error:
+            if self._closing.is_set():  # nothing was asked of it any more
+                return
             lost = f"{self.worker_id} is gone: {error}"
         _lost.append(lost)
         # The job may ask once more between two answers.
