@@ -281,10 +281,12 @@ class Matcher(PairScorer):
         return self.networks.encoders["second"](tokens, training=False)
 
     def _score_stored(self, first: tf.Tensor, vectors: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+        texts, places = tf.unique(first)  # a query and its documents: it is encoded once
         names = ("token_ids", "padding_mask")
-        tokens = dict(zip(names, self.preprocessor.queries(first), strict=True))
+        tokens = dict(zip(names, self.preprocessor.queries(texts), strict=True))
+        encoded = self.networks.encoders["first"](tokens, training=False)
         found = {
-            "first": self.networks.encoders["first"](tokens, training=False),
+            "first": {name: tf.gather(x, places) for name, x in encoded.items()},
             "second": {"vectors": vectors, "mask": mask},
         }
         return self.networks.interaction(meeting(found), training=False)
