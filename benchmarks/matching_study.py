@@ -18,7 +18,7 @@ milliseconds from text to score with the second texts stored.
 from __future__ import annotations
 
 import argparse
-import gzip
+import functools
 import json
 import os
 import shlex
@@ -26,7 +26,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -224,7 +224,8 @@ def tables(args: argparse.Namespace) -> str:
         return f"| {name} | {' | '.join(cells)} |"
 
     head = f"| | {' | '.join(heads)} |\n|---|{'---:|' * len(heads)}"
-    lines = ["Table 1", head, row(NAMES["cross_encoder"], "cross_encoder", False)]
+    lines = [*cost_lines(args), "Table 1", head]
+    lines += [row(NAMES["cross_encoder"], "cross_encoder", False)]
     lines += [row(NAMES[kind], kind, False) for kind in KINDS[:-1]]
     lines += [row("VIRT-encoder", "virt_encoder", True), "", "Table 2", head]
     lines += [row("VIRT-encoder", "virt_encoder", True)]
@@ -233,6 +234,93 @@ def tables(args: argparse.Namespace) -> str:
     for kind in KINDS:
         lines += [row(NAMES[kind], kind, False), row(f"{NAMES[kind]} with VIRT", kind, True)]
     return "\n".join(lines)
+
+
+def cost_lines(args: argparse.Namespace) -> list[str]:
+    """Returns the table of costs, where they were measured."""
+    path = args.output / "costs.json"
+    if not path.exists():
+        return []
+    lines = [
+        "Costs",
+        "| | MFLOPs a pair | one pair, ms | a query and 100 texts, ms | stored, kB a text |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for kind, cost in json.loads(path.read_text()).items():
+        stored = f"{cost['stored_kb']:.1f}" if cost["stored_kb"] else "-"
+        lines.append(
+            f"| {NAMES[kind]} | {cost['mflops']:.0f} | {cost['one_ms']:.1f}"
+            f" | {cost['hundred_ms']:.0f} | {stored} |"
+        )
+    return [*lines, ""]
+
+
+def costs(args: argparse.Namespace) -> None:
+    """Measures what a pair of Q2P costs online, second texts stored; writes `costs.json`."""
+    import numpy as np
+
+    import tfde
+    from tfde.data.read_pairs import read_pairs
+
+    mine(args.output)
+    task, path = tasks(args.output)["q2p"], os.environ["TFDE_MINILM"]
+    table = read_pairs(args.output / "q2p" / "test.jsonl.gz", dataset=task.test["dataset"])
+    pairs = table[:: len(table) // 100][:100]
+    queries, documents = [x.query.text for x in pairs], [x.positive for x in pairs]
+    start: dict[str, Any] = {"num_labels": 1, "num_layers": LAYERS, "seed": 1}
+    found: dict[str, dict[str, float]] = {}
+    for kind, name in NAMES.items():
+        model: Any
+        if kind == "cross_encoder":
+            limits = tfde.PairTextConfig(task.first + task.second)
+            model = tfde.CrossEncoder.from_backbone(path, pooling="mean", text=limits, **start)
+            score, seconds, size = model.score, documents, 0.0
+        else:
+            text = tfde.TextConfig(task.first, task.second)
+            model = tfde.Matcher.from_backbone(path, kind=kind, text=text, **start)
+            stored = model.store(documents, dtype="float16")
+            score, seconds = functools.partial(model.score_stored, stored=stored), stored.doc_ids
+            size = np.diff(stored.offsets).mean() * stored.vectors[0].nbytes / 1000
+        few = list(zip(queries, seconds, strict=True))[:25]
+        many = [(queries[0], second) for second in seconds]
+        flops = [
+            online_flops(model, *pair) for pair in zip(queries[:5], documents[:5], strict=True)
+        ]
+        found[kind] = {
+            "mflops": statistics.mean(flops) / 1e6,
+            "one_ms": milliseconds(functools.partial(score, batch_size=1), few) / len(few),
+            "hundred_ms": milliseconds(functools.partial(score, batch_size=100), many),
+            "stored_kb": float(size),
+        }
+        print(f"{name}: {found[kind]}", flush=True)
+    (args.output / "costs.json").write_text(json.dumps(found, indent=1))
+
+
+def online_flops(model: Any, query: str, document: Any) -> int:
+    """Returns what is computed of a pair when the query comes, the document's part stored."""
+    import tensorflow as tf
+
+    from tfde.analysis.flops import count_flops
+    from tfde.matching.networks import meeting, tokens_of_side
+
+    inputs = model.prepare(*(tf.constant([x]) for x in (query, document.title, document.text)))
+    if not hasattr(model, "networks"):
+        return count_flops(model.scorer, inputs)
+    encoders = model.networks.encoders
+    sides = {side: tokens_of_side(side, inputs) for side in encoders}
+    met = meeting({side: encoders[side](tokens) for side, tokens in sides.items()})
+    first = count_flops(encoders["first"], sides["first"])
+    return first + count_flops(model.networks.interaction, met)
+
+
+def milliseconds(score: Callable[[Any], object], pairs: list[Any]) -> float:
+    """Returns the median of seven calls, after two."""
+    times = []
+    for _ in range(9):
+        start = time.perf_counter()
+        score(pairs)
+        times.append(1000 * (time.perf_counter() - start))
+    return statistics.median(times[2:])
 
 
 def main() -> None:
@@ -245,11 +333,14 @@ def main() -> None:
     parser.add_argument("--virt-weight", type=float, default=1.0, help="alpha")
     parser.add_argument("--jobs", type=int, default=1, help="cells trained at the same time")
     parser.add_argument("--tables", action="store_true", help="print the tables, train nothing")
+    parser.add_argument("--costs", action="store_true", help="measure costs, train nothing")
     args = parser.parse_args()
     for name in ("TFDE_DATA", "TFDE_MINILM"):
         if name not in os.environ:
             parser.error(f"the environment variable {name} is not set")
-    if not args.tables:
+    if args.costs:
+        costs(args)
+    elif not args.tables:
         train(args)
     print(tables(args))
 
