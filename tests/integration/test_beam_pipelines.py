@@ -215,7 +215,8 @@ def test_a_worker_that_does_not_end_is_ended(work, tmp_path):
     (tmp_path / "data" / "corpus.jsonl").write_text("\n".join(lines[:40]))
     args = ["--bundle", work / "bundle", "--dataset", tmp_path / "data", "--shard_size", 20]
     path = os.pathsep.join(filter(None, [str(tmp_path / "site"), os.environ.get("PYTHONPATH")]))
-    code, out, error = run("encode_corpus", *args, "--output", tmp_path / "e", PYTHONPATH=path)
+    args += ["--output", tmp_path / "e"]
+    code, out, error = run("encode_corpus", *args, workers=[*WORKERS[:3], "1"], PYTHONPATH=path)
     assert (code, error) == (0, "")
     assert "40 documents x " in out
 

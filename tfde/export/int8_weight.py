@@ -7,7 +7,7 @@ import hashlib
 import numpy as np
 import tensorflow as tf
 
-from tfde.retrieval.scaled_rows import scale_rows
+from tfde.data.scaled_rows import scale_rows
 
 
 class Int8Weight(tf.saved_model.experimental.TrackableResource):

@@ -25,7 +25,7 @@ from tfde.matching.attention_maps import TextTokens
 from tfde.matching.matcher_config import MatcherConfig, MatcherKind
 from tfde.matching.networks import SIDES, MatcherNetworks, meeting, tokens_of_side
 from tfde.matching.pair_scorer import PairScorer, prepare_apart, read_preset
-from tfde.matching.stored_texts import StoredTexts, join_texts
+from tfde.matching.stored_texts import StoredTexts, check_stored_dtype, join_texts
 from tfde.text.preprocessor import TextPreprocessor
 from tfde.text.tokenizer import Tokenizer
 from tfde.towers.batches import batches_by_length
@@ -197,13 +197,15 @@ class Matcher(PairScorer):
         Args:
             documents: The texts; those of a `tfde.Document` are known by its id.
             doc_ids: Ids of the texts, where they bring none; `None` numbers them.
-            dtype: `float32`, with which scores are those of `score`, or `float16` for half of it.
+            dtype: `float32`, with which scores are those of `score`; `float16` for half the bytes,
+                `int8` with a scale a vector for a quarter.
             batch_size: Texts per batch.
             show_progress: Whether a progress bar goes to stderr.
 
         Raises:
-            ConfigError: no text; ids are given that are not as many.
+            ConfigError: no text; ids are given that are not as many; an unknown dtype.
         """
+        check_stored_dtype(dtype)
         documents = list(documents)
         if doc_ids is None:
             doc_ids = [getattr(d, "doc_id", str(row)) for row, d in enumerate(documents)]
@@ -212,13 +214,14 @@ class Matcher(PairScorer):
         texts = [title_and_text(document) for document in documents]
         parts: list[np.ndarray] = [np.empty(0)] * len(texts)
         lengths = [len(title) + len(text) for title, text in texts]
+        kept = np.float16 if dtype == "float16" else np.float32
         for rows in batches_by_length(
             lengths, batch_size, unit="text", show_progress=show_progress
         ):
             batch = [tf.constant([texts[row][i] for row in rows], tf.string) for i in range(2)]
             found = {name: x.numpy() for name, x in self._encode_second(*batch).items()}
             for row, vectors, mask in zip(rows, found["vectors"], found["mask"], strict=True):
-                parts[row] = vectors[mask > 0].astype(dtype)
+                parts[row] = vectors[mask > 0].astype(kept)
         return join_texts(parts, doc_ids, dtype=dtype, fingerprint=self.fingerprint())
 
     def score_stored(

@@ -18,10 +18,12 @@ from tfde.data.files import (
     write_ids,
     write_json,
 )
+from tfde.data.scaled_rows import ScaledRows, scale_rows
 from tfde.errors import CorruptError, MismatchError, require
 
 _MANIFEST = "stored_texts.json"
 _DOC_IDS, _VECTORS, _OFFSETS = "doc_ids.txt", "vectors.npy", "offsets.npy"
+_SCALES = "scales.npy"  # beside vectors of int8
 _FORMAT = 1
 
 
@@ -31,7 +33,7 @@ class StoredTexts:
     Made by `Matcher.store`, or `load`.
 
     Args:
-        vectors: (T, D) float32 or float16, of all texts.
+        vectors: (T, D) float32, float16 or `ScaledRows` (int8), of all texts.
         offsets: (N + 1,) int64; those of text i are `vectors[offsets[i]:offsets[i + 1]]`.
         doc_ids: N ids in the order of the texts.
         fingerprint: Of the model that computed the vectors.
@@ -42,7 +44,7 @@ class StoredTexts:
 
     def __init__(
         self,
-        vectors: np.ndarray,
+        vectors: np.ndarray | ScaledRows,
         offsets: np.ndarray,
         doc_ids: Sequence[str],
         *,
@@ -97,9 +99,14 @@ class StoredTexts:
         """
         with atomic_directory(path, overwrite=overwrite) as temporary:
             write_ids(temporary / _DOC_IDS, self.doc_ids)
-            write_array(temporary / _VECTORS, self.vectors)
-            write_array(temporary / _OFFSETS, self.offsets)
-            files = {name: sha256(temporary / name) for name in (_DOC_IDS, _VECTORS, _OFFSETS)}
+            arrays = {_OFFSETS: self.offsets}
+            if isinstance(self.vectors, ScaledRows):
+                arrays |= {_VECTORS: self.vectors.integers, _SCALES: self.vectors.scales}
+            else:
+                arrays[_VECTORS] = self.vectors
+            for name, array in arrays.items():
+                write_array(temporary / name, array)
+            files = {name: sha256(temporary / name) for name in (_DOC_IDS, *arrays)}
             manifest = {"format": _FORMAT, "fingerprint": self.fingerprint, "files": files}
             write_json(temporary / _MANIFEST, manifest)
 
@@ -126,12 +133,23 @@ class StoredTexts:
         if verify:
             for name, expected in manifest["files"].items():
                 check_sha256(path / name, expected)
+        vectors: np.ndarray | ScaledRows = open_array(path / _VECTORS)
+        if _SCALES in manifest["files"]:
+            vectors = ScaledRows(
+                open_array(path / _VECTORS), np.asarray(open_array(path / _SCALES))
+            )
         return cls(
-            open_array(path / _VECTORS),
+            vectors,
             np.asarray(open_array(path / _OFFSETS)),
             read_ids(path / _DOC_IDS),
             fingerprint=str(manifest["fingerprint"]),
         )
+
+
+def check_stored_dtype(dtype: str) -> None:
+    """Raises a `ConfigError` for another type than vectors are stored in."""
+    known = dtype in ("float32", "float16", "int8")
+    require(known, "dtype", "float32, float16 or int8", dtype)
 
 
 def join_texts(
@@ -142,11 +160,11 @@ def join_texts(
     Args:
         parts: One array a text.
         doc_ids: Their ids.
-        dtype: `float32`, or `float16` for half the bytes.
+        dtype: `float32`, `float16` for half the bytes, or `int8` (a scale each) for a quarter.
         fingerprint: Of the model.
     """
-    require(dtype in ("float32", "float16"), "dtype", "float32 or float16", dtype)
     require(len(parts) > 0, "documents", "not empty", parts)
     offsets = np.cumsum([0, *(len(part) for part in parts)], dtype=np.int64)
-    vectors = np.concatenate(parts).astype(dtype)
-    return StoredTexts(vectors, offsets, doc_ids, fingerprint=fingerprint)
+    vectors = np.concatenate(parts)
+    stored = ScaledRows(*scale_rows(vectors)) if dtype == "int8" else vectors.astype(dtype)
+    return StoredTexts(stored, offsets, doc_ids, fingerprint=fingerprint)

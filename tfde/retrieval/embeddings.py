@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from tfde.data.files import check_sha256, open_array, read_ids, read_json
+from tfde.data.scaled_rows import ScaledRows
 from tfde.errors import CorruptError
-from tfde.retrieval.scaled_rows import ScaledRows
 
 MANIFEST = "embeddings.json"
 FORMAT = 1

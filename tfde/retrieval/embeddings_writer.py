@@ -22,9 +22,9 @@ from tfde.data.files import (
     write_json,
 )
 from tfde.data.first_difference import first_difference
+from tfde.data.scaled_rows import scale_rows
 from tfde.errors import ConfigError, CorruptError, MismatchError, require
 from tfde.retrieval.embeddings import FORMAT, MANIFEST, Embeddings
-from tfde.retrieval.scaled_rows import scale_rows
 from tfde.types import Document
 
 EmbeddingDtype = Literal["float32", "float16", "int8"]

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from tfde.data.files import new_file, open_array, read_ids, write_ids
+from tfde.data.scaled_rows import ScaledRows
 from tfde.retrieval.embeddings import Embeddings
 from tfde.retrieval.index_directory import (
     DOC_IDS,
@@ -17,7 +18,6 @@ from tfde.retrieval.index_directory import (
     read_index,
     write_index,
 )
-from tfde.retrieval.scaled_rows import ScaledRows
 from tfde.retrieval.selected_rows import SelectedRows
 from tfde.retrieval.top_k import TopK
 

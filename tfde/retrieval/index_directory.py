@@ -12,8 +12,8 @@ import numpy as np
 from tfde.data.atomic import atomic_directory
 from tfde.data.directory_lock import LOCK, directory_lock
 from tfde.data.files import check_id, check_sha256, read_json, sha256, write_json
+from tfde.data.scaled_rows import ScaledRows
 from tfde.errors import ConfigError, CorruptError, DataError, MismatchError, require
-from tfde.retrieval.scaled_rows import ScaledRows
 
 MANIFEST = "index.json"
 DOC_IDS = "doc_ids.txt"

@@ -126,13 +126,18 @@ def test_a_document_has_a_title_and_an_id():
     )
 
 
-def test_half_precision_takes_half_the_bytes():
+@pytest.mark.parametrize(("dtype", "bytes_of_32"), [("float16", 16), ("int8", 8 + 4)])
+def test_stored_in_fewer_bytes(tmp_path, dtype, bytes_of_32):
+    """Vectors of 8 numbers, 32 bytes in float32; int8 has a scale of 4 for each."""
     model = matcher("virt_encoder")
-    whole, half = (model.store(SECOND, dtype=dtype) for dtype in ("float32", "float16"))
-    assert half.vectors.nbytes * 2 == whole.vectors.nbytes
+    model.store(SECOND, dtype=dtype).save(tmp_path / "small")
+    whole, small = model.store(SECOND), StoredTexts.load(tmp_path / "small")
+    arrays = [np.load(file) for file in (tmp_path / "small").glob("*s.npy")]
+    nbytes = sum(array.nbytes for array in arrays if array.dtype != np.int64)
+    assert nbytes == len(whole.vectors) * bytes_of_32
     pairs = [(first, str(n)) for n, first in enumerate(FIRST)]
     np.testing.assert_allclose(
-        model.score_stored(pairs, half), model.score_stored(pairs, whole), atol=2e-2
+        model.score_stored(pairs, small), model.score_stored(pairs, whole), atol=2e-2
     )
 
 

@@ -49,6 +49,16 @@ def test_all_candidates_give_the_matchers_own_order(matcher, stored, tmp_path):
         )
 
 
+def test_an_index_of_8_bit_integers_finds_nearly_the_same(matcher, stored, tmp_path):
+    MultiVectorIndex.build(matcher.store(TEXTS, dtype="int8")).save(tmp_path / "index")
+    index = MultiVectorIndex.load(tmp_path / "index")
+    everything = len(stored.vectors)
+    found = index.search(*encode(matcher, QUERIES), 10, candidates_per_vector=everything)
+    for query, hits in zip(QUERIES, found, strict=True):
+        scores = matcher.score([(query, TEXTS[int(doc_id)]) for doc_id, _ in hits])
+        np.testing.assert_allclose([score for _, score in hits], scores, atol=1e-2)
+
+
 def test_few_candidates_find_less_but_score_alike(matcher, stored):
     index = MultiVectorIndex.build(stored)
     (hits,) = index.search(*encode(matcher, QUERIES[:1]), 50, candidates_per_vector=3)
