@@ -91,7 +91,7 @@ def weights(path):
     return arrays
 
 
-@pytest.mark.parametrize("kind", SIZES)
+@pytest.mark.parametrize("kind", ["bert", pytest.param("t5", marks=pytest.mark.slow)])
 def test_killed_twice_ends_the_same(tmp_path, kind):
     data = tiny.write_dataset(tmp_path / "data")
     vocabulary = tmp_path / "vocab.txt"
