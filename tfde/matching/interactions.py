@@ -134,44 +134,35 @@ class ContextCodes(keras.layers.Layer):
 class JoinedTexts(keras.layers.Layer):
     """Puts the vectors of two texts one behind the other, those that count first.
 
-    So positions in what is joined do not depend on padding between the texts.
-
-    Args:
-        mark_texts: Whether a learnt vector of each text is added to its vectors.
+    So positions in what is joined do not depend on padding between the texts. A learnt vector of
+    each text is added to its vectors, since only order tells them apart else.
 
     Returns:
         vectors (B, X + Y, H) in the dtype of the first and mask (B, X + Y) int32.
     """
 
-    def __init__(self, *, mark_texts: bool = False, **kwargs: Any) -> None:
+    def __init__(self, **kwargs: Any) -> None:
         super().__init__(autocast=False, **kwargs)
-        self.mark_texts = mark_texts
 
     def build(
         self, first_shape: Any, first_mask_shape: Any, second_shape: Any, second_mask_shape: Any
     ) -> None:
         """Creates the marks, (2, H)."""
-        if self.mark_texts:
-            self.marks = self.add_weight(
-                shape=(2, int(first_shape[-1])), initializer="zeros", name="marks", autocast=False
-            )
+        self.marks = self.add_weight(
+            shape=(2, int(first_shape[-1])), initializer="zeros", name="marks", autocast=False
+        )
 
     def call(
         self, first: tf.Tensor, first_mask: tf.Tensor, second: tf.Tensor, second_mask: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns vectors and mask of both texts."""
         second = tf.cast(second, first.dtype)
-        if self.mark_texts:
-            marks = tf.cast(self.marks.value, first.dtype)
-            first, second = first + marks[0], second + marks[1]
+        marks = tf.cast(self.marks.value, first.dtype)
+        first, second = first + marks[0], second + marks[1]
         mask = tf.concat([first_mask, second_mask], axis=1)
         order = tf.argsort(1 - mask, axis=1, stable=True)
         vectors = tf.gather(tf.concat([first, second], axis=1), order, batch_dims=1)
         return vectors, tf.gather(mask, order, batch_dims=1)
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {**super().get_config(), "mark_texts": self.mark_texts}
 
 
 @keras.saving.register_keras_serializable(package="tfde")

@@ -106,6 +106,9 @@ class MatcherNetworks:
         self.config = config
         self.token_embedder, self.encoder = backbone.token_embedder, backbone.encoder
         self.apart_layers = config.apart_layers or config.backbone.num_layers
+        # Layers that read both texts must know which of the two a token is of.
+        joint = self.apart_layers < config.backbone.num_layers
+        self._has_segments = joint and getattr(config.backbone, "num_segments", 0) > 1
         self._layers = _own_layers(config, tokenizer, seed)
         self.encoders = {side: self._build_encoder(side) for side in SIDES}
         self.interaction = self._build_interaction()
@@ -139,7 +142,10 @@ class MatcherNetworks:
             training: Whether dropout is on.
             return_states: Whether queries, keys and hidden states are wanted.
         """
-        embedded = self.token_embedder(token_ids, training=training)
+        segments = ()
+        if side == "second" and self._has_segments:
+            segments = (keras.ops.ones_like(token_ids),)
+        embedded = self.token_embedder(token_ids, *segments, training=training)
         options: dict[str, Any] = {"training": training}
         if self.apart_layers < self.config.backbone.num_layers:
             options["layers"] = (0, self.apart_layers)
@@ -277,7 +283,7 @@ def _own_layers(
             )
         return layers
     if kind in ("deformer", "dipair"):
-        layers["joined"] = JoinedTexts(mark_texts=kind == "dipair", name="joined")
+        layers["joined"] = JoinedTexts(name="joined")
     else:
         layers["fusion"] = Fusion(name="fusion")
     if kind == "poly_encoder":

@@ -165,6 +165,12 @@ def test_punctuation_has_no_vectors():
         assert counts[1] - counts[0] == more
 
 
+def test_layers_that_read_both_texts_know_which_is_which():
+    model = matcher("deformer")
+    one, other = model.score([("red apple", "cat"), ("cat", "red apple")])
+    assert np.abs(one - other).max() > 1e-4
+
+
 def test_virt_adapted_interaction_follows_its_equation():
     model = matcher("virt_encoder", num_labels=2)
     layer = model.networks._layers["virt_adapted_interaction"]
