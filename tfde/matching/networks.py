@@ -142,7 +142,7 @@ class MatcherNetworks:
             training: Whether dropout is on.
             return_states: Whether queries, keys and hidden states are wanted.
         """
-        segments = ()
+        segments: tuple[tf.Tensor, ...] = ()
         if side == "second" and self._has_segments:
             segments = (keras.ops.ones_like(token_ids),)
         embedded = self.token_embedder(token_ids, *segments, training=training)
