@@ -21,12 +21,7 @@ DenseActivation = Literal["identity", "tanh", "relu", "gelu", "sigmoid", "silu"]
 HiddenActivation = Literal["tanh", "relu"]
 PairPooling = Literal["first", "mean"]
 
-DEFAULT_BUCKETS = (
-    *range(8, 64, 8),
-    *range(64, 128, 16),
-    *range(128, 256, 32),
-    *range(256, 513, 64),
-)
+DEFAULT_BUCKETS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ def test_both_texts_stand_in_one_row():
         ([CLS, C, SEP, SEP], [0, 0, 0, 1]),
         ([CLS, SEP, SEP], [0, 0, 1]),
     ]
-    assert preprocessor().pairs([], [])[0].shape == (0, 8)
+    assert preprocessor().pairs([], [])[0].shape == (0, 16)
 
 
 def test_one_segment():
