@@ -205,7 +205,7 @@ def test_mistakes_are_one_line(work, capsys, change, message):
     assert code in (1, 2)
     assert message in error
     assert "Traceback" not in error
-    assert not (work / "mistake" / "model").exists()
+    assert not (work / "mistake").exists()
 
 
 def test_pairs_of_one_label(work, capsys):

@@ -15,12 +15,15 @@ def quiet_libraries() -> None:
 
 
 def show_logs() -> None:
-    """Shows the log lines of tfde; of TensorFlow only errors."""
+    """Shows the log lines of tfde on the current stderr, once each; of TensorFlow only errors."""
     import logging  # here, for `tfde --help` must be instant
 
     handler = logging.StreamHandler()
+    handler.set_name("tfde commands")
     handler.setFormatter(logging.Formatter("%(message)s"))
     logger = logging.getLogger("tfde")
+    for earlier in [old for old in logger.handlers if old.get_name() == handler.get_name()]:
+        logger.removeHandler(earlier)
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     logger.propagate = False

@@ -104,33 +104,44 @@ def train_matcher(run: MatchRun, output: str | Path, *, verbose: int | None = No
         verbose = int(sys.stdout.isatty())
     parts = _read_parts(run)
     names = parts["data"].names
-    with open_output(output, run, _checksums(run)):
+    previous = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(choose_precision(run.precision, list_devices()))
+    try:
         keras.utils.set_random_seed(run.seed)
-        previous = keras.config.dtype_policy()
-        keras.config.set_dtype_policy(choose_precision(run.precision, list_devices()))
-        try:
-            model = _train(run, parts, output, verbose)
-        finally:
-            keras.config.set_dtype_policy(previous)
-        if "test" in parts:
-            measured = MatchValidation(parts["test"], run.objective, every_steps=1)(model)
-            size = {"pairs": len(parts["test"])}
-            write_json(output / MEASURES_FILE, {**measured, **size, "labels": list(names)})
+        trainer = _build_trainer(run, parts["data"])  # what does not fit leaves no output behind
+        with open_output(output, run, _checksums(run)):
+            model = _train(trainer, run, parts, output, verbose)
+            if "test" in parts:
+                measured = MatchValidation(parts["test"], run.objective, every_steps=1)(model)
+                size = {"pairs": len(parts["test"])}
+                write_json(output / MEASURES_FILE, {**measured, **size, "labels": list(names)})
+    finally:
+        keras.config.set_dtype_policy(previous)
     return model
 
 
-def _train(
-    run: MatchRun, parts: dict[str, LabelledPairs], output: Path, verbose: int
-) -> PairScorer:
-    pairs = parts["data"]
-    model = build_model(run.model, num_labels=_num_labels(run, pairs), seed=run.seed)
-    trainer = MatchTrainer(
-        model,
+def _build_trainer(run: MatchRun, pairs: LabelledPairs) -> MatchTrainer:
+    if pairs.names:
+        counts = zip(*np.unique(pairs.labels, return_counts=True), strict=True)
+        shown = ", ".join(f"{pairs.names[int(label)]} {count}" for label, count in counts)
+        logger.info("labels of the training pairs: %s", shown)
+    return MatchTrainer(
+        build_model(run.model, num_labels=_num_labels(run, pairs), seed=run.seed),
         objective=run.objective,
         group_size=pairs.group_size,
         score_scale=run.score_scale,
         teaching=_teaching(run),
     )
+
+
+def _train(
+    trainer: MatchTrainer,
+    run: MatchRun,
+    parts: dict[str, LabelledPairs],
+    output: Path,
+    verbose: int,
+) -> PairScorer:
+    pairs = parts["data"]
     batches = LabelledBatches(pairs, batch_size=run.batch_size, seed=run.seed)
     steps = run.epochs * batches.steps_per_epoch
     warmup = min(int(run.warmup * steps), steps - 1)
@@ -167,9 +178,9 @@ def _train(
             callbacks=[recorder],
             verbose=verbose,
         )
-    model.save_to_preset(output / "model")
+    trainer.save_to_preset(output / "model")
     best = output / BEST_MODEL
-    return load_pair_scorer(best) if best.exists() else model
+    return load_pair_scorer(best) if best.exists() else trainer.student
 
 
 def build_model(config: MatchModelConfig, *, num_labels: int, seed: int | None) -> PairScorer:
@@ -242,6 +253,8 @@ def read_part(
         ConfigError, DataError: the data are missing, damaged, or of another kind.
     """
     path = Path(config.data)
+    if not path.exists():
+        raise ConfigError(f"{path}: a folder of labelled pairs or a pair file must stand here.")
     if path.is_dir():
         pairs = read_labelled_pairs(
             path, config.split, names=names, values=run.objective == "regression"
