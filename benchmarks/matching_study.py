@@ -158,6 +158,7 @@ def recipe(cell: Cell, task: Task, args: argparse.Namespace) -> dict[str, Any]:
         "objective": task.objective,
         "epochs": args.epochs,
         "batch_size": 28,
+        "precision": args.precision,
         "optimizer": {"name": "adamw", "learning_rate": args.learning_rate, "weight_decay": 0.0},
     }
     if cell.kind == "cross_encoder":
@@ -331,6 +332,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--learning-rate", type=float, default=3e-4)
     parser.add_argument("--virt-weight", type=float, default=1.0, help="alpha")
+    parser.add_argument("--precision", default="float32", help="or mixed_bfloat16")
     parser.add_argument("--jobs", type=int, default=1, help="cells trained at the same time")
     parser.add_argument("--tables", action="store_true", help="print the tables, train nothing")
     parser.add_argument("--costs", action="store_true", help="measure costs, train nothing")
