@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,7 @@ class Matcher(PairScorer):
         networks = MatcherNetworks(backbone, config, tokenizer=preprocessor.tokenizer, seed=seed)
         super().__init__(networks.scorer, config, preprocessor, name=config.kind)
         self.networks = networks
+        self._own_texts: Callable[[], StoredTexts | None] = lambda: None  # checked last
         self._encode_second = tf.function(
             self._encode_second_texts, input_signature=[_STRINGS, _STRINGS]
         )
@@ -236,18 +238,21 @@ class Matcher(PairScorer):
 
         Args:
             pairs: The first text, and the id of the stored one.
-            stored: What `store` of this model gave.
+            stored: What `store` of this model gave, with the weights that it has now: this is
+                checked when an object comes for the first time.
             batch_size: Pairs per batch; those of like length share one.
             show_progress: Whether a progress bar goes to stderr.
 
         Raises:
             MismatchError: another model computed what is stored; an id is not stored.
         """
-        if stored.fingerprint != self.fingerprint():
-            raise MismatchError(
-                f"`stored` must be of this model ({self.fingerprint()})."
-                f" Received: {stored.fingerprint}"
-            )
+        if self._own_texts() is not stored:  # all weights are read for it, so it is done once
+            own = self.fingerprint()
+            if stored.fingerprint != own:
+                raise MismatchError(
+                    f"`stored` must be of this model ({own}). Received: {stored.fingerprint}"
+                )
+            self._own_texts = weakref.ref(stored)
         rows = np.array([stored.row(doc_id) for _, doc_id in pairs], np.int64)
         scores = np.zeros((len(pairs), self.num_labels), np.float32)
         counts = stored.offsets[rows + 1] - stored.offsets[rows]
