@@ -249,6 +249,7 @@ class CrossEncoderConfig:
         backbone: Kind and sizes.
         pooling: What the head reads: the `first` token ([CLS]) or the `mean` of all.
         num_labels: How many logits a pair has; 1 is a relevance score.
+        labels: What the logits are called, in their order (see `check_labels`).
         hidden_activation: What follows the head's hidden layer: `tanh` (BERT, RoBERTa, MPNet) or
             `relu` (DistilBERT).
         dropout: Rate between hidden layer and classifier.
@@ -257,12 +258,14 @@ class CrossEncoderConfig:
     backbone: BertConfig | T5Config
     pooling: PairPooling = "first"
     num_labels: int = 1
+    labels: tuple[str, ...] = ()
     hidden_activation: HiddenActivation = "tanh"
     dropout: float = 0.1
 
     def __post_init__(self) -> None:
         value = self.num_labels
         require(isinstance(value, int) and value >= 1, "num_labels", "at least 1", value)
+        check_labels(self.labels, num_labels=value)
         kinds = get_args(HiddenActivation)
         require(
             self.hidden_activation in kinds,
@@ -273,6 +276,22 @@ class CrossEncoderConfig:
         known = get_args(PairPooling)
         require(self.pooling in known, "pooling", f"one of {', '.join(known)}", self.pooling)
         require(0 <= self.dropout < 1, "dropout", "in [0, 1)", self.dropout)
+
+
+def check_labels(labels: tuple[str, ...], *, num_labels: int) -> None:
+    """Refuses names of labels that do not fit a model's logits.
+
+    Args:
+        labels: None at all, a name for each logit, or for one logit two names, of which it gives
+            the log odds of the second.
+        num_labels: Logits of a pair.
+
+    Raises:
+        ConfigError: another number of names; one stands twice.
+    """
+    fits = len(labels) in (0, num_labels if num_labels > 1 else 2)
+    rule = f"{num_labels if num_labels > 1 else 'two'} names, none twice, or none at all"
+    require(fits and len(set(labels)) == len(labels), "labels", rule, labels)
 
 
 def backbone_kind(config: BackboneConfig) -> str:

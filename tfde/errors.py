@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -52,6 +54,15 @@ class CorruptError(TfdeError):
 
 class ServerError(TfdeError):
     """A model server does not answer, or answers with an error."""
+
+
+@contextmanager
+def naming(argument: str) -> Iterator[None]:
+    """Puts the name of an argument before the message of a `ConfigError` that comes from inside."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"`{argument}`: {error}") from error
 
 
 def shorten(value: object, limit: int = 80) -> str:

@@ -59,13 +59,14 @@ class MatchDataConfig:
     """Pairs with labels.
 
     Args:
-        data: A folder of `SPLIT.tsv` (`tfde convert --format glue`), or a pair file with negatives
-            (`tfde mine-negatives`), whose positives are labelled 1 and negatives 0.
+        data: A folder of `SPLIT.tsv` (`tfde convert --format sentence-pairs`), or a pair file with
+            negatives (`tfde mine-negatives`), whose positives are labelled 1 and negatives 0.
         split: Of the folder.
         dataset: For a pair file that names documents by id: the directory that holds them.
         negatives: How many of a pair file's negatives each query has.
         limit: A sample of so many pairs, seeded; `null` takes all.
-        held_out: This share is left out of training; where `part` is `held_out`, it alone is taken.
+        held_out: This share is left out of training; where `part` is `held_out`, it alone is taken:
+            with the same data and share the two parts have nothing in common.
         part: `training` or `held_out`.
     """
 
@@ -93,7 +94,7 @@ class TeachingConfig:
 
     Args:
         models: Their model directories; the attention of the first one is what VIRT teaches, the
-            logits are the mean of all.
+            logits are the mean of all. For a dual encoder they must give one score.
         virt_weight: Of the distance between attention maps (alpha); 0 for none.
         virt_layers: A student's layer -> the teacher's, by name; empty: the last from the last,
             the others evenly from below.
@@ -125,10 +126,12 @@ class MatchRun:
         test: What the kept model is measured on at the end; `null` for nothing.
         objective: `classification` (as many logits as labels), `binary` (one logit), `regression`
             (labels are values), `ranking` (softmax over a query's positive and negatives).
-        labels: The labels in order; empty: those of the training pairs, sorted.
+        labels: The labels in the order of the logits, which a teacher of logits must share; empty:
+            those of the training pairs, sorted. For `binary` the second is the one that is meant.
         teaching: What is learned from other models; `null` for nothing.
         epochs: Passes over the pairs.
-        batch_size: Pairs a batch.
+        batch_size: Pairs a batch; for `ranking`, whose groups are not torn, a multiple of one plus
+            `data.negatives`.
         warmup: Share of the steps in which the learning rate grows.
         score_scale: For `ranking`, one over the temperature of the scores.
         optimizer: Optimizer and learning rate; its `warmup_steps` are left to `warmup`.

@@ -123,12 +123,14 @@ def test_a_run_is_reranked(work, teacher, capsys):
     write_run(work / "first.trec", run)
     code, out, error = tfde(
         capsys, "rerank", "--model", teacher, "--run_file", work / "first.trec", "--dataset",
-        work / "data", "--output", work / "second.trec", "--depth", 20,
+        work / "data", "--output", work / "second.trec", "--depth", 20, "--label", "yes",
     )  # fmt: skip
     assert (code, error) == (0, "")
     assert "12 queries, 240 pairs scored" in out
+    assert out.endswith(", by label yes\n")
     found = read_run(work / "second.trec")
     model = load_pair_scorer(teacher)
+    assert model.labels == ("no", "yes")
     documents = dict(zip((f"d{n}" for n in range(60)), tiny.document_texts(), strict=False))
     for query, scores in run.items():
         old = sorted(scores, key=scores.get, reverse=True)
@@ -190,7 +192,11 @@ def test_a_killed_run_goes_on(work):
         (("warmup: 1",), "`warmup` must be in [0, 1)"),
         (
             ("teaching: {models: [/nowhere], virt_weight: 1.0}",),
-            "/nowhere",
+            "`teaching.models`: The checkpoint must be a directory",
+        ),
+        (
+            ("teaching: {models: [/nowhere], virt_layers: 3}",),
+            'mistake.yaml: Parser key "run.teaching": Parser key "virt_layers": must be a dict.',
         ),
     ],
 )

@@ -25,12 +25,14 @@ class PairAttention(NamedTuple):
         second: Tokens of the second, Y.
         to_second: (X, Y) float32, the weights of the second's tokens; a row sums to 1.
         to_first: (Y, X) float32.
+        layer: The layer's name.
     """
 
     first: list[str]
     second: list[str]
     to_second: np.ndarray
     to_first: np.ndarray
+    layer: str
 
 
 def pair_attention(
@@ -56,6 +58,7 @@ def pair_attention(
         number = _number("layer", layer, len(states["queries"]))
         maps = maps_together(states, number, places, (places[0].count, places[1].count))
         ids = [_token_ids(inputs["token_ids"], place) for place in places]
+        encoder = model.encoder
     elif isinstance(model, Matcher):
         inputs, places = model.prepare_tokens(*texts)
         _, sides = model.call_with_states(inputs, training=False)
@@ -65,6 +68,7 @@ def pair_attention(
             _token_ids(inputs[f"{side}_token_ids"], place)
             for side, place in zip(("first", "second"), places, strict=True)
         ]
+        encoder = model.networks.encoder
     else:
         raise ConfigError(
             f"`model` must be a CrossEncoder or a Matcher. Received: {type(model).__name__}"
@@ -73,11 +77,15 @@ def pair_attention(
         require(len(found) > 0, name, "a text with tokens", text)
     tokenizer = model.preprocessor.tokenizer
     tokens = [[tokenizer.id_to_token(token_id) for token_id in found] for found in ids]
-    return PairAttention(tokens[0], tokens[1], *_of_head(maps, head))
+    to_second, to_first = _of_head(maps, head)
+    name = encoder.transformer_layers[number].name
+    return PairAttention(tokens[0], tokens[1], to_second, to_first, name)
 
 
 def draw_attention(found: Mapping[str, PairAttention], path: str | Path, *, title: str) -> None:
     """Draws a row for each model: the first text's attention over the second, and the other way.
+
+    All panels have one scale of colours.
 
     Args:
         found: Name of a model -> its attention; all of the same pair.
@@ -87,20 +95,23 @@ def draw_attention(found: Mapping[str, PairAttention], path: str | Path, *, titl
     from matplotlib.figure import Figure
 
     widest = max(len(one.first) + len(one.second) for one in found.values())
-    width = min(max(5.0, 0.45 * widest), 24.0)
-    canvas = Figure(figsize=(width, (0.45 * width + 1.0) * len(found)), layout="constrained")
+    width = min(max(8.0, 0.45 * widest), 24.0)
+    tallest = max(max(len(one.first), len(one.second)) for one in found.values())
+    height = min(0.22 * tallest + 1.5, 12.0)
+    canvas = Figure(figsize=(width, height * len(found)), layout="constrained")
     rows = canvas.subplots(len(found), 2, squeeze=False)
+    highest = max(float(part.max()) for one in found.values() for part in one[2:4])
     for axes, (name, one) in zip(rows, found.items(), strict=True):
         for panel, weights, down, across in (
             (axes[0], one.to_second, one.first, one.second),
             (axes[1], one.to_first, one.second, one.first),
         ):
-            image = panel.imshow(weights, cmap="viridis", vmin=0.0, aspect="auto")
+            image = panel.imshow(weights, cmap="viridis", vmin=0.0, vmax=highest, aspect="auto")
             panel.set_xticks(range(len(across)), across, rotation=60, ha="right", fontsize=7)
             panel.set_yticks(range(len(down)), down, fontsize=7)
-            canvas.colorbar(image, ax=panel, fraction=0.04)
-        axes[0].set_title(f"{name}: first over second", fontsize="medium")
+        axes[0].set_title(f"{name}, {one.layer}: first over second", fontsize="medium")
         axes[1].set_title("second over first", fontsize="medium")
+    canvas.colorbar(image, ax=rows, fraction=0.04)
     canvas.suptitle(title, fontsize="medium")
     with atomic_file(path) as temporary:
         canvas.savefig(temporary, dpi=130)

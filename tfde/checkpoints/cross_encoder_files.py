@@ -66,12 +66,14 @@ class LoadedHead:
     Args:
         hidden_activation: What follows the hidden layer.
         dropout: Rate between hidden layer and classifier.
+        labels: What the logits are called, in their order; empty where nobody named them.
         hidden: Its kernel (H, H) and bias (H,), float32.
         classifier: Kernel (H, labels) and bias (labels,), float32.
     """
 
     hidden_activation: HiddenActivation
     dropout: float
+    labels: tuple[str, ...]
     hidden: tuple[np.ndarray, np.ndarray]
     classifier: tuple[np.ndarray, np.ndarray]
 
@@ -265,4 +267,19 @@ def _read_head(
         kernel, bias = (arrays.read(f"{name}.{part}") for part in ("weight", "bias"))
         return kernel.T.astype(np.float32), bias.astype(np.float32)
 
-    return LoadedHead(names.activation, dropout, read(names.hidden), read(names.classifier))
+    return LoadedHead(
+        names.activation,
+        dropout,
+        _label_names(labels, num_labels),
+        read(names.hidden),
+        read(names.classifier),
+    )
+
+
+def _label_names(labels: Any, num_labels: int) -> tuple[str, ...]:
+    """Returns the names in `id2label`; none for a score, or where transformers made them up."""
+    if num_labels == 1 or not isinstance(labels, Mapping):
+        return ()
+    names = tuple(str(labels.get(str(number), "")) for number in range(num_labels))
+    usable = all(names) and len(set(names)) == num_labels
+    return () if not usable or names[0] == "LABEL_0" else names

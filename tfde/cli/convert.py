@@ -57,6 +57,14 @@ def build_parser() -> CommandParser:
         help="trec: which part of a topic is the query",
     )
     parser.add_argument(
+        "--columns",
+        nargs=3,
+        type=str,
+        metavar=("FIRST", "SECOND", "LABEL"),
+        help="sentence-pairs: the columns of the two sentences and the label; by default those of"
+        " GLUE and SuperGLUE are known",
+    )
+    parser.add_argument(
         "--split",
         action="append",
         type=str,

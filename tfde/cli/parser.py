@@ -6,9 +6,24 @@ import dataclasses
 import difflib
 import re
 import sys
+from pathlib import Path
 from typing import NoReturn
 
 import jsonargparse
+
+# What jsonargparse says -> what says the same to a recipe's author, who does not know our classes.
+_PLAIN = (
+    (r"Problem with given class_path '[\w.]+': ", ""),
+    (
+        r"Does not validate against any of the Union subtypes Subtypes: .*? Errors: - (.*?)"
+        r" - Expected a <class 'NoneType'>.*",
+        r"\1",
+    ),
+    (r"Expected an? typing\.Literal\[([^\]]*)\]\. Got value: ", r"must be one of \1. Received: "),
+    (r"Expected an? <class '(\w+)'>\. Got value: ", r"must be a \1. Received: "),
+    (r"Group '(\w+)' does not accept option '([\w.]+)'", r"\1 has no field '\2'"),
+    (r"Parser key \"\w+\": Unable to load config '([^']+)' - ", r"\1: "),
+)
 
 
 class CommandParser(jsonargparse.ArgumentParser):
@@ -19,13 +34,11 @@ class CommandParser(jsonargparse.ArgumentParser):
         if not self.exit_on_error:  # a parser that jsonargparse made for a nested value
             super().error(message, ex)
         line = " ".join(part.strip() for part in message.splitlines() if part.strip())
-        # Where our dataclasses live is nothing that a recipe's author knows.
-        line = re.sub(r"Problem with given class_path '[\w.]+': ", "", line)
-        line = re.sub(
-            r"Expected an? typing\.Literal\[([^\]]*)\]\. Got value: ",
-            r"must be one of \1. Received: ",
-            line,
-        )
+        for pattern, plain in _PLAIN:
+            line = re.sub(pattern, plain, line)
+        unread = re.match(r"([^ :]+): (?=Parser key \"(\w+)\": Unable to load)", line)
+        if unread and not Path(unread[1]).is_file():
+            line = f"{unread[2]} must be a file. Received: '{unread[1]}'"
         line += _suggestion(line)
         print(f"{self.prog}: {line} ({self.prog} --help shows the options)", file=sys.stderr)
         raise SystemExit(2)
@@ -33,19 +46,19 @@ class CommandParser(jsonargparse.ArgumentParser):
 
 def _suggestion(line: str) -> str:
     """Returns the field of a recipe that was probably meant, where there is no such field."""
-    unknown = re.search(r"Option '(\w+)' is not accepted", line)
+    unknown = re.search(r"Option '(\w+)' is not accepted|has no field '(?:\w+\.)*(\w+)'", line)
     if unknown is None:
         return ""
 
-    from tfde import recipe
+    from tfde import match_recipe, recipe
 
     known = [
         field.name
-        for kind in vars(recipe).values()
+        for kind in (*vars(recipe).values(), *vars(match_recipe).values())
         if isinstance(kind, type) and dataclasses.is_dataclass(kind)
         for field in dataclasses.fields(kind)
     ]
-    near = difflib.get_close_matches(unknown[1], known, n=1)
+    near = difflib.get_close_matches(unknown[1] or unknown[2], known, n=1)
     return f"; did you mean {near[0]}?" if near else ""
 
 

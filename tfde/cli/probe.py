@@ -35,22 +35,24 @@ def build_parser() -> CommandParser:
 def run(args: Any) -> int:
     """Draws."""
     from tfde.analysis.attention_probe import draw_attention, pair_attention
-    from tfde.errors import ConfigError
+    from tfde.errors import ConfigError, naming, require
     from tfde.matching.load import load_pair_scorer
 
     try:
         import matplotlib  # noqa: F401
     except ImportError:
         raise ConfigError("`tfde probe` draws with matplotlib: pip install tfde[figures]") from None
+    require(Path(args.output).suffix == ".png", "output", "a file *.png", args.output)
     found: dict[str, Any] = {}
     for path in args.model:
         name = _name(path, list(found))
-        model = load_pair_scorer(path)
+        with naming("model"):
+            model = load_pair_scorer(path)
         found[name] = pair_attention(
             model, args.first, args.second, layer=args.layer, head=args.head
         )
     head = "mean of the heads" if args.head is None else f"head {args.head}"
-    draw_attention(found, args.output, title=f"attention in layer {args.layer}, {head}")
+    draw_attention(found, args.output, title=f"attention, {head}")
     print(f"{args.output}: {', '.join(found)}")
     return 0
 

@@ -30,7 +30,9 @@ def build_parser() -> CommandParser:
     parser.add_argument("--output", required=True, help="the new run; .gz packs it")
     parser.add_argument("--depth", type=PositiveInt, default=100, help="documents a query")
     parser.add_argument(
-        "--label", type=int | None, help="label that says relevant, from 0; by default the last"
+        "--label",
+        type=str | None,
+        help="for a model with labels the one that says relevant; by default `1`, if it has one",
     )
     parser.add_argument("--batch_size", type=PositiveInt, default=32, help="pairs a batch")
     parser.add_argument("--tag", default="rerank", help="last column of the run")
@@ -40,7 +42,7 @@ def build_parser() -> CommandParser:
 def run(args: Any) -> int:
     """Reranks."""
     from tfde.data.dataset_directory import DatasetDirectory
-    from tfde.errors import ConfigError
+    from tfde.errors import ConfigError, naming
     from tfde.retrieval.rerank import ranking
     from tfde.retrieval.runs import check_tag, read_run
 
@@ -59,10 +61,12 @@ def run(args: Any) -> int:
     }
 
     from tfde.matching.load import load_pair_scorer
-    from tfde.retrieval.rerank import rerank
+    from tfde.retrieval.rerank import relevant_label, rerank
     from tfde.retrieval.runs import write_run
 
-    model = load_pair_scorer(args.model)
+    with naming("model"):
+        model = load_pair_scorer(args.model)
+    label = relevant_label(model, args.label)
     start = time.perf_counter()
     results = rerank(
         model,
@@ -70,15 +74,16 @@ def run(args: Any) -> int:
         queries,
         dataset.document_store(wanted),
         depth=args.depth,
-        label=args.label,
+        label=label,
         batch_size=args.batch_size,
         show_progress=sys.stderr.isatty(),
+        source=args.run_file,
     )
     seconds = time.perf_counter() - start
     write_run(args.output, results, tag=args.tag)
     pairs = sum(min(args.depth, len(given[query.query_id])) for query in queries)
     print(
         f"{args.output}: {len(results):,} queries, {pairs:,} pairs scored, {seconds:.1f} s"
-        f" ({pairs / seconds:.0f} pairs/s)"
+        f" ({pairs / seconds:.0f} pairs/s){'' if label is None else f', by label {label}'}"
     )
     return 0

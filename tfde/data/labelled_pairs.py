@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,8 @@ from tfde.data.formats.records import Source
 from tfde.data.intake import Intake
 from tfde.errors import ConfigError, DataError, require
 from tfde.types import Pair
+
+logger = logging.getLogger("tfde")
 
 
 @dataclass(frozen=True)
@@ -125,7 +128,7 @@ def read_labelled_pairs(
     """Reads a split of a folder of labelled pairs, `SPLIT.tsv[.gz]` with a header, as GLUE has it.
 
     Args:
-        path: The folder, such as `tfde convert --format glue` writes it.
+        path: The folder, such as `tfde convert --format sentence-pairs` writes it.
         split: The file's name without its ending.
         names: The labels that there are; `None` takes those that are found, sorted.
         values: Whether labels are numbers, such as degrees of similarity.
@@ -171,7 +174,7 @@ def ranked_pairs(pairs: Iterable[Pair], *, negatives: int, path: str | Path) -> 
     """Returns groups of a query with its positive and so many given negatives, labelled 1 and 0.
 
     Args:
-        pairs: Of a pair file; its queries without negatives are left out.
+        pairs: Of a pair file; those without negatives are left out, which is logged.
         negatives: Of each pair; more are not looked at.
         path: The file, for messages.
 
@@ -179,8 +182,10 @@ def ranked_pairs(pairs: Iterable[Pair], *, negatives: int, path: str | Path) -> 
         ConfigError: a pair has some negatives, but fewer than asked for; no pair has any.
     """
     rows: list[tuple[str, str, str]] = []
+    left_out = 0
     for pair in pairs:
         if not pair.negatives:
+            left_out += 1
             continue
         if len(pair.negatives) < negatives:
             raise ConfigError(
@@ -191,6 +196,8 @@ def ranked_pairs(pairs: Iterable[Pair], *, negatives: int, path: str | Path) -> 
         rows += [(pair.query.text, document.title, document.text) for document in documents]
     if not rows:
         raise ConfigError(f"{path}: no pair has negatives; tfde mine-negatives finds some.")
+    if left_out:
+        logger.warning("%s: %d pairs without negatives are left out", path, left_out)
     labels = np.zeros(len(rows), np.float32)
     labels[:: negatives + 1] = 1.0
     first, titles, texts = map(list, zip(*rows, strict=True))

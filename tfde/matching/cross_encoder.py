@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +72,7 @@ class CrossEncoder(PairScorer):
         backbone: str | Path | BertConfig | T5Config,
         *,
         num_labels: int | None = None,
+        labels: Sequence[str] = (),
         num_layers: int | None = None,
         pooling: PairPooling | None = None,
         tokenizer: Tokenizer | None = None,
@@ -91,6 +92,8 @@ class CrossEncoder(PairScorer):
                 keras-hub preset; or a description such as `tfde.BertConfig(num_layers=4)`.
             num_labels: Logits of a pair. `None`: those of the checkpoint's classifier, which must
                 be there then; 1 for a description.
+            labels: What the logits are called, in their order; of one logit, the two labels that
+                it tells apart. Empty: what the checkpoint says, if anything.
             num_layers: Only the first so many layers of the checkpoint; `None` for all.
             pooling: What a new head reads: the `first` token or the `mean`; `None` takes the first
                 token, for T5 the mean.
@@ -127,16 +130,19 @@ class CrossEncoder(PairScorer):
                 f"`tokenizer` has {tokenizer.vocabulary_size} tokens, more than the backbone's"
                 f" vocabulary_size={sizes.vocabulary_size}."
             )
+        count = 1 if num_labels is None else num_labels
+        if head is not None:
+            count, labels = head.num_labels, labels or head.labels
         config = CrossEncoderConfig(
             sizes,
             pooling=pooling or ("mean" if isinstance(sizes, T5Config) else "first"),
-            num_labels=1 if num_labels is None else num_labels,
+            num_labels=count,
+            labels=tuple(labels),
             dropout=sizes.dropout,
         )
         if head is not None:
             config = dataclasses.replace(
                 config,
-                num_labels=head.num_labels,
                 hidden_activation=head.hidden_activation,
                 dropout=head.dropout,
             )
@@ -181,6 +187,11 @@ class CrossEncoder(PairScorer):
     def named_weights(self) -> dict[str, keras.Variable]:
         """Returns every weight by `part/...`."""
         return self._parts.named_weights()
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What the logits are called, in their order; of one logit, both that it tells apart."""
+        return self.config.labels
 
     @property
     def encoder(self) -> Any:

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tfde.backbones.transformer import EncoderStates
 from tfde.data.labelled_pairs import LabelledBatches
-from tfde.errors import ConfigError, require
+from tfde.errors import ConfigError, naming, require
 from tfde.matching.cross_encoder import CrossEncoder
 from tfde.matching.match_loss import (
     LogitLoss,
@@ -305,12 +305,13 @@ def _virt_loss(student: PairScorer, teaching: Teaching) -> VirtLoss | None:
             f" {text.document_template!r}"
         )
     encoder, layers = apart
-    return VirtLoss(
-        encoder,
-        teaching.teachers[0].encoder,
-        layers=teaching.virt_layers,
-        student_layers=layers,
-    )
+    with naming("virt_layers"):
+        return VirtLoss(
+            encoder,
+            teaching.teachers[0].encoder,
+            layers=teaching.virt_layers,
+            student_layers=layers,
+        )
 
 
 def _check_teachers(student: PairScorer, teaching: Teaching) -> None:
@@ -322,6 +323,10 @@ def _check_teachers(student: PairScorer, teaching: Teaching) -> None:
                 f"a teacher must have the student's {student.num_labels} labels."
                 f" Received: {teacher.num_labels}"
             )
+        if teaching.logit_weight and teacher.labels and student.labels:
+            rule = f"{', '.join(student.labels)}, in this order (`labels` of a run sets it)"
+            same = teacher.labels == student.labels
+            require(same, "labels of a teacher", rule, ", ".join(teacher.labels))
     own = student.preprocessor.tokenizer.fingerprint_bytes()
     first = teaching.teachers[0].preprocessor.tokenizer
     if teaching.virt_weight and first.fingerprint_bytes() != own:

@@ -73,6 +73,7 @@ class Matcher(PairScorer):
         super().__init__(networks.scorer, config, preprocessor, name=config.kind)
         self.networks = networks
         self._own_texts: Callable[[], StoredTexts | None] = lambda: None  # checked last
+        self._encode_first = tf.function(self._encode_first_texts, input_signature=[_STRINGS])
         self._encode_second = tf.function(
             self._encode_second_texts, input_signature=[_STRINGS, _STRINGS]
         )
@@ -95,6 +96,7 @@ class Matcher(PairScorer):
         *,
         kind: MatcherKind,
         num_labels: int = 1,
+        labels: Sequence[str] = (),
         num_layers: int | None = None,
         tokenizer: Tokenizer | None = None,
         text: TextConfig | None = None,
@@ -109,6 +111,8 @@ class Matcher(PairScorer):
             backbone: As for `DualEncoder.from_backbone`; a description has random weights.
             kind: Where the texts meet, see `MatcherConfig`.
             num_labels: Logits of a pair; 1 is a score.
+            labels: What the logits are called, in their order; of one logit, the two labels that
+                it tells apart. May be empty.
             num_layers: Only the first so many layers of the checkpoint; `None` for all.
             tokenizer: Needed for random weights; otherwise the checkpoint brings its own.
             text: Lengths and template; `None` takes those of the checkpoint.
@@ -147,6 +151,7 @@ class Matcher(PairScorer):
                 f" vocabulary_size={sizes.vocabulary_size}."
             )
         values = {"backbone": sizes, "kind": kind, "num_labels": num_labels, **options}
+        values["labels"] = tuple(labels)
         if dropout is not None:
             values["dropout"] = dropout
         config = from_mapping(MatcherConfig, values, "options")
@@ -173,6 +178,11 @@ class Matcher(PairScorer):
         """Returns every weight by `part/...`."""
         return self.networks.named_weights()
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What the logits are called, in their order; of one logit, both that it tells apart."""
+        return self.config.labels
+
     # ---- scoring -----------------------------------------------------------------------------
 
     def prepare_tokens(
@@ -198,14 +208,15 @@ class Matcher(PairScorer):
 
         Args:
             documents: The texts; those of a `tfde.Document` are known by its id.
-            doc_ids: Ids of the texts, where they bring none; `None` numbers them.
+            doc_ids: Ids of the texts, where they bring none; `None` numbers them, from "0".
             dtype: `float32`, with which scores are those of `score`; `float16` for half the bytes,
                 `int8` with a scale a vector for a quarter.
             batch_size: Texts per batch.
             show_progress: Whether a progress bar goes to stderr.
 
         Raises:
-            ConfigError: no text; ids are given that are not as many; an unknown dtype.
+            ConfigError: no text; ids are given that are not as many, or one of them twice; an
+                unknown dtype.
         """
         check_stored_dtype(dtype)
         documents = list(documents)
@@ -224,7 +235,21 @@ class Matcher(PairScorer):
             found = {name: x.numpy() for name, x in self._encode_second(*batch).items()}
             for row, vectors, mask in zip(rows, found["vectors"], found["mask"], strict=True):
                 parts[row] = vectors[mask > 0].astype(kept)
-        return join_texts(parts, doc_ids, dtype=dtype, fingerprint=self.fingerprint())
+        return join_texts(
+            parts, doc_ids, dtype=dtype, kind=self.config.kind, fingerprint=self.fingerprint()
+        )
+
+    def encode_first(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Returns all of first texts that does not depend on the second, what an index searches by.
+
+        Args:
+            texts: Q texts, which make one batch.
+
+        Returns:
+            vectors (Q, X, D) float32, and mask (Q, X) int32, 1 = a vector that counts.
+        """
+        found = self._encode_first(tf.constant(list(texts), tf.string))
+        return found["vectors"].numpy(), found["mask"].numpy()
 
     def score_stored(
         self,
@@ -283,6 +308,11 @@ class Matcher(PairScorer):
         logits = self.networks.interaction(meeting(found), training=training)
         return logits, (states[0], states[1])
 
+    def _encode_first_texts(self, texts: tf.Tensor) -> dict[str, tf.Tensor]:
+        names = ("token_ids", "padding_mask")
+        tokens = dict(zip(names, self.preprocessor.queries(texts), strict=True))
+        return self.networks.encoders["first"](tokens, training=False)
+
     def _encode_second_texts(self, titles: tf.Tensor, texts: tf.Tensor) -> dict[str, tf.Tensor]:
         names = ("token_ids", "padding_mask")
         tokens = dict(zip(names, self.preprocessor.documents(titles, texts), strict=True))
@@ -290,9 +320,7 @@ class Matcher(PairScorer):
 
     def _score_stored(self, first: tf.Tensor, vectors: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
         texts, places = tf.unique(first)  # a query and its documents: it is encoded once
-        names = ("token_ids", "padding_mask")
-        tokens = dict(zip(names, self.preprocessor.queries(texts), strict=True))
-        encoded = self.networks.encoders["first"](tokens, training=False)
+        encoded = self._encode_first_texts(texts)
         found = {
             "first": {name: tf.gather(x, places) for name, x in encoded.items()},
             "second": {"vectors": vectors, "mask": mask},

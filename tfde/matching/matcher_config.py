@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from tfde.config import BertConfig, T5Config
+from tfde.config import BertConfig, T5Config, check_labels
 from tfde.errors import ConfigError, require
 
 MatcherKind = Literal[
@@ -37,7 +37,7 @@ _DEFAULTS: dict[str, Any] = {
     "skip_punctuation": True,
 }
 # One score, not a label for each logit.
-_SCORE_ALONE = ("late_interaction", "multi_vector")
+SCORE_ALONE = ("late_interaction", "multi_vector")
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,7 @@ class MatcherConfig:
             `late_interaction` (each token of the first text finds its best of the second),
             `multi_vector` (so many vectors of the second text, one of the first).
         num_labels: Logits of a pair; 1 is a score.
+        labels: What the logits are called, in their order (see `check_labels`).
         dropout: Rate before the classifier.
         apart_layers: deformer: how many lower layers see each text apart; by default all but one.
         first_tokens: dipair: outputs taken of the first text.
@@ -67,6 +68,7 @@ class MatcherConfig:
     backbone: BertConfig | T5Config
     kind: MatcherKind
     num_labels: int = 1
+    labels: tuple[str, ...] = ()
     dropout: float = 0.1
     apart_layers: int | None = None
     first_tokens: int | None = None
@@ -82,11 +84,12 @@ class MatcherConfig:
         kinds = get_args(MatcherKind)
         require(self.kind in kinds, "kind", f"one of {', '.join(kinds)}", self.kind)
         require(self.num_labels >= 1, "num_labels", "at least 1", self.num_labels)
-        alone = self.kind not in _SCORE_ALONE or self.num_labels == 1
+        check_labels(self.labels, num_labels=self.num_labels)
+        alone = self.kind not in SCORE_ALONE or self.num_labels == 1
         require(alone, "num_labels", f"1 with {self.kind}, which gives a score", self.num_labels)
         require(0 <= self.dropout < 1, "dropout", "in [0, 1)", self.dropout)
         own = _FIELDS[self.kind]
-        for field in dataclasses.fields(self)[4:]:
+        for field in dataclasses.fields(self)[5:]:
             value = getattr(self, field.name)
             if field.name not in own:
                 if value is not None:

@@ -56,6 +56,11 @@ class PairScorer(keras.Model):
         self._score = tf.function(self._score_texts, input_signature=[_STRINGS] * 3)
         self.built = True
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What the logits are called, in their order; of one logit, both that it tells apart."""
+        return ()
+
     def named_weights(self) -> dict[str, keras.Variable]:
         """Returns every weight by `part/...`."""
         raise NotImplementedError
@@ -211,6 +216,7 @@ def read_preset(
     """
     value = read_config(directory, class_name, description)
     value["backbone"] = backbone_from_mapping(value["backbone"])
+    value["labels"] = tuple(value["labels"])
     config = from_mapping(description, value, "config")
     dtype = dtype or stored_dtype(Path(directory) / WEIGHTS_FILE)
     with zero_weights():

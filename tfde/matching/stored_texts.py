@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,12 +20,12 @@ from tfde.data.files import (
     write_json,
 )
 from tfde.data.scaled_rows import ScaledRows, scale_rows
-from tfde.errors import CorruptError, MismatchError, require
+from tfde.errors import ConfigError, CorruptError, MismatchError, require
 
 _MANIFEST = "stored_texts.json"
 _DOC_IDS, _VECTORS, _OFFSETS = "doc_ids.txt", "vectors.npy", "offsets.npy"
 _SCALES = "scales.npy"  # beside vectors of int8
-_FORMAT = 1
+_FORMAT = 2
 
 
 class StoredTexts:
@@ -36,10 +37,12 @@ class StoredTexts:
         vectors: (T, D) float32, float16 or `ScaledRows` (int8), of all texts.
         offsets: (N + 1,) int64; those of text i are `vectors[offsets[i]:offsets[i + 1]]`.
         doc_ids: N ids in the order of the texts.
-        fingerprint: Of the model that computed the vectors.
+        kind: Of matcher, that computed the vectors (see `tfde.MatcherConfig`).
+        fingerprint: Of that model.
 
     Raises:
         MismatchError: offsets, ids and vectors do not belong together.
+        ConfigError: an id stands twice.
     """
 
     def __init__(
@@ -48,6 +51,7 @@ class StoredTexts:
         offsets: np.ndarray,
         doc_ids: Sequence[str],
         *,
+        kind: str,
         fingerprint: str,
     ) -> None:
         if len(offsets) != len(doc_ids) + 1 or offsets[0] != 0 or offsets[-1] != len(vectors):
@@ -58,8 +62,12 @@ class StoredTexts:
         self.vectors = vectors
         self.offsets = offsets
         self.doc_ids = list(doc_ids)
+        self.kind = kind
         self.fingerprint = fingerprint
         self._rows = {doc_id: row for row, doc_id in enumerate(self.doc_ids)}
+        if len(self._rows) < len(self.doc_ids):
+            twice = Counter(self.doc_ids).most_common(1)[0][0]
+            raise ConfigError(f"`doc_ids` must be all different. Received: {twice!r} twice")
 
     def __len__(self) -> int:
         return len(self.doc_ids)
@@ -107,7 +115,12 @@ class StoredTexts:
             for name, array in arrays.items():
                 write_array(temporary / name, array)
             files = {name: sha256(temporary / name) for name in (_DOC_IDS, *arrays)}
-            manifest = {"format": _FORMAT, "fingerprint": self.fingerprint, "files": files}
+            manifest = {
+                "format": _FORMAT,
+                "kind": self.kind,
+                "fingerprint": self.fingerprint,
+                "files": files,
+            }
             write_json(temporary / _MANIFEST, manifest)
 
     @classmethod
@@ -142,6 +155,7 @@ class StoredTexts:
             vectors,
             np.asarray(open_array(path / _OFFSETS)),
             read_ids(path / _DOC_IDS),
+            kind=str(manifest["kind"]),
             fingerprint=str(manifest["fingerprint"]),
         )
 
@@ -153,7 +167,7 @@ def check_stored_dtype(dtype: str) -> None:
 
 
 def join_texts(
-    parts: Sequence[np.ndarray], doc_ids: Sequence[str], *, dtype: str, fingerprint: str
+    parts: Sequence[np.ndarray], doc_ids: Sequence[str], *, dtype: str, kind: str, fingerprint: str
 ) -> StoredTexts:
     """Returns texts from the vectors (V, D) of each.
 
@@ -161,10 +175,11 @@ def join_texts(
         parts: One array a text.
         doc_ids: Their ids.
         dtype: `float32`, `float16` for half the bytes, or `int8` (a scale each) for a quarter.
+        kind: Of matcher.
         fingerprint: Of the model.
     """
     require(len(parts) > 0, "documents", "not empty", parts)
     offsets = np.cumsum([0, *(len(part) for part in parts)], dtype=np.int64)
     vectors = np.concatenate(parts)
     stored = ScaledRows(*scale_rows(vectors)) if dtype == "int8" else vectors.astype(dtype)
-    return StoredTexts(stored, offsets, doc_ids, fingerprint=fingerprint)
+    return StoredTexts(stored, offsets, doc_ids, kind=kind, fingerprint=fingerprint)

@@ -8,6 +8,7 @@ import numpy as np
 
 from tfde.data.atomic import atomic_directory
 from tfde.errors import MismatchError, require
+from tfde.matching.matcher_config import SCORE_ALONE
 from tfde.matching.stored_texts import StoredTexts
 from tfde.retrieval.scann_index import ScannIndex
 from tfde.retrieval.scann_parameters import ScannParameters
@@ -22,16 +23,19 @@ class MultiVectorIndex:
     is scored exactly with all of its vectors.
 
     Args:
-        stored: Vectors of the documents, as `Matcher.store` gives them.
+        stored: Vectors of the documents, as `Matcher.store` gives them; of `late_interaction` or
+            `multi_vector`, whose scores follow from the vectors alone.
         vectors: An index of all these vectors, in their order.
 
     Raises:
-        MismatchError: the index holds another number of vectors.
+        MismatchError: the index holds another number of vectors; another kind of matcher computed
+            them.
 
     Source: Khattab and Zaharia 2020, section 3.6 (end-to-end retrieval).
     """
 
     def __init__(self, stored: StoredTexts, vectors: ScannIndex) -> None:
+        _check_kind(stored)
         if vectors.shape != stored.vectors.shape:
             raise MismatchError(
                 f"`vectors` must index the {stored.vectors.shape} stored ones."
@@ -52,6 +56,7 @@ class MultiVectorIndex:
             stored: Vectors of the documents.
             parameters: Of ScaNN; by default decided by the number of vectors.
         """
+        _check_kind(stored)
         ids = [str(number) for number in range(len(stored.vectors))]
         vectors = ScannIndex.build(
             np.asarray(stored.vectors, np.float32),
@@ -67,19 +72,25 @@ class MultiVectorIndex:
         """Returns the best documents of each query with their scores, the best first.
 
         Args:
-            vectors: (Q, X, D) float32, of queries, as the first encoder of a `Matcher` gives them.
+            vectors: (Q, X, D) float32, of queries; they and `mask` are `Matcher.encode_first`'s.
             mask: (Q, X), 1 = a vector that counts.
             k: Documents a query gets, at most; fewer where fewer are candidates.
             candidates_per_vector: Nearest stored vectors that are looked up for a query's vector.
 
         Raises:
-            ConfigError: `k` or `candidates_per_vector` is below 1.
+            ConfigError: `k` or `candidates_per_vector` is below 1; vectors or mask have another
+                shape.
         """
         require(k >= 1, "k", "at least 1", k)
         least = candidates_per_vector >= 1
         require(least, "candidates_per_vector", "at least 1", candidates_per_vector)
-        counts = np.asarray(mask) > 0
-        flat = np.asarray(vectors, np.float32)[counts]
+        vectors, counts = np.asarray(vectors, np.float32), np.asarray(mask) > 0
+        dim = self.stored.vectors.shape[1]
+        fits = vectors.ndim == 3 and vectors.shape[2] == dim
+        require(fits, "vectors", f"of shape (queries, vectors of each, {dim})", vectors.shape)
+        fits = counts.shape == vectors.shape[:2]
+        require(fits, "mask", f"of shape {vectors.shape[:2]}, as `vectors`", counts.shape)
+        flat = vectors[counts]
         if not len(flat):
             return [[] for _ in counts]
         _, positions = self._vectors.search_positions(flat, candidates_per_vector)
@@ -125,3 +136,11 @@ class MultiVectorIndex:
         scores = np.maximum.reduceat(products, starts, axis=1).mean(axis=0)
         found = [(self.stored.doc_ids[row], float(s)) for row, s in zip(rows, scores, strict=True)]
         return sorted(found, key=lambda hit: (-hit[1], hit[0]))[:k]
+
+
+def _check_kind(stored: StoredTexts) -> None:
+    if stored.kind not in SCORE_ALONE:
+        raise MismatchError(
+            f"`stored` must be of {' or '.join(SCORE_ALONE)}; other matchers score vectors by"
+            f" a network, not by products. Received: {stored.kind}"
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -10,7 +11,7 @@ from scipy.special import log_softmax
 from tqdm import tqdm
 
 from tfde.data.batched import batched
-from tfde.errors import ConfigError, DataError, require
+from tfde.errors import DataError, require
 from tfde.types import Document, Query, Run
 
 _QUERIES_AT_ONCE = 64  # whose pairs are sorted by length together
@@ -20,6 +21,11 @@ class PairModel(Protocol):
     """What scores pairs: `CrossEncoder`, `Matcher`."""
 
     num_labels: int
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Names of the logits; of one logit, both that it tells apart; may be empty."""
+        ...
 
     def score(
         self, pairs: Sequence[tuple[str, Document]], *, batch_size: int, show_progress: bool
@@ -35,9 +41,10 @@ def rerank(
     documents: Mapping[str, Document],
     *,
     depth: int = 100,
-    label: int | None = None,
+    label: str | None = None,
     batch_size: int = 32,
     show_progress: bool = False,
+    source: str | Path = "run",
 ) -> Run:
     """Returns the run with the best documents of each query in the model's order.
 
@@ -50,25 +57,31 @@ def rerank(
         queries: The queries whose documents are reranked; others of the run are left out.
         documents: Document id -> document, of all that are scored.
         depth: How many documents of a query are scored.
-        label: For a model with labels the one that says "relevant": the score is the logarithm of
-            its probability. `None` takes the last.
+        label: For a model with labels the one that says "relevant", see `relevant_label`: the
+            score is the logarithm of its probability.
         batch_size: Pairs a batch.
         show_progress: Whether a progress bar goes to stderr.
+        source: Where the run is from, for messages.
 
     Raises:
-        ConfigError: `depth` is below 1; the model has no such label.
+        ConfigError: `depth` is below 1; the model has no such label, or one must be chosen.
         DataError: a document of the run is not among `documents`.
     """
     score = _scorer(model, label)
     require(depth >= 1, "depth", "at least 1", depth)
     reranked: Run = {}
     wanted = [query for query in queries if query.query_id in run]
+    for query in wanted:  # before anything is scored
+        for doc_id in ranking(run[query.query_id])[:depth]:
+            if doc_id not in documents:
+                rule = f"its documents must be in the corpus (query {query.query_id})."
+                raise DataError(source, None, rule, doc_id)
     progress = tqdm(total=len(wanted), unit="query", disable=not show_progress)
     with progress:
         for some in batched(wanted, _QUERIES_AT_ONCE):
             rankings = [ranking(run[query.query_id]) for query in some]
             pairs = [
-                (query.text, _document(documents, doc_id, query))
+                (query.text, documents[doc_id])
                 for query, doc_ids in zip(some, rankings, strict=True)
                 for doc_id in doc_ids[:depth]
             ]
@@ -87,22 +100,38 @@ def ranking(scores: Mapping[str, float]) -> list[str]:
     return sorted(scores, key=lambda doc_id: (-scores[doc_id], doc_id))
 
 
-def _scorer(model: PairModel, label: int | None) -> Callable[[Any, int], np.ndarray]:
-    labels = model.num_labels
-    if label is not None and not 0 <= label < labels:
-        raise ConfigError(f"`label` must be in [0, {labels - 1}]. Received: {label}")
+def relevant_label(model: PairModel, label: str | None) -> str | None:
+    """Returns the label by whose probability a model's pairs are ranked; `None`: by its score.
+
+    Args:
+        model: Its labels have names, or are known by their numbers from 0.
+        label: The one asked for; `None` takes `1` where there is a label of this name.
+
+    Raises:
+        ConfigError: there is no such label; none was asked for where none is called `1`.
+    """
+    names = _label_names(model)
+    if label is None and (not names or "1" in names):
+        return "1" if names else None
+    rule = f"one of {', '.join(names)}" if names else "left out: the model gives a score"
+    require(label in names, "label", f"{rule}, the one that says relevant", label)
+    return label
+
+
+def _label_names(model: PairModel) -> tuple[str, ...]:
+    if model.labels or model.num_labels == 1:
+        return model.labels
+    return tuple(map(str, range(model.num_labels)))
+
+
+def _scorer(model: PairModel, label: str | None) -> Callable[[Any, int], np.ndarray]:
+    label = relevant_label(model, label)
+    place = -1 if label is None else _label_names(model).index(label)
 
     def score(pairs: list[tuple[str, Document]], batch_size: int) -> np.ndarray:
         logits = model.score(pairs, batch_size=batch_size, show_progress=False)
-        if labels == 1:
-            return logits
-        return log_softmax(logits.astype(np.float64), axis=1)[:, -1 if label is None else label]
+        if model.num_labels == 1:
+            return -logits if place == 0 else logits
+        return log_softmax(logits.astype(np.float64), axis=1)[:, place]
 
     return score
-
-
-def _document(documents: Mapping[str, Document], doc_id: str, query: Query) -> Document:
-    if doc_id not in documents:
-        rule = f"the run's documents must be in the corpus (query {query.query_id})."
-        raise DataError("run", None, rule, doc_id)
-    return documents[doc_id]

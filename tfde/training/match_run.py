@@ -16,6 +16,7 @@ import numpy as np
 
 from tfde.config import PairTextConfig, TextConfig, backbone_from_mapping
 from tfde.data.files import write_json
+from tfde.data.formats.tables import ending
 from tfde.data.labelled_pairs import (
     LabelledBatches,
     LabelledPairs,
@@ -23,7 +24,7 @@ from tfde.data.labelled_pairs import (
     read_labelled_pairs,
 )
 from tfde.data.read_pairs import read_pairs
-from tfde.errors import ConfigError, require
+from tfde.errors import ConfigError, naming, require
 from tfde.evaluation.matching_measures import MEASURES, matching_measures
 from tfde.match_recipe import MatchDataConfig, MatchModelConfig, MatchRun
 from tfde.matching.cross_encoder import CrossEncoder
@@ -125,8 +126,12 @@ def _build_trainer(run: MatchRun, pairs: LabelledPairs) -> MatchTrainer:
         counts = zip(*np.unique(pairs.labels, return_counts=True), strict=True)
         shown = ", ".join(f"{pairs.names[int(label)]} {count}" for label, count in counts)
         logger.info("labels of the training pairs: %s", shown)
+    labels = pairs.names if run.objective in ("classification", "binary") else ()
+    num_labels = _num_labels(run, pairs)
+    with naming("model"):
+        student = build_model(run.model, num_labels=num_labels, labels=labels, seed=run.seed)
     return MatchTrainer(
-        build_model(run.model, num_labels=_num_labels(run, pairs), seed=run.seed),
+        student,
         objective=run.objective,
         group_size=pairs.group_size,
         score_scale=run.score_scale,
@@ -183,12 +188,15 @@ def _train(
     return load_pair_scorer(best) if best.exists() else trainer.student
 
 
-def build_model(config: MatchModelConfig, *, num_labels: int, seed: int | None) -> PairScorer:
+def build_model(
+    config: MatchModelConfig, *, num_labels: int, labels: Sequence[str], seed: int | None
+) -> PairScorer:
     """Builds what a run trains.
 
     Args:
         config: Kind, checkpoint and lengths.
         num_labels: Logits of a pair.
+        labels: What they are called, in their order; of one logit, both that it tells apart.
         seed: Of new weights.
 
     Raises:
@@ -200,6 +208,7 @@ def build_model(config: MatchModelConfig, *, num_labels: int, seed: int | None) 
         backbone = backbone_from_mapping(backbone, "model.backbone")
     shared: dict[str, Any] = {
         "num_labels": num_labels,
+        "labels": labels,
         "num_layers": config.num_layers,
         "tokenizer": tokenizer,
         "dropout": config.dropout,
@@ -209,29 +218,27 @@ def build_model(config: MatchModelConfig, *, num_labels: int, seed: int | None) 
     template = config.document_template
     if config.kind == "cross_encoder":
         if config.options:
-            raise ConfigError(
-                f"`model.options` are for matchers. Received: {', '.join(config.options)}"
-            )
+            raise ConfigError(f"`options` are for matchers. Received: {', '.join(config.options)}")
         pair_text = PairTextConfig(first + second, document_template=template)
         return CrossEncoder.from_backbone(
             backbone, pooling=config.pooling, text=pair_text, **shared
         )
     if config.pooling is not None:
         raise ConfigError(
-            f"`model.pooling` is for a cross-encoder. Received: {config.pooling} with {config.kind}"
+            f"`pooling` is for a cross-encoder. Received: {config.pooling} with {config.kind}"
         )
     text = TextConfig(first, second, document_template=template)
     if config.kind == "dual_encoder":
         if num_labels != 1:
             raise ConfigError("a dual encoder gives one score: the objective must be ranking.")
-        del shared["num_labels"]
+        del shared["num_labels"], shared["labels"]
         layers = shared.pop("num_layers")
         if layers is not None:
-            raise ConfigError(f"`model.num_layers` is not for a dual encoder. Received: {layers}")
+            raise ConfigError(f"`num_layers` is not for a dual encoder. Received: {layers}")
         odd = sorted(config.options.keys() - {"sharing", "embedding_dim"})
         if odd:
             raise ConfigError(
-                f"`model.options` of a dual encoder are sharing, embedding_dim. Received: {odd[0]}"
+                f"`options` of a dual encoder are sharing, embedding_dim. Received: {odd[0]}"
             )
         return DualEncoderScorer(
             DualEncoder.from_backbone(backbone, text=text, **shared, **config.options)
@@ -265,6 +272,11 @@ def read_part(
                 " labelled pairs."
             )
     else:
+        if ending(path) in (".tsv", ".csv", ".parquet"):
+            raise ConfigError(
+                f"{path}: a table of labelled pairs must stand as SPLIT.tsv in a folder, which is"
+                " what is named here; tfde convert --format sentence-pairs makes it."
+            )
         if run.objective == "regression":
             raise ConfigError(f"{path}: objective regression needs a folder of labelled pairs.")
         table = read_pairs(path, dataset=config.dataset)
@@ -310,7 +322,9 @@ def _teaching(run: MatchRun) -> Teaching | None:
     models = options.pop("models")
     require(len(models) > 0, "teaching.models", "not empty", models)
     options["virt_layers"] = options["virt_layers"] or None
-    return Teaching(tuple(CrossEncoder.load(path) for path in models), **options)
+    with naming("teaching.models"):
+        teachers = tuple(CrossEncoder.load(path) for path in models)
+    return Teaching(teachers, **options)
 
 
 def _expand(run: MatchRun) -> MatchRun:

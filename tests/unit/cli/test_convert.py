@@ -180,6 +180,26 @@ def test_pairs_of_superglue(folder, capsys):
     )
 
 
+def test_pairs_of_any_columns(folder, capsys):
+    (folder / "train.csv").write_text('q,answer,good\n"what, now?",this,1\nwho,"he ""X""",0\n')
+    (folder / "dev.jsonl").write_text(
+        '{"q": "a", "answer": "b", "good": 0}\n{"q": "c", "answer": "d"}\n'
+    )
+    command = ["convert", "--format", "sentence-pairs", "--output", "out"]
+    columns = ["--columns", "q", "answer", "good"]
+    assert main([*command, "--input", "train.csv", *columns]) == 0
+    assert (folder / "out" / "train.tsv").read_text().splitlines()[1:] == [
+        "what, now?\tthis\t1",
+        'who\the "X"\t0',
+    ]
+    assert main([*command, "--input", "train.csv", "--overwrite"]) == 1
+    assert "train.csv:1: `columns` must be named, or be one of these" in capsys.readouterr().err
+    assert main([*command, "--input", "train.csv", "--overwrite", *columns[:-1], "label"]) == 1
+    assert "train.csv:1: column 'label' is missing." in capsys.readouterr().err
+    assert main([*command, "--input", "dev.jsonl", "--overwrite", *columns]) == 1
+    assert "dev.jsonl:2: a row must have 'q', 'answer', 'good'." in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

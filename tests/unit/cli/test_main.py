@@ -70,6 +70,17 @@ def test_a_field_that_is_misspelled_is_answered_with_the_nearest(capsys, tmp_pat
     line = capsys.readouterr().err
     assert "Option 'bach_size' is not accepted" in line
     assert line.endswith("; did you mean batch_size? (tfde train --help shows the options)\n")
+    recipe.write_text("model: {kind: siamese, backbone: m, pool: mean}\ndata: {data: d}\n")
+    with pytest.raises(SystemExit):
+        main(["train-matcher", "--run", str(recipe), "--output", str(tmp_path / "out")])
+    line = capsys.readouterr().err
+    assert "run has no field 'model.pool'; did you mean pooling?" in line
+
+
+def test_a_recipe_that_is_not_there_is_said_to_be_missing(capsys, tmp_path):
+    with pytest.raises(SystemExit):
+        main(["train", "--run", "nosuch.yaml", "--output", str(tmp_path / "out")])
+    assert "run must be a file. Received: 'nosuch.yaml' (" in capsys.readouterr().err
 
 
 def test_a_value_that_is_none_of_the_choices_is_answered_with_them(capsys, tmp_path):

@@ -67,13 +67,14 @@ def test_a_sample_takes_whole_groups_in_their_order():
     assert pairs.limited(None, seed=1) is pairs
 
 
-def test_groups_of_a_pair_file():
+def test_groups_of_a_pair_file(caplog):
     documents = [Document(f"d{n}", "t", f"text {n}") for n in range(4)]
     pairs = [
         Pair(Query("q", "one"), documents[0], tuple(documents[1:])),
         Pair(Query("r", "two"), documents[1]),
     ]
     found = ranked_pairs(pairs, negatives=2, path="pairs.jsonl")
+    assert "pairs.jsonl: 1 pairs without negatives are left out" in caplog.text
     assert found.first == ["one"] * 3
     assert found.texts == ["text 0", "text 1", "text 2"]
     assert (found.labels.tolist(), found.group_size) == ([1.0, 0.0, 0.0], 3)

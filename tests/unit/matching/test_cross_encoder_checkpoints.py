@@ -44,6 +44,27 @@ def test_logits_follow_from_the_arrays(tmp_path, num_labels):
     np.testing.assert_allclose(scores, expected, atol=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        ({"0": "no", "1": "yes"}, ("no", "yes")),
+        ({"0": "LABEL_0", "1": "LABEL_1"}, ()),
+        ({"0": "same", "1": "same"}, ()),
+        (None, ()),
+    ],
+)
+def test_labels_are_called_as_in_the_checkpoint(tmp_path, names, expected):
+    write(tmp_path / "checkpoint", weights=arrays(2), id2label=names)
+    model = CrossEncoder.load(tmp_path / "checkpoint")
+    assert model.labels == expected
+    model.save_to_preset(tmp_path / "model")
+    assert CrossEncoder.load(tmp_path / "model").labels == expected
+    renamed = CrossEncoder.from_backbone(tmp_path / "checkpoint", labels=("a", "b"))
+    assert renamed.labels == ("a", "b")
+    with pytest.raises(ConfigError, match=r"`labels` must be 2 names, none twice"):
+        CrossEncoder.from_backbone(tmp_path / "checkpoint", labels=("a",))
+
+
 def test_lengths_are_those_of_the_checkpoint(tmp_path):
     write(tmp_path)
     text = CrossEncoder.load(tmp_path).preprocessor.text_config

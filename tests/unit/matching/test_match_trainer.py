@@ -235,6 +235,13 @@ def test_ranking_wants_groups():
         ),
         (
             lambda: MatchTrainer(
+                matcher(labels=("no", "yes")),
+                teaching=Teaching((teacher(labels=("yes", "no")),), logit_weight=1.0),
+            ),
+            "`labels of a teacher` must be no, yes, in this order",
+        ),
+        (
+            lambda: MatchTrainer(
                 matcher(text=TextConfig(8, 10, query_prompt="red ")),
                 teaching=Teaching((teacher(),), virt_weight=1.0),
             ),

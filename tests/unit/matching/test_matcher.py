@@ -234,6 +234,9 @@ def test_stored_texts_of_another_model():
         other.score_stored([("cat", "0")], stored)
     with pytest.raises(MismatchError, match="must be that of a stored text"):
         matcher("siamese").score_stored([("cat", "9")], stored)
+    ids = ["a", "b", *("c" for _ in SECOND[2:])]
+    with pytest.raises(ConfigError, match="`doc_ids` must be all different"):
+        matcher("siamese").store(SECOND, doc_ids=ids)
 
 
 def test_damaged_stored_texts(tmp_path):
@@ -249,7 +252,7 @@ def test_damaged_stored_texts(tmp_path):
         StoredTexts.load(tmp_path / "stored")
     manifest = tmp_path / "stored" / "stored_texts.json"
     manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "format": 9}))
-    with pytest.raises(CorruptError, match="`format` must be 1"):
+    with pytest.raises(CorruptError, match="`format` must be 2"):
         StoredTexts.load(tmp_path / "stored")
     with pytest.raises(CorruptError, match=r"holds no stored_texts\.json"):
         StoredTexts.load(tmp_path)

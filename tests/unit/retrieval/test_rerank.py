@@ -15,8 +15,8 @@ RUN = {"q1": {"d1": 3.0, "d2": 2.0, "d3": 1.0}, "q2": {"d4": 1.0, "d8": 1.0, "d6
 class Lengths:
     """Scores a pair by the length of its document; with labels, their logits."""
 
-    def __init__(self, num_labels=1):
-        self.num_labels = num_labels
+    def __init__(self, num_labels=1, labels=()):
+        self.num_labels, self.labels = num_labels, labels
         self.asked = []
 
     def score(self, pairs, *, batch_size, show_progress):
@@ -38,18 +38,39 @@ def test_the_best_are_scored_and_the_others_follow():
 
 
 def test_a_label_gives_its_log_probability():
-    found = rerank(Lengths(3), RUN, QUERIES[:1], DOCUMENTS, label=1)["q1"]
+    model = Lengths(3, ("no", "yes", "maybe"))
+    found = rerank(model, RUN, QUERIES[:1], DOCUMENTS, label="yes")["q1"]
     for doc_id, score in found.items():
         n = float(doc_id[1:])
         assert score == pytest.approx(n - np.log(1 + np.exp(n) + np.exp(-n)), abs=1e-6)
-    last = rerank(Lengths(2), RUN, QUERIES[:1], DOCUMENTS)["q1"]
-    assert ranking(last) == ["d3", "d2", "d1"]
+
+
+@pytest.mark.parametrize(
+    ("model", "label", "best_first"),
+    [
+        (Lengths(2), None, ["d3", "d2", "d1"]),
+        (Lengths(2), "0", ["d1", "d2", "d3"]),
+        (Lengths(2, ("1", "0")), None, ["d1", "d2", "d3"]),
+        (Lengths(1, ("0", "1")), None, ["d3", "d2", "d1"]),
+        (Lengths(1, ("yes", "no")), "no", ["d3", "d2", "d1"]),
+        (Lengths(1, ("yes", "no")), "yes", ["d1", "d2", "d3"]),
+    ],
+)
+def test_which_label_says_relevant(model, label, best_first):
+    found = rerank(model, RUN, QUERIES[:1], DOCUMENTS, label=label)
+    assert ranking(found["q1"]) == best_first
 
 
 def test_what_is_refused():
-    with pytest.raises(ConfigError, match=r"`label` must be in \[0, 1\]\. Received: 2"):
-        rerank(Lengths(2), RUN, QUERIES, DOCUMENTS, label=2)
+    with pytest.raises(ConfigError, match=r"`label` must be one of 0, 1, .* Received: '2'"):
+        rerank(Lengths(2), RUN, QUERIES, DOCUMENTS, label="2")
+    with pytest.raises(ConfigError, match=r"`label` must be one of no, yes, .* Received: None"):
+        rerank(Lengths(2, ("no", "yes")), RUN, QUERIES, DOCUMENTS)
+    with pytest.raises(ConfigError, match=r"`label` must be left out: .* score.* Received: '1'"):
+        rerank(Lengths(), RUN, QUERIES, DOCUMENTS, label="1")
     with pytest.raises(ConfigError, match=r"`depth` must be at least 1\. Received: 0"):
         rerank(Lengths(), RUN, QUERIES, DOCUMENTS, depth=0)
-    with pytest.raises(DataError, match=r"must be in the corpus \(query q1\).*'d9'"):
-        rerank(Lengths(), {"q1": {"d9": 1.0}}, QUERIES, DOCUMENTS)
+    model = Lengths()
+    with pytest.raises(DataError, match=r"^a\.trec: .* in the corpus \(query q2\).*'d9'"):
+        rerank(model, {**RUN, "q2": {"d9": 1.0}}, QUERIES, DOCUMENTS, source="a.trec")
+    assert not model.asked  # nothing is scored in vain

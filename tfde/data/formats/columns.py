@@ -7,15 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tfde.data.compressed import SUFFIXES
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.formats.beir import read_pair_file
 from tfde.data.formats.records import Judgement, Record, Source, TrainingPair, without_repeats
-from tfde.data.formats.tables import read_table
+from tfde.data.formats.tables import read_rows
 from tfde.data.ids import id_of_text
 from tfde.data.intake import Intake
-from tfde.data.json_lines import read_json_lines, string_field, strings_field, write_json_lines
-from tfde.errors import ConfigError, DataError
+from tfde.data.json_lines import string_field, strings_field, write_json_lines
+from tfde.errors import DataError
 from tfde.types import Document, Query
 
 ANCHORS = ("anchor", "query", "question")
@@ -40,46 +39,8 @@ def read(sources: Sequence[Source], intake: Intake) -> Iterator[Record]:
 
 def _rows(sources: Sequence[Source], intake: Intake) -> Iterator[Record]:
     for source in sources:
-        for row in _reader(source.path, intake):
+        for row in read_rows(source.path, intake):
             yield from intake.take(_records, source, intake.line, row) or ()
-
-
-def _reader(path: Path, intake: Intake) -> Iterator[Mapping[str, Any]]:
-    suffixes = [suffix for suffix in path.suffixes if suffix not in SUFFIXES]
-    kind = suffixes[-1] if suffixes else ""
-    if kind == ".jsonl":
-        return (record for _, record in read_json_lines(path, intake))
-    if kind in (".csv", ".tsv"):
-        delimiter = "," if kind == ".csv" else "\t"
-        return read_table(path, intake, delimiter=delimiter, quoted=True)
-    if path.suffix == ".parquet":
-        return _parquet_rows(path, intake)
-    raise ConfigError(
-        "`input` must be a .jsonl, .csv, .tsv (each also .gz or .zst) or .parquet file."
-        f" Received: {path.name!r}"
-    )
-
-
-def _parquet_rows(path: Path, intake: Intake) -> Iterator[Mapping[str, Any]]:
-    try:
-        from pyarrow import ArrowException
-        from pyarrow.parquet import ParquetFile
-    except ImportError as error:
-        raise ConfigError(f"{path}: parquet needs pyarrow: pip install 'tfde[parquet]'.") from error
-    number = 0
-    intake.at(path)
-    try:
-        with ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=1024):
-                for row in batch.to_pylist():
-                    number += 1
-                    intake.at(path, number)  # a row, where other files have lines
-                    yield row
-    except (ArrowException, OSError) as error:
-        if isinstance(error, FileNotFoundError):
-            raise
-        fault = str(error).splitlines()[0]
-        intake.bad(DataError(path, None, f"must be a whole parquet file ({fault})."))
 
 
 def _records(source: Source, line: int | None, row: Mapping[str, Any]) -> list[Record]:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from tfde.data.atomic import atomic_directory
 from tfde.data.compressed import open_writer
 from tfde.data.formats.records import LabelledPair, Source
-from tfde.data.formats.tables import read_table
+from tfde.data.formats.tables import ending, read_rows, read_table, require_columns
 from tfde.data.intake import Intake
-from tfde.data.json_lines import read_json_lines
 from tfde.errors import DataError
 
 COLUMNS = ("sentence1", "sentence2", "label")
@@ -30,11 +29,18 @@ GLUE_COLUMNS = {
 }
 
 
-def read(sources: Sequence[Source], intake: Intake) -> Iterator[LabelledPair]:
+def read(
+    sources: Sequence[Source], intake: Intake, *, columns: Sequence[str] | None = None
+) -> Iterator[LabelledPair]:
     """Yields the pairs of tables with a header, tab-separated, where every `"` is text.
 
-    A file `*.jsonl` has a JSON object a line instead: SuperGLUE's `premise`, `hypothesis` (RTE, CB)
-    or `question`, `passage` (BoolQ), and `label`.
+    `*.jsonl`, `*.csv` and `*.parquet` are read as what they are; labels may be numbers there.
+
+    Args:
+        sources: The tables.
+        intake: The place, and what becomes of bad rows.
+        columns: Of the first sentence, the second, and the label; `None` takes the first of
+            `GLUE_COLUMNS` that a table has.
 
     Raises:
         DataError: no known columns, as in the unlabelled test files of GLUE; a row of another
@@ -43,39 +49,40 @@ def read(sources: Sequence[Source], intake: Intake) -> Iterator[LabelledPair]:
     Source: the column names of GLUE's downloads, as read by github.com/nyu-mll/GLUE-baselines.
     """
     for source in sources:
-        columns: Sequence[str] = ()
-        lines = Path(source.path.name.removesuffix(".gz").removesuffix(".zst")).suffix == ".jsonl"
-        rows = (
-            _json_rows(source.path, intake)
-            if lines
-            else read_table(source.path, intake, delimiter="\t", quoted=False)
-        )
+        names: Sequence[str] | None = None
+        rows: Iterator[Mapping[str, Any]]
+        if ending(source.path) in (".jsonl", ".csv", ".parquet"):
+            rows = read_rows(source.path, intake)
+        else:
+            rows = read_table(source.path, intake, delimiter="\t", quoted=False)
         for row in rows:
-            columns = columns or _known_columns(source.path, row)
-            cells = tuple(" ".join(row.get(name, "").split()) for name in columns)
+            if names is None:
+                names = columns or _known_columns(source.path, row)
+                require_columns(source.path, row, names)
+            cells = tuple(_cell(row.get(name)) for name in names)
             if not all(cells) or cells[2] == "-":
-                rule = f"a row must have {', '.join(map(repr, columns))}."
+                rule = f"a row must have {', '.join(map(repr, names))}."
                 intake.bad(DataError(source.path, intake.line, rule, cells))
                 continue
             yield LabelledPair(source.split, *cells)
 
 
-def _json_rows(path: Path, intake: Intake) -> Iterator[dict[str, str]]:
-    """Yields the texts of each object; `true` and `false` are labels too."""
-    for line, record in read_json_lines(path, intake):
-        intake.at(path, line)
-        row = {name: value for name, value in record.items() if isinstance(value, str)}
-        if isinstance(record.get("label"), bool):
-            row["label"] = str(record["label"]).lower()
-        yield row
+def _cell(value: Any) -> str:
+    """Returns a cell as text without line ends; `true` and numbers are labels, all else is ""."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return str(value)
+    return " ".join(value.split()) if isinstance(value, str) else ""
 
 
-def _known_columns(path: Path, row: dict[str, str]) -> tuple[str, ...]:
+def _known_columns(path: Path, row: Mapping[str, Any]) -> tuple[str, ...]:
     for columns in GLUE_COLUMNS.values():
         if all(name in row for name in columns):
             return columns
     known = "; ".join(" ".join(map(repr, columns)) for columns in GLUE_COLUMNS.values())
-    raise DataError(path, 1, f"must have one of these sets of columns: {known}.", list(row))
+    rule = f"`columns` must be named, or be one of these sets: {known}."
+    raise DataError(path, 1, rule, list(row))
 
 
 def write_labelled_pairs(

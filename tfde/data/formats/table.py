@@ -122,9 +122,11 @@ FORMATS = {
         columns.write,
     ),
     "sentence-pairs": Format(
-        "two sentences and a label: GLUE's TSVs -> a folder of SPLIT.tsv",
+        "two sentences and a label, as in GLUE: .tsv, .csv, .jsonl, .parquet -> a folder of"
+        " SPLIT.tsv",
         (Role("rows", "the table"),),
         labelled_pairs.read,
+        options=("columns",),
     ),
 }
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from tfde.data.compressed import raw_lines, read_lines
+from tfde.data.compressed import SUFFIXES, raw_lines, read_lines
 from tfde.data.intake import Intake
-from tfde.errors import DataError
+from tfde.data.json_lines import read_json_lines
+from tfde.errors import ConfigError, DataError
 
 # Python's own limit, 128 KiB, is less than a long document.
 csv.field_size_limit(max(csv.field_size_limit(), 1 << 24))
@@ -45,7 +47,7 @@ def read_table(
         intake.bad(DataError(path, None, "must begin with a line that names the columns."))
 
 
-def require_columns(path: str | Path, row: dict[str, str], columns: Sequence[str]) -> None:
+def require_columns(path: str | Path, row: Mapping[str, Any], columns: Sequence[str]) -> None:
     """Refuses a table that lacks a column.
 
     Raises:
@@ -54,6 +56,58 @@ def require_columns(path: str | Path, row: dict[str, str], columns: Sequence[str
     for column in columns:
         if column not in row:
             raise DataError(path, 1, f"column {column!r} is missing.", " ".join(row))
+
+
+def ending(path: Path) -> str:
+    """Returns what a file's name ends in, such as `.csv`, packed or not; "" for nothing."""
+    suffixes = [suffix for suffix in path.suffixes if suffix not in SUFFIXES]
+    return suffixes[-1] if suffixes else ""
+
+
+def read_rows(path: Path, intake: Intake) -> Iterator[Mapping[str, Any]]:
+    """Yields the rows of a table as `{column: cell}`; the name's ending says how they are written.
+
+    `.jsonl` has an object a line, `.csv` and `.tsv` are quoted as CSV is, `.parquet` needs pyarrow;
+    `intake.line` is then the number of a row.
+
+    Raises:
+        ConfigError: another ending; parquet without pyarrow.
+        DataError: a row is damaged.
+    """
+    kind = ending(path)
+    if kind == ".jsonl":
+        return (record for _, record in read_json_lines(path, intake))
+    if kind in (".csv", ".tsv"):
+        delimiter = "," if kind == ".csv" else "\t"
+        return read_table(path, intake, delimiter=delimiter, quoted=True)
+    if path.suffix == ".parquet":
+        return _parquet_rows(path, intake)
+    raise ConfigError(
+        "`input` must be a .jsonl, .csv, .tsv (each also .gz or .zst) or .parquet file."
+        f" Received: {path.name!r}"
+    )
+
+
+def _parquet_rows(path: Path, intake: Intake) -> Iterator[Mapping[str, Any]]:
+    try:
+        from pyarrow import ArrowException
+        from pyarrow.parquet import ParquetFile
+    except ImportError as error:
+        raise ConfigError(f"{path}: parquet needs pyarrow: pip install 'tfde[parquet]'.") from error
+    number = 0
+    intake.at(path)
+    try:
+        with ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=1024):
+                for row in batch.to_pylist():
+                    number += 1
+                    intake.at(path, number)  # a row, where other files have lines
+                    yield row
+    except (ArrowException, OSError) as error:
+        if isinstance(error, FileNotFoundError):
+            raise
+        fault = str(error).splitlines()[0]
+        intake.bad(DataError(path, None, f"must be a whole parquet file ({fault})."))
 
 
 def _plain_rows(path: str | Path, intake: Intake, delimiter: str) -> Iterator[list[str]]:

@@ -393,7 +393,7 @@ def test_names_of_tables_decide_their_kind(tmp_path):
     [
         (
             "index\tquestion\tsentence\n0\ta\tb\n",
-            r"rows:1: must have one of these sets of col",
+            r"rows:1: `columns` must be named, or be one of these sets",
             None,
         ),
         ("sentence1\tsentence2\tlabel\na\tb\n", r"rows:2: a row must have 3 cells.*it has 2", 0),
