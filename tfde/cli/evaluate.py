@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 import time
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from jsonargparse.typing import PositiveInt
 
 from tfde.cli.lengths import add_lengths, load_model
+from tfde.cli.names import short_name
 from tfde.cli.parser import CommandParser, command_parser
 
 if TYPE_CHECKING:
@@ -68,6 +70,11 @@ def build_parser() -> CommandParser:
     parser.add_argument("--batch_size", type=PositiveInt, default=64, help="texts a batch")
     parser.add_argument("--json", action="store_true", help="JSON in place of the table")
     parser.add_argument("--save_runs", help="directory for the runs of models and BM25")
+    parser.add_argument(
+        "--report",
+        help="new directory for a page with intervals, significance of differences, recall, scores,"
+        " lengths, and the queries on which systems differ most (pip install tfde[figures])",
+    )
     add_lengths(parser)
     return parser
 
@@ -77,7 +84,8 @@ def run(args: Any) -> int:
     from tfde.data.dataset_directory import DatasetDirectory
     from tfde.errors import ConfigError
     from tfde.evaluation.answer_matching import CUTOFFS, answer_accuracy
-    from tfde.evaluation.measures import depth, evaluate
+    from tfde.evaluation.compared_systems import EvaluatedSystem
+    from tfde.evaluation.measures import depth, mean_values, per_query
     from tfde.evaluation.report import Row, format_json, format_table
     from tfde.retrieval.runs import read_run, write_run
 
@@ -87,6 +95,8 @@ def run(args: Any) -> int:
         raise ConfigError("nothing to evaluate: give --model, --run_file or --bm25.")
     dataset = DatasetDirectory(args.dataset)
     judged = bool(dataset.splits) or not args.answers
+    if args.report:
+        _check_report(args.report, judged=judged)
     if args.model or args.bm25:
         # A judgement of a document that is not there would read as a bad system.
         dataset.validate([args.split] if judged else [])
@@ -108,7 +118,8 @@ def run(args: Any) -> int:
     ]
     if args.save_runs:
         Path(args.save_runs).mkdir(parents=True, exist_ok=True)
-    rows = []
+    rows: list[Row] = []
+    evaluated: list[EvaluatedSystem] = []
     for number, (name, work, ours) in enumerate(systems, start=1):
         start = time.perf_counter()
         results = work()
@@ -118,9 +129,12 @@ def run(args: Any) -> int:
             write_run(Path(args.save_runs) / f"{number}_{tag}.trec", results, tag=tag)
         values = {}
         if judged:
-            values = evaluate(
-                results, qrels, measures, ignore_identical_ids=args.ignore_identical_ids
-            )
+            if args.ignore_identical_ids:
+                results = {q: _without(found, q) for q, found in results.items()}
+            by_query = per_query(results, qrels, measures)
+            values = mean_values(by_query)
+            short = short_name(name, [system.name for system in evaluated])
+            evaluated.append(EvaluatedSystem(short, results, by_query, seconds))
         if answers:
             values |= answer_accuracy(results, answers, dataset.documents())
         rows.append(Row(name, values, seconds))
@@ -132,7 +146,31 @@ def run(args: Any) -> int:
     else:
         print(f"{args.dataset}, {args.split}: {len(queries):,} queries, top {k}\n")
         print(format_table(rows))
+    if args.report:
+        from tfde.evaluation.report_directory import write_report
+
+        command = shlex.join(["tfde", *sys.argv[1:]])
+        write_report(
+            args.report, dataset, args.split, evaluated, measures, depth=k, command=command
+        )
+        print(f"\n{Path(args.report) / 'report.html'}", file=sys.stderr)
     return 0
+
+
+def _check_report(directory: str, *, judged: bool) -> None:
+    """Refuses before any work what would fail after it."""
+    from tfde.data.atomic import refuse_existing
+    from tfde.errors import ConfigError
+    from tfde.evaluation.report_charts import check_matplotlib
+
+    if not judged:
+        raise ConfigError("`--report` needs judgements; this dataset has answers alone.")
+    refuse_existing(directory, overwrite=False)
+    check_matplotlib()
+
+
+def _without(found: dict[str, float], doc_id: str) -> dict[str, float]:
+    return {name: score for name, score in found.items() if name != doc_id}
 
 
 def _answers(dataset: DatasetDirectory, queries: list[Query]) -> dict[str, tuple[str, ...]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from tfde.cli.names import short_name
 from tfde.cli.parser import CommandParser, command_parser
 
 KINDS = ("attention",)
@@ -45,7 +46,7 @@ def run(args: Any) -> int:
     require(Path(args.output).suffix == ".png", "output", "a file *.png", args.output)
     found: dict[str, Any] = {}
     for path in args.model:
-        name = _name(path, list(found))
+        name = short_name(path, list(found))
         with naming("model"):
             model = load_pair_scorer(path)
         found[name] = pair_attention(
@@ -55,10 +56,3 @@ def run(args: Any) -> int:
     draw_attention(found, args.output, title=f"attention, {head}")
     print(f"{args.output}: {', '.join(found)}")
     return 0
-
-
-def _name(path: str, known: list[str]) -> str:
-    """Returns the last part of a path that says something, and no name twice."""
-    parts = [part for part in Path(path).parts if part not in ("model", "best_model")]
-    name = parts[-1] if parts else path
-    return name if name not in known else f"{name} ({len(known) + 1})"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import ir_measures
@@ -43,10 +43,13 @@ def evaluate(
         ConfigError: an unknown measure, no measures, no judged queries, a score that is not finite.
     """
     rows = per_query(run, qrels, measures, ignore_identical_ids=ignore_identical_ids)
-    return {
-        measure: math.fsum(values[measure] for values in rows.values()) / len(rows)
-        for measure in measures
-    }
+    return mean_values(rows)
+
+
+def mean_values(rows: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """Returns measure -> mean over queries of what `per_query` gives."""
+    names = next(iter(rows.values()))
+    return {name: math.fsum(row[name] for row in rows.values()) / len(rows) for name in names}
 
 
 def per_query(

@@ -1,0 +1,132 @@
+"""`tfde evaluate --report`: the page of two runs, read as a browser would."""
+
+import csv
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from tfde.cli.main import main
+from tfde.data.dataset_writer import write_dataset
+from tfde.data.formats.records import Judgement
+from tfde.retrieval.runs import write_run
+from tfde.types import Document, Query
+
+DOCUMENTS = [
+    Document(f"d{n}", "<b>title</b>" if n == 1 else "", f"text {n} " + "word " * n)
+    for n in range(12)
+]
+QUERIES = [Query(f"q{n}", f"question <script>alert({n})</script>") for n in range(10)]
+JUDGEMENTS = [Judgement("test", f"q{n}", f"d{n}", 1) for n in range(10)]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Run a has every right document first; run b has it second for even queries, else not."""
+    monkeypatch.chdir(tmp_path)
+    write_dataset("data", [*DOCUMENTS, *QUERIES, *JUDGEMENTS])
+    write_run("a.trec", {f"q{n}": {f"d{n}": 2.0, "d11": 1.0} for n in range(10)})
+    write_run("b.trec", {f"q{n}": {"d11": 2.0, f"d{n}": 1.0 - n % 2} for n in range(0, 10, 2)})
+    return tmp_path
+
+
+def evaluate(*arguments):
+    files = ["--run_file", "a.trec", "--run_file", "b.trec"]
+    return main(["evaluate", "--dataset", "data", *files, "--measures", "RR,R@10", *arguments])
+
+
+class _Page(HTMLParser):
+    """Open tags, text, and everything that a page would fetch."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.texts, self.fetched, self.names = [], [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.names.append(tag)
+        if tag not in ("meta", "br", "link", "img"):
+            self.open.append(tag)
+        addresses = (value for name, value in attrs if name in ("src", "href", "xlink:href"))
+        self.fetched += [value for value in addresses if not value.startswith("#")]
+
+    def handle_startendtag(self, tag, attrs):
+        self.names.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+
+def test_the_page_stands_alone_and_says_what_the_runs_say(folder, capsys):
+    assert evaluate("--report", "out/report") == 0
+    out, error = capsys.readouterr()
+    assert "| a.trec | 1.0000 | 1.0000 |" in out
+    assert error.strip().endswith("out/report/report.html")
+    page = _Page((folder / "out/report/report.html").read_text())
+    assert (page.open, page.fetched) == ([], [])
+    assert "script" not in page.names
+    assert page.names.count("svg") == 4
+    assert page.names.count("details") == 8
+    text = " ".join(page.texts)
+    assert "question <script>alert(1)</script>" in text
+    assert "<b>title</b>. text 1" in text
+    assert re.search(r"b\.trec\s+0\.2500\s+\[0\.\d+, 0\.\d+\]\s+0\.5000", text)
+    # Odd queries, which b does not find, gain 1 in RR; even ones 1/2. b gains nowhere.
+    assert "RR: where a.trec loses most to b.trec Nowhere." in re.sub(r"\s+", " ", text)
+    assert "a.trec: rank 1; b.trec: not found" in text
+
+
+def test_markdown_and_table_of_queries(folder):
+    assert evaluate("--report", "report") == 0
+    markdown = (folder / "report/report.md").read_text()
+    pictures = re.findall(r"\(charts/(\w+\.svg)\)", markdown)
+    assert sorted(pictures) == sorted(path.name for path in (folder / "report/charts").iterdir())
+    assert r"question \<script\>alert(1)\</script\>" in markdown
+    (line,) = [line for line in markdown.splitlines() if line.startswith("| a.trec | b.trec | RR ")]
+    assert line.split("|")[4].split()[0] == "+0.7500"
+    assert line.rstrip(" |").split("|")[-2:] == ["        10 ", "        0"]
+    with (folder / "report/queries.csv").open(newline="") as file:
+        rows = {row["query_id"]: row for row in csv.DictReader(file)}
+    assert float(rows["q2"]["b.trec: RR"]) == 0.5
+    assert float(rows["q3"]["b.trec: R@10"]) == 0.0
+    assert rows["q3"]["text"] == "question <script>alert(3)</script>"
+
+
+def test_one_system_is_not_compared(folder):
+    assert main(["evaluate", "--dataset", "data", "--run_file", "a.trec", "--report", "one"]) == 0
+    assert "Comparisons" not in (folder / "one/report.md").read_text()
+
+
+def test_a_report_is_refused_before_any_work(folder, capsys):
+    (folder / "full").mkdir()
+    (folder / "full" / "mine.txt").write_text("kept")
+    assert evaluate("--report", "full") == 1
+    assert "full" in capsys.readouterr().err
+    assert [path.name for path in (folder / "full").iterdir()] == ["mine.txt"]
+
+
+@pytest.mark.browser
+def test_the_page_in_a_browser(folder):
+    from selenium import webdriver
+    from selenium.webdriver.common.by import By
+
+    assert evaluate("--report", "report") == 0
+    options = webdriver.ChromeOptions()
+    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage"):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    with webdriver.Chrome(options=options) as browser:
+        browser.get(f"file://{folder / 'report' / 'report.html'}")
+        assert browser.title == "Retrieval on data, test"
+        pictures = browser.find_elements(By.CSS_SELECTOR, "figure svg")
+        assert all(picture.size["width"] > 300 for picture in pictures)
+        first = browser.find_element(By.TAG_NAME, "details")
+        assert not first.find_element(By.CLASS_NAME, "document").is_displayed()
+        first.find_element(By.TAG_NAME, "summary").click()
+        assert "a.trec: rank 1" in first.find_element(By.CLASS_NAME, "document").text
+        wide = browser.execute_script("return document.documentElement.scrollWidth")
+        assert wide <= browser.execute_script("return window.innerWidth")
+        assert not [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]

@@ -1,0 +1,64 @@
+"""What stands in a report, before it is a page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tfde.evaluation.compared_systems import ComparedPair, EvaluatedSystem
+from tfde.types import Document, Query
+
+
+class Chart(NamedTuple):
+    """A picture: name of its file, heading, and what is drawn."""
+
+    name: str
+    heading: str
+    svg: str
+
+
+class ShownDocument(NamedTuple):
+    """A document of an example, and its rank in both systems (`None`: not found)."""
+
+    document: Document
+    relevant: bool
+    first_rank: int | None
+    second_rank: int | None
+
+
+class Example(NamedTuple):
+    """A query on which two systems differ, with the documents that show why."""
+
+    query: Query
+    first: float
+    second: float
+    documents: list[ShownDocument]
+
+
+class ExamplePair(NamedTuple):
+    """Where one system gains most over another, and where it loses most."""
+
+    first: str
+    second: str
+    gains: list[Example]
+    losses: list[Example]
+
+
+class Report(NamedTuple):
+    """All that stands in a report.
+
+    Attributes:
+        about: What was measured: name -> text.
+        measures: The measures, the leading one first.
+        systems: The systems in their order.
+        pairs: Every two of them in every measure.
+        charts: The pictures.
+        examples: Of every two systems.
+    """
+
+    about: dict[str, str]
+    measures: Sequence[str]
+    systems: Sequence[EvaluatedSystem]
+    pairs: list[ComparedPair]
+    charts: list[Chart]
+    examples: list[ExamplePair]

@@ -1,0 +1,130 @@
+"""How sure a mean over queries is, and the difference of two systems on the same queries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from tfde.errors import require
+
+RESAMPLES = 9999
+CONFIDENCE = 0.95
+_BATCH = 256  # resamples at once, whatever the number of queries
+
+
+class Interval(NamedTuple):
+    """A mean, and between which values it lies with the confidence that was asked for."""
+
+    mean: float
+    low: float
+    high: float
+
+
+class Comparison(NamedTuple):
+    """A system beside another one.
+
+    Attributes:
+        difference: Its mean over queries less the other's, with the interval.
+        p_value: How often chance alone gives a difference as large, in either direction.
+        gains: Queries on which it is better.
+        losses: Queries on which it is worse.
+    """
+
+    difference: Interval
+    p_value: float
+    gains: int
+    losses: int
+
+
+def mean_interval(
+    values: Sequence[float], *, confidence: float = CONFIDENCE, seed: int = 0
+) -> Interval:
+    """Returns the mean of a measure over queries with its bootstrap interval.
+
+    Queries are drawn with replacement, 9,999 times; the interval holds the middle of the means.
+
+    Args:
+        values: Of each query.
+        confidence: Share of the means that the interval holds.
+        seed: Of the draws.
+
+    Raises:
+        ConfigError: no values; a confidence outside (0, 1).
+
+    Source: Efron and Tibshirani 1993, chapter 13 (percentiles); scipy.stats.bootstrap.
+    """
+    require(0 < confidence < 1, "confidence", "in (0, 1)", confidence)
+    array = np.asarray(values, np.float64)
+    require(array.size > 0, "values", "not empty", list(values))
+    mean = float(array.mean())
+    if np.ptp(array) == 0:  # nothing to draw from: scipy says NaN
+        return Interval(mean, mean, mean)
+    found = stats.bootstrap(
+        (array,),
+        np.mean,
+        n_resamples=RESAMPLES,
+        batch=_BATCH,
+        confidence_level=confidence,
+        method="percentile",
+        rng=np.random.default_rng(seed),
+    ).confidence_interval
+    return Interval(mean, float(found.low), float(found.high))
+
+
+def compare(
+    values: Sequence[float],
+    others: Sequence[float],
+    *,
+    confidence: float = CONFIDENCE,
+    seed: int = 0,
+) -> Comparison:
+    """Compares two systems on the same queries: paired randomization test, bootstrap interval.
+
+    Which of the two values of a query is whose is decided anew by chance, 9,999 times.
+
+    Args:
+        values: A measure of one system, of each query.
+        others: Of the other system, in the same order of queries.
+        confidence: Of the interval.
+        seed: Of test and interval.
+
+    Raises:
+        ConfigError: the systems have not the same number of values, or none.
+
+    Source: Smucker et al. 2007 (randomization over queries); scipy.stats.permutation_test.
+    """
+    one, other = np.asarray(values, np.float64), np.asarray(others, np.float64)
+    require(len(one) == len(other), "others", f"{len(one)} values, as `values`", len(other))
+    differences = one - other
+    interval = mean_interval(differences.tolist(), confidence=confidence, seed=seed)
+    p_value = 1.0
+    if differences.any():
+        p_value = float(
+            stats.permutation_test(
+                (one, other),
+                _mean_difference,
+                permutation_type="samples",
+                vectorized=True,
+                n_resamples=RESAMPLES,
+                batch=_BATCH,
+                rng=np.random.default_rng(seed),
+            ).pvalue
+        )
+    return Comparison(interval, p_value, int((differences > 0).sum()), int((differences < 0).sum()))
+
+
+def correct(p_values: Sequence[float]) -> list[float]:
+    """Returns p-values corrected for their number: the false discovery rate at which each counts.
+
+    Source: Benjamini and Hochberg 1995; scipy.stats.false_discovery_control.
+    """
+    if not len(p_values):
+        return []
+    return [float(value) for value in stats.false_discovery_control(np.asarray(p_values))]
+
+
+def _mean_difference(one: np.ndarray, other: np.ndarray, axis: int) -> np.ndarray:
+    return np.mean(one - other, axis=axis)
