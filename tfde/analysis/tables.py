@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from tfde.analysis.results import RESULTS_FILE, STUDY_FILE, read_results
 from tfde.errors import ConfigError
+from tfde.evaluation.figures import require_figures
 from tfde.evaluation.report import align_table
 
 
@@ -140,12 +141,9 @@ def draw_results(results: StudyResults, path: str | Path, *, measure: str) -> No
     if measure not in known:
         there = ", ".join(known) or "nothing is done yet"
         raise ConfigError(f"`measure` must be one of the results'. Received: {measure!r}; {there}")
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise ImportError(
-            "figures need matplotlib: pip install 'tfde[figures]'. Received: no such package"
-        ) from error
+    require_figures()
+    import matplotlib
+
     matplotlib.use("Agg")
     from matplotlib import pyplot
 

@@ -161,12 +161,12 @@ def _check_report(directory: str, *, judged: bool) -> None:
     """Refuses before any work what would fail after it."""
     from tfde.data.atomic import refuse_existing
     from tfde.errors import ConfigError
-    from tfde.evaluation.report_charts import check_matplotlib
+    from tfde.evaluation.figures import require_figures
 
     if not judged:
         raise ConfigError("`--report` needs judgements; this dataset has answers alone.")
     refuse_existing(directory, overwrite=False)
-    check_matplotlib()
+    require_figures()
 
 
 def _without(found: dict[str, float], doc_id: str) -> dict[str, float]:

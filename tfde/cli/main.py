@@ -31,7 +31,7 @@ COMMANDS = {
     "retrieve": "queries -> TREC run",
     "rerank": "a run's best documents in the order of a cross-encoder or a matcher",
     "evaluate": "measures of models, runs and BM25 on a dataset",
-    "probe": "pictures of what models do: attention between two texts",
+    "probe": "pictures of what models do: attention between two texts, embeddings by t-SNE",
     "study": "a grid of training runs, each measured, and its table",
     "export": "model (and index) -> bundle of SavedModels",
     "serve": "serve a bundle over gRPC and REST, as TensorFlow Serving does",

@@ -1,31 +1,47 @@
-"""`tfde probe attention`: what a model's attention looks like between two texts, as a picture."""
+"""`tfde probe attention|tsne`: what models do, as pictures."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from jsonargparse.typing import PositiveInt
 
 from tfde.cli.names import short_name
 from tfde.cli.parser import CommandParser, command_parser
 
-KINDS = ("attention",)
-
 
 def build_parser() -> CommandParser:
     """Returns the parser of the command."""
-    parser = command_parser(
-        "probe",
-        "Pictures of what models do. `attention`: each token's attention over the other text's, of"
-        " cross-encoders as they have it, of matchers as their queries and keys would give it"
-        " (pip install tfde[figures]).",
-    )
-    parser.add_argument("kind", choices=KINDS, help="what to look at")
+    parser = command_parser("probe", "Pictures of what models do (pip install tfde[figures]).")
+    kinds = parser.add_subcommands(metavar="KIND", description="tfde probe KIND --help")
+    for name, (make, _, help_text) in _KINDS.items():
+        kind = make(f"probe {name}", f"{help_text[0].upper()}{help_text[1:]}.")
+        kind.add_argument("--output", required=True, help="PNG to write")
+        prog = kind.prog
+        kinds.add_subcommand(name, kind, help=help_text)
+        kind.prog = prog  # without jsonargparse's "[options]" in it
+    return parser
+
+
+def run(args: Any) -> int:
+    """Draws."""
+    from tfde.errors import require
+
+    options = args[args.subcommand]
+    require(Path(options.output).suffix == ".png", "output", "a file *.png", options.output)
+    _KINDS[args.subcommand][1](options)
+    return 0
+
+
+def _attention_parser(command: str, description: str) -> CommandParser:
+    parser = command_parser(command, description)
     parser.add_argument(
         "--model", action="append", required=True, help="model directory; repeated: a row each"
     )
     parser.add_argument("--first", required=True, help="first text of the pair")
     parser.add_argument("--second", required=True, help="second text of the pair")
-    parser.add_argument("--output", required=True, help="PNG to write")
     parser.add_argument(
         "--layer", type=int, default=-1, help="number of the layer, from 0; negative from the last"
     )
@@ -33,17 +49,30 @@ def build_parser() -> CommandParser:
     return parser
 
 
-def run(args: Any) -> int:
-    """Draws."""
+def _tsne_parser(command: str, description: str) -> CommandParser:
+    parser = command_parser(command, description)
+    parser.add_argument(
+        "--model",
+        action="append",
+        required=True,
+        help="dual encoder: directory, preset or checkpoint; repeated: a panel each",
+    )
+    parser.add_argument("--dataset", required=True, help="dataset directory")
+    parser.add_argument("--split", default="test", help="whose queries and relevant documents")
+    parser.add_argument("--pairs", type=PositiveInt, default=400, help="queries, and documents")
+    parser.add_argument("--seed", type=int, default=0, help="of the sample and the picture")
+    parser.add_argument("--batch_size", type=PositiveInt, default=64, help="texts a batch")
+    parser.add_argument("--json", action="store_true", help="JSON in place of the table")
+    return parser
+
+
+def _attention(args: Any) -> None:
     from tfde.analysis.attention_probe import draw_attention, pair_attention
-    from tfde.errors import ConfigError, naming, require
+    from tfde.errors import naming
+    from tfde.evaluation.figures import require_figures
     from tfde.matching.load import load_pair_scorer
 
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        raise ConfigError("`tfde probe` draws with matplotlib: pip install tfde[figures]") from None
-    require(Path(args.output).suffix == ".png", "output", "a file *.png", args.output)
+    require_figures()
     found: dict[str, Any] = {}
     for path in args.model:
         name = short_name(path, list(found))
@@ -55,4 +84,55 @@ def run(args: Any) -> int:
     head = "mean of the heads" if args.head is None else f"head {args.head}"
     draw_attention(found, args.output, title=f"attention, {head}")
     print(f"{args.output}: {', '.join(found)}")
-    return 0
+
+
+def _tsne(args: Any) -> None:
+    import json
+    import sys
+
+    from tfde.analysis.embedding_probe import (
+        draw_spaces,
+        embed_pairs,
+        measure_space,
+        sample_pairs,
+    )
+    from tfde.data.dataset_directory import DatasetDirectory
+    from tfde.evaluation.figures import require_figures
+    from tfde.evaluation.report import align_table
+    from tfde.towers.dual_encoder import DualEncoder
+
+    require_figures("sklearn")
+    pairs = sample_pairs(DatasetDirectory(args.dataset), args.split, args.pairs, seed=args.seed)
+    found: dict[str, Any] = {}
+    for path in args.model:
+        name = short_name(path, list(found))
+        found[name] = embed_pairs(DualEncoder.load(path), pairs, batch_size=args.batch_size)
+    measures = {name: measure_space(one, seed=args.seed) for name, one in found.items()}
+    captions = {
+        name: f"classifier {one.separability:.2f}, alignment {one.alignment:.2f}"
+        for name, one in measures.items()
+    }
+    draw_spaces(found, args.output, captions=captions, seed=args.seed)
+    if args.json:
+        print(json.dumps({name: one._asdict() for name, one in measures.items()}, indent=2))
+    else:
+        fields = next(iter(measures.values()))._fields
+        rows = [[name, *(f"{value:.3f}" for value in one)] for name, one in measures.items()]
+        print(align_table([["model", *fields], *rows], text_columns=1))
+    print(args.output, file=sys.stderr)
+
+
+# Kind -> its parser, its work, and what it is.
+_KINDS: dict[str, tuple[Callable[[str, str], CommandParser], Callable[[Any], None], str]] = {
+    "attention": (
+        _attention_parser,
+        _attention,
+        "each token's attention over the other text's, of cross-encoders as they have it, of"
+        " matchers as their queries and keys would give it",
+    ),
+    "tsne": (
+        _tsne_parser,
+        _tsne,
+        "queries and their documents as points, by t-SNE, and how far apart the two lie in numbers",
+    ),
+}

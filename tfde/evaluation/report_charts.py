@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tfde.errors import ConfigError
 from tfde.evaluation.compared_systems import EvaluatedSystem
 
 if TYPE_CHECKING:
@@ -17,14 +16,6 @@ if TYPE_CHECKING:
 
 _BINS = 30
 _LONGEST = 99  # percentile of lengths at which the axis ends
-
-
-def check_matplotlib() -> None:
-    """Raises a `ConfigError` where matplotlib is not installed."""
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        raise ConfigError("a report draws with matplotlib: pip install 'tfde[figures]'") from None
 
 
 def recall_chart(curves: Mapping[str, Mapping[int, float]]) -> str:
