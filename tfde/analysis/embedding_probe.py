@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from tfde.data.atomic import atomic_file
+from tfde.data.atomic import atomic_directory, atomic_file
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.errors import ConfigError, require
 from tfde.towers.dual_encoder import DualEncoder
@@ -167,6 +167,39 @@ def draw_spaces(
     panels[0].legend(fontsize="small", markerscale=2)
     with atomic_file(path) as temporary:
         canvas.savefig(temporary, dpi=130)
+
+
+def write_projector(
+    found: Mapping[str, EmbeddedPairs],
+    pairs: Sequence[tuple[Query, Document]],
+    directory: str | Path,
+) -> None:
+    """Writes embeddings and texts for TensorBoard's projector (`tensorboard --logdir DIR`).
+
+    A tensor for each model; its rows are the queries, then the documents, with side, id and text.
+
+    Args:
+        found: Name of a model -> its embeddings.
+        pairs: The texts, in the same order.
+        directory: A new one; whole or not.
+
+    Raises:
+        ConfigError: the directory is not empty.
+    """
+    from tensorboard.plugins.projector import ProjectorConfig
+
+    config = ProjectorConfig()
+    with atomic_directory(directory) as temporary:
+        rows = [("query", query.query_id, query.text) for query, _ in pairs]
+        rows += [("document", d.doc_id, f"{d.title} {d.text}") for _, d in pairs]
+        lines = ["\t".join(" ".join(cell.split()) for cell in row) for row in rows]
+        text = "\n".join(["side\tid\ttext", *lines])
+        (temporary / "texts.tsv").write_text(f"{text}\n", "utf-8")
+        for number, (name, embedded) in enumerate(found.items(), start=1):
+            file = f"{number}.tsv"
+            np.savetxt(temporary / file, np.concatenate(embedded), fmt="%.6g", delimiter="\t")
+            config.embeddings.add(tensor_name=name, tensor_path=file, metadata_path="texts.tsv")
+        (temporary / "projector_config.pbtxt").write_text(str(config), "utf-8")
 
 
 def _unit(rows: np.ndarray) -> np.ndarray:

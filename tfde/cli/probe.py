@@ -63,6 +63,9 @@ def _tsne_parser(command: str, description: str) -> CommandParser:
     parser.add_argument("--seed", type=int, default=0, help="of the sample and the picture")
     parser.add_argument("--batch_size", type=PositiveInt, default=64, help="texts a batch")
     parser.add_argument("--json", action="store_true", help="JSON in place of the table")
+    parser.add_argument(
+        "--projector", help="new directory for TensorBoard's projector: the embeddings, and texts"
+    )
     return parser
 
 
@@ -95,13 +98,17 @@ def _tsne(args: Any) -> None:
         embed_pairs,
         measure_space,
         sample_pairs,
+        write_projector,
     )
+    from tfde.data.atomic import refuse_existing
     from tfde.data.dataset_directory import DatasetDirectory
     from tfde.evaluation.figures import require_figures
     from tfde.evaluation.report import align_table
     from tfde.towers.dual_encoder import DualEncoder
 
     require_figures("sklearn")
+    if args.projector:
+        refuse_existing(args.projector, overwrite=False)
     pairs = sample_pairs(DatasetDirectory(args.dataset), args.split, args.pairs, seed=args.seed)
     found: dict[str, Any] = {}
     for path in args.model:
@@ -113,6 +120,8 @@ def _tsne(args: Any) -> None:
         for name, one in measures.items()
     }
     draw_spaces(found, args.output, captions=captions, seed=args.seed)
+    if args.projector:
+        write_projector(found, pairs, args.projector)
     if args.json:
         print(json.dumps({name: one._asdict() for name, one in measures.items()}, indent=2))
     else:

@@ -5,6 +5,8 @@ import json
 import numpy as np
 import pytest
 import tiny
+from google.protobuf import text_format
+from tensorboard.plugins.projector import ProjectorConfig
 
 from tfde.analysis.embedding_probe import EmbeddedPairs, measure_space, sample_pairs
 from tfde.cli.main import main
@@ -56,9 +58,28 @@ def test_a_panel_for_each_model(tmp_path, capsys):
         model.save_to_preset(tmp_path / name / "model")
         arguments += ["--model", str(tmp_path / name / "model")]
     arguments += ["--output", str(tmp_path / "map.png"), "--json"]
+    arguments += ["--projector", str(tmp_path / "projector")]
     assert main(arguments) == 0
     found = json.loads(capsys.readouterr().out)
     assert list(found) == ["one", "two"]
     assert found["one"] == found["two"]
     assert 0 <= found["one"]["separability"] <= 1
     assert (tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")
+    assert_projector(tmp_path / "projector", ["one", "two"], model)
+
+
+def assert_projector(folder, names, model):
+    """As TensorBoard reads it."""
+    config = text_format.Parse((folder / "projector_config.pbtxt").read_text(), ProjectorConfig())
+    assert [tensor.tensor_name for tensor in config.embeddings] == names
+    for tensor in config.embeddings:
+        header, *rows = (folder / tensor.metadata_path).read_text().splitlines()
+        assert header == "side\tid\ttext"
+        vectors = np.loadtxt(folder / tensor.tensor_path, delimiter="\t")
+        assert len(vectors) == len(rows) == 40
+        side, _, text = rows[3].split("\t")
+        assert side == "query"
+        np.testing.assert_allclose(vectors[3], model.encode_queries([text])[0], atol=1e-5)
+        side, _, text = rows[23].split("\t")
+        assert side == "document"
+        np.testing.assert_allclose(vectors[23], model.encode_documents([text])[0], atol=1e-5)
