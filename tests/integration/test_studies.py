@@ -1,5 +1,6 @@
 """A study that is killed and given again: what is done is kept, the rest is that of plain runs."""
 
+import csv
 import json
 import os
 import signal
@@ -7,6 +8,7 @@ import subprocess
 import sys
 import time
 
+import pytest
 import tiny
 import yaml
 
@@ -115,5 +117,19 @@ def test_killed_and_given_again(tmp_path, capsys):
     run_study(StudyConfig(**{**vars(study), "keep_models": False}), output)
     assert list((output / "trained").iterdir()) == []
     assert results.read_text().count("\n") == 2
-    assert main(["study", "--output", str(output), "--table"]) == 0
-    assert capsys.readouterr().out == table
+    against = ["--against", "labels=few", "--csv", str(tmp_path / "table.csv")]
+    assert main(["study", "--output", str(output), "--table", *against]) == 0
+    again = capsys.readouterr().out
+    end = "2 of 2 cells are done.\n"
+    assert again.partition(end)[0] == table.partition(end)[0]
+    assert f"- data: {tmp_path / 'data'} (sha256 corpus.jsonl " in again
+    # The difference is that of the two measures, and the file says the same.
+    with (tmp_path / "table.csv").open(newline="") as file:
+        rows = {(row["labels"], row["measure"]): row for row in csv.DictReader(file)}
+    difference = records[1]["measures"]["RR"] - records[0]["measures"]["RR"]
+    row = rows["all", "RR"]
+    assert float(row["mean"]) == records[1]["measures"]["RR"]
+    assert float(row["difference"]) == pytest.approx(difference, abs=1e-9)
+    assert float(row["low"]) <= difference <= float(row["high"])
+    assert (row["against"], rows["few", "RR"]["against"]) == ("few", "")
+    assert f" {difference:+.4f} |" in again

@@ -17,7 +17,7 @@ from tfde.analysis.study_config import EvaluationConfig
 from tfde.data.atomic import atomic_file
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.pages import read_pages
-from tfde.evaluation.measures import depth, evaluate
+from tfde.evaluation.measures import depth, mean_values, per_query
 from tfde.pretraining.split_page import split_page
 from tfde.retrieval.bm25_index import Bm25Index
 from tfde.retrieval.retrieve import retrieve_from_corpus
@@ -40,8 +40,9 @@ def do_cell(chain: Sequence[ChainedStage], evaluation: EvaluationConfig) -> dict
         evaluation: How it is measured, with its environment variables replaced.
 
     Returns:
-        `measures`; `seconds` of each stage and of `evaluate`; `steps` of each stage; numbers of
-        `parameters`, `queries` and `documents`. The seconds of a training that was killed are
+        `measures`; `by_query`, measure -> values in the order of `query_ids`; `seconds` of each
+        stage and of `evaluate`; `steps` of each stage; numbers of `parameters`, `queries` and
+        `documents`. The seconds of a training that was killed are
         those of its last process.
     """
     trained = {stage.name: train_stage(stage) for stage in chain}
@@ -106,7 +107,10 @@ def measure(model: Path | None, evaluation: EvaluationConfig) -> dict[str, Any]:
         )
     qrels = dataset.qrels(evaluation.split)
     judged = {query.query_id: qrels[query.query_id] for query in queries}
-    return {"measures": evaluate(run, judged, evaluation.measures), **counts}
+    rows = per_query(run, judged, evaluation.measures)
+    by_query = {name: [row[name] for row in rows.values()] for name in evaluation.measures}
+    measures = {"measures": mean_values(rows), "query_ids": list(rows), "by_query": by_query}
+    return {**measures, **counts}
 
 
 def sample_queries(dataset: DatasetDirectory, evaluation: EvaluationConfig) -> list[Query]:

@@ -7,6 +7,7 @@ import functools
 import json
 import logging
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -17,7 +18,13 @@ from tqdm import tqdm
 from tfde.analysis.cell_work import do_cell
 from tfde.analysis.cells import Cell, expand_cells, select_cells
 from tfde.analysis.child_process import call_in_child
-from tfde.analysis.results import RESULTS_FILE, STUDY_FILE, append_result, read_results
+from tfde.analysis.results import (
+    RESULTS_FILE,
+    STUDY_FILE,
+    append_result,
+    read_results,
+    write_by_query,
+)
 from tfde.analysis.stage_chain import ChainedStage, digest, stage_chain
 from tfde.analysis.study_config import EvaluationConfig, StudyConfig, VocabularyConfig
 from tfde.data.atomic import atomic_file
@@ -90,12 +97,26 @@ def run_study(
         record = {
             "axes": {axis: list(values) for axis, values in study.axes.items()},
             "cells": [plan.place for plan in plans],
+            "commit": _commit(),
+            "data": {
+                path: known(Path(path))
+                for path in dict.fromkeys(plan.evaluation.dataset for plan in plans)
+            },
         }
         with atomic_file(output / STUDY_FILE) as temporary:
             temporary.write_text(json.dumps(record, indent=2) + "\n", "utf-8")
         wanted = [plan for plan in plans if any(plan.cell is cell for cell in chosen)]
         with tqdm(total=len(wanted), unit="cell", disable=not show_progress) as bar:
             _work(wanted, plans, output, keep_models=study.keep_models, bar=bar)
+
+
+def _commit() -> str | None:
+    """Returns the commit of the repository around the working directory, if there is one."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
 
 
 def _refuse_foreign(output: Path) -> None:
@@ -120,7 +141,7 @@ def _work(
             logger.info("cell %d of %d: %s", number, len(wanted), plan.cell.name)
             # BM25 in several places of the grid is one result.
             equal = next((result for result in results if result["hash"] == plan.key), None)
-            found = dict(equal) if equal is not None else _do(plan)
+            found = dict(equal) if equal is not None else _do(plan, output)
             found |= plan.place
             append_result(path, found)
             results.append(found)
@@ -134,11 +155,13 @@ def _work(
         _forget_models(output / _TRAINED, [p for p in plans if not _is_done(p, results)])
 
 
-def _do(plan: _Plan) -> dict[str, Any]:
+def _do(plan: _Plan, output: Path) -> dict[str, Any]:
     try:
         done: dict[str, Any] = call_in_child(do_cell, plan.chain, plan.evaluation)
     except TrainingError as error:
         raise TrainingError(f"cell {plan.cell.name}: {error}") from None
+    write_by_query(output, plan.key, done)
+    done = {name: value for name, value in done.items() if name not in ("query_ids", "by_query")}
     return {**plan.place, **done, "versions": {name: version(name) for name in _PACKAGES}}
 
 

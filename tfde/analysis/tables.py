@@ -41,12 +41,16 @@ class StudyResults(NamedTuple):
         groups: Those that have a result, in the order of the axes.
         done: How many cells are done.
         total: How many there are.
+        commit: Of the repository in which the study was run, if in one.
+        data: Dataset directory that was searched -> sha256 of its files.
     """
 
     axes: dict[str, list[str]]
     groups: list[Group]
     done: int
     total: int
+    commit: str | None = None
+    data: dict[str, dict[str, str]] = {}
 
 
 def load_results(output: str | Path) -> StudyResults:
@@ -60,7 +64,9 @@ def load_results(output: str | Path) -> StudyResults:
     if not path.is_file():
         raise ConfigError(f"{output}: must hold {STUDY_FILE}, as `tfde study --run` writes it.")
     study = json.loads(path.read_text("utf-8"))
-    return group_results(study["axes"], study["cells"], read_results(Path(output) / RESULTS_FILE))
+    records = read_results(Path(output) / RESULTS_FILE)
+    results = group_results(study["axes"], study["cells"], records)
+    return results._replace(commit=study.get("commit"), data=study.get("data", {}))
 
 
 def group_results(
@@ -117,6 +123,21 @@ def format_results(results: StudyResults) -> str:
         lines.append([*group.values, *cells, str(len(group.records)), *seconds])
     table = align_table(lines, text_columns=len(results.axes))
     return f"{table}\n\n{results.done} of {results.total} cells are done."
+
+
+def format_origin(results: StudyResults, command: str) -> str:
+    """Returns what a table is from: the command, the commit, the data, and the time it took."""
+    # One result in several places was computed once, and so were the stages before a cell's last.
+    records = {r["hash"]: r["seconds"] for group in results.groups for r in group.records}.values()
+    shared = {stage for seconds in records for stage in list(seconds.items())[:-2]}
+    own = [value for seconds in records for value in list(seconds.values())[-2:]]
+    seconds = sum(own) + sum(value for _, value in shared)
+    lines = [f"- command: `{command}`", f"- commit: {results.commit or 'none'}"]
+    for path, files in results.data.items():
+        sums = ", ".join(f"{name} {value[:12]}" for name, value in files.items())
+        lines.append(f"- data: {path} (sha256 {sums})")
+    lines.append(f"- time: {seconds / 3600:.2f} h")
+    return "\n".join(lines)
 
 
 def draw_results(results: StudyResults, path: str | Path, *, measure: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from typing import Any
 
@@ -39,12 +40,20 @@ def build_parser() -> CommandParser:
         "--figure", help="draw what is done to this image, and do nothing else; needs matplotlib"
     )
     parser.add_argument("--measure", help="of the figure; the study's first one unless given")
+    parser.add_argument(
+        "--against",
+        metavar="AXIS=VALUE",
+        help="with the table: compare every place of the grid with the one that has this value,"
+        " and say how sure the difference is",
+    )
+    parser.add_argument("--csv", help="write table and comparisons to this file too")
     return parser
 
 
 def run(args: Any) -> int:
     """Does what is not done yet, and prints what is."""
-    from tfde.analysis.tables import draw_results, format_results, load_results
+    from tfde.analysis.comparisons import compare_with, format_comparisons, write_csv
+    from tfde.analysis.tables import draw_results, format_origin, format_results, load_results
     from tfde.errors import ConfigError
 
     if not (args.table or args.figure):
@@ -61,18 +70,34 @@ def run(args: Any) -> int:
     if args.figure:
         measures = [name for group in results.groups for name in group.records[0]["measures"]]
         draw_results(results, args.figure, measure=args.measure or (measures or [""])[0])
+    comparisons = []
+    if args.against:
+        axis, value = _axis_and_value("against", args.against)
+        comparisons = compare_with(args.output, results, axis, value)
+    if args.csv:
+        write_csv(args.csv, results, comparisons)
     if args.table or not args.figure:
         print(format_results(results))
+        if args.against:
+            print(f"\n{format_comparisons(results, axis, comparisons)}")
+        print(f"\n{format_origin(results, shlex.join(['tfde', *sys.argv[1:]]))}")
     return 0
 
 
-def _only(values: list[str]) -> dict[str, str]:
-    from tfde.errors import ConfigError, require
+def _axis_and_value(option: str, text: str) -> tuple[str, str]:
+    from tfde.errors import require
 
-    only = {}
+    axis, separator, value = text.partition("=")
+    require(separator != "", option, "AXIS=VALUE", text)
+    return axis, value
+
+
+def _only(values: list[str]) -> dict[str, str]:
+    from tfde.errors import ConfigError
+
+    only: dict[str, str] = {}
     for value in values:
-        axis, separator, wanted = value.partition("=")
-        require(separator != "", "only", "AXIS=VALUE", value)
+        axis, wanted = _axis_and_value("only", value)
         if axis in only:
             raise ConfigError(f"`only` must name an axis once. Received: {value!r}")
         only[axis] = wanted

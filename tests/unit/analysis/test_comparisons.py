@@ -1,0 +1,85 @@
+"""Places of a grid beside their baseline, from measures of queries that are written out here."""
+
+import numpy as np
+import pytest
+
+from tfde.analysis.comparisons import compare_with, format_comparisons
+from tfde.analysis.results import read_by_query, write_by_query
+from tfde.analysis.tables import group_results
+from tfde.errors import ConfigError, CorruptError
+
+AXES = {"model": ["ade", "sde"], "labels": ["1%", "80%"]}
+QUERIES = [f"q{n}" for n in range(40)]
+
+
+def study(output, values):
+    """A study whose cells (model, labels, seed) have these values of each query."""
+    cells = []
+    for (model, labels, seed), of_queries in values.items():
+        key = f"{model}-{labels}-{seed}"
+        found = {"query_ids": QUERIES[: len(of_queries)], "by_query": {"RR": list(of_queries)}}
+        write_by_query(output, key, found)
+        cells.append(
+            {
+                "axes": {"model": model, "labels": labels},
+                "seed": seed,
+                "hash": key,
+                "measures": {"RR": float(np.mean(of_queries))},
+                "seconds": {"evaluate": 1.0},
+            }
+        )
+    return group_results(AXES, cells, cells)
+
+
+def test_a_query_counts_with_its_mean_over_seeds(tmp_path):
+    rng = np.random.default_rng(0)
+    base, other = rng.random((2, 40)) / 2, rng.random((2, 40)) / 2
+    other += 0.4
+    results = study(
+        tmp_path,
+        {
+            ("ade", "1%", 1): base[0], ("ade", "1%", 2): base[1],
+            ("sde", "1%", 1): other[0], ("sde", "1%", 2): other[1],
+            ("sde", "80%", 1): other[0],  # without a baseline
+        },
+    )  # fmt: skip
+    (row,) = compare_with(tmp_path, results, "model", "ade")
+    assert (row.values, row.baseline, row.measure) == (("sde", "1%"), "ade", "RR")
+    differences = other.mean(axis=0) - base.mean(axis=0)
+    assert row.comparison.difference.mean == pytest.approx(differences.mean())
+    assert row.comparison.gains == (differences > 0).sum()
+    assert row.corrected == row.comparison.p_value < 0.001
+    table = format_comparisons(results, "model", [row])
+    assert table.splitlines()[2].startswith("| sde, ade       | 1%     | RR ")
+
+
+def test_other_queries_cannot_be_compared(tmp_path):
+    results = study(tmp_path, {("ade", "1%", 1): [0.1, 0.2], ("sde", "1%", 1): [0.1, 0.2, 0.3]})
+    with pytest.raises(ConfigError, match="nothing can be compared with model=ade yet"):
+        compare_with(tmp_path, results, "model", "ade")
+
+
+@pytest.mark.parametrize(
+    ("axis", "value", "message"),
+    [
+        ("size", "ade", "`against` must be one of the axes model, labels. Received: 'size'"),
+        ("model", "spl", "`against` must be model= one of ade, sde. Received: 'spl'"),
+    ],
+)
+def test_what_there_is_not(tmp_path, axis, value, message):
+    results = study(tmp_path, {("ade", "1%", 1): [0.1, 0.2]})
+    with pytest.raises(ConfigError) as error:
+        compare_with(tmp_path, results, axis, value)
+    assert str(error.value) == message
+
+
+def test_files_that_are_missing_or_damaged(tmp_path):
+    results = study(tmp_path, {("ade", "1%", 1): [0.1], ("sde", "1%", 1): [0.2]})
+    path = tmp_path / "queries" / "sde-1%-1.json.gz"
+    assert read_by_query(tmp_path, "sde-1%-1") == {"RR": {"q0": 0.2}}
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(CorruptError, match=r"sde-1%-1\.json\.gz: is damaged"):
+        compare_with(tmp_path, results, "model", "ade")
+    path.unlink()
+    with pytest.raises(ConfigError, match="need the measures of each query"):
+        compare_with(tmp_path, results, "model", "ade")
