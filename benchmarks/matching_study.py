@@ -10,7 +10,8 @@ sentences, and a sentence drawn from BM25's 100 best. Three seeds for every mode
 VIRT, one for the cross-encoder; rte and stsb once, too small to rank anything by.
 
 A cell is a directory under `--output`: what is finished is not done again, what was interrupted
-goes on. `--tables` prints the tables of what is there, as Markdown, without training; `--costs`
+goes on. `--tables` prints the tables of what is there, as Markdown, without training, and writes
+`cells.jsonl`, a line a finished cell; `--costs`
 measures, on two quiet cores, what a pair costs online: operations counted from the graph, and
 milliseconds from text to score with the second texts stored.
 """
@@ -207,6 +208,20 @@ def found(args: argparse.Namespace, task: str, measure: str, kind: str, virt: bo
     return values
 
 
+def write_cells(args: argparse.Namespace) -> None:
+    """Writes the settings and measures of every finished cell."""
+    with open(args.output / "cells.jsonl", "w") as file:
+        for cell in cells(args.seeds):
+            folder = args.output / cell.name
+            if (folder / "measures.json").exists():
+                run = json.loads(folder.with_suffix(".json").read_text())
+                settings = {name: run.get(name) for name in ("epochs", "batch_size", "precision")}
+                settings["learning_rate"] = run["optimizer"]["learning_rate"]
+                settings["virt_weight"] = run.get("teaching", {}).get("virt_weight", 0.0)
+                measures = json.loads((folder / "measures.json").read_text())
+                file.write(json.dumps({**cell._asdict(), **settings, "test": measures}) + "\n")
+
+
 def shown(values: list[float]) -> str:
     """Returns mean and spread, in points."""
     if not values:
@@ -344,6 +359,7 @@ def main() -> None:
         costs(args)
     elif not args.tables:
         train(args)
+    write_cells(args)
     print(tables(args))
 
 

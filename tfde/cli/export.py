@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from tfde.cli.lengths import add_lengths, load_model
@@ -151,6 +152,7 @@ def _export_bundle(args: Any) -> int:
         retriever_dtype=args.retriever_dtype,
         target_recall=args.target_recall,
         recall_queries=recall_queries,
+        model_card=_card(args.model),
     )
     print(f"bundle: {bundle}")
     if found := read_manifest(bundle)["retrievers"].get("retriever_partitioned"):
@@ -161,6 +163,15 @@ def _export_bundle(args: Any) -> int:
         )
     print(f"serve it: tfde serve {bundle}")
     return 0
+
+
+def _card(model: str) -> str | None:
+    """Returns the card of a model directory; checkpoints of others have their own, if any."""
+    from tfde.towers.model_card import CARD_FILE
+    from tfde.towers.preset import is_preset
+
+    path = Path(model) / CARD_FILE
+    return path.read_text("utf-8") if is_preset(model) and path.is_file() else None
 
 
 def _export_sentence_transformers(args: Any) -> int:

@@ -17,6 +17,7 @@ import tensorflow as tf
 from tfde.data.atomic import atomic_directory, refuse_existing
 from tfde.data.files import sha256, write_json
 from tfde.errors import MismatchError, require
+from tfde.export.bundle_card import bundle_card
 from tfde.export.documents_model import DocumentsModel, save_documents_model
 from tfde.export.exact_retriever import ExactRetriever
 from tfde.export.manifest import FORMAT, MANIFEST
@@ -37,6 +38,7 @@ from tfde.retrieval.embeddings import Embeddings
 from tfde.retrieval.exact_index import ExactIndex
 from tfde.retrieval.scann_index import ScannIndex
 from tfde.towers.dual_encoder import DualEncoder
+from tfde.towers.model_card import CARD_FILE
 from tfde.types import Document, Query
 from tfde.version import __version__
 
@@ -59,6 +61,7 @@ def export_bundle(
     target_recall: float | None = None,
     recall_queries: Iterable[str | Query] = (),
     measures: Mapping[str, Any] | None = None,
+    model_card: str | None = None,
 ) -> Path:
     """Writes SavedModels, TensorFlow Serving's configuration and a manifest.
 
@@ -80,6 +83,7 @@ def export_bundle(
         recall_queries: Queries on which that is measured, a few hundred at least; by default
             stand-ins made from the embeddings.
         measures: Measured quality, put into the manifest as it is.
+        model_card: `README.md` of the model directory, which the bundle's own card ends with.
 
     Returns:
         `output`.
@@ -145,11 +149,12 @@ def export_bundle(
                 {"text": text, **answer} for text, answer in zip(golden, answers, strict=True)
             ],
             "measures": dict(measures or {}),
-            "files": {
-                file.relative_to(temporary).as_posix(): sha256(file)
-                for file in sorted(temporary.rglob("*"))
-                if file.is_file()
-            },
+        }
+        (temporary / CARD_FILE).write_text(bundle_card(manifest, model_card), "utf-8")
+        manifest["files"] = {
+            file.relative_to(temporary).as_posix(): sha256(file)
+            for file in sorted(temporary.rglob("*"))
+            if file.is_file()
         }
         write_json(temporary / MANIFEST, manifest)
     return output

@@ -21,6 +21,7 @@ from tfde.config import (
 )
 from tfde.config import from_mapping as config_from_mapping
 from tfde.errors import CorruptError
+from tfde.towers.model_card import CARD_FILE, model_card
 from tfde.version import __version__
 
 CONFIG_FILE = "config.json"
@@ -79,19 +80,16 @@ def read_config(directory: str | Path, class_name: str, description: type) -> di
 def write_config(
     directory: Path, model: keras.Model, config: Mapping[str, Any], *, fingerprint: str
 ) -> None:
-    """Writes `config.json` and `metadata.json` of a model.
+    """Writes `config.json`, `metadata.json` and `README.md` of a model.
 
     Args:
         directory: Where.
-        model: Gives its class and the number of its parameters.
+        model: Gives its class, its `preprocessor`, and the number of its parameters.
         config: Its configuration as JSON values.
         fingerprint: Its fingerprint.
     """
-    record = {
-        "module": type(model).__module__,
-        "class_name": type(model).__name__,
-        "config": config,
-    }
+    kind = type(model)
+    record = {"module": kind.__module__, "class_name": kind.__name__, "config": config}
     metadata = {
         "tfde_version": __version__,
         "keras_version": keras.__version__,
@@ -102,6 +100,9 @@ def write_config(
     for name, value in ((CONFIG_FILE, record), (METADATA_FILE, metadata)):
         text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
         (directory / name).write_text(text, "utf-8")
+    texts = dataclasses.asdict(model.preprocessor.text_config)
+    del texts["buckets"]
+    (directory / CARD_FILE).write_text(model_card(kind, config, texts, metadata), "utf-8")
 
 
 def towers_to_mapping(config: TowersConfig) -> dict[str, Any]:

@@ -41,6 +41,7 @@ from tfde.training.checks import expand_path
 from tfde.training.devices import choose_precision, list_devices
 from tfde.training.optimizers import build_optimizer
 from tfde.training.run_record import CHECKPOINT_FILE, checksum, open_output
+from tfde.training.training_card import write_training_cards
 
 logger = logging.getLogger("tfde")
 
@@ -112,10 +113,15 @@ def train_matcher(run: MatchRun, output: str | Path, *, verbose: int | None = No
         trainer = _build_trainer(run, parts["data"])  # what does not fit leaves no output behind
         with open_output(output, run, _checksums(run)):
             model = _train(trainer, run, parts, output, verbose)
+            measured = None
             if "test" in parts:
                 measured = MatchValidation(parts["test"], run.objective, every_steps=1)(model)
                 size = {"pairs": len(parts["test"])}
                 write_json(output / MEASURES_FILE, {**measured, **size, "labels": list(names)})
+            leading = MEASURES[run.objective][0] if "validation" in parts else None
+            write_training_cards(
+                output, command="tfde train-matcher", leading=leading, tested=measured
+            )
     finally:
         keras.config.set_dtype_policy(previous)
     return model

@@ -57,6 +57,7 @@ from tfde.training.run_record import (
     data_checksums,
     open_output,
 )
+from tfde.training.training_card import write_training_cards
 
 logger = logging.getLogger("tfde")
 
@@ -145,6 +146,9 @@ def _train_stages(run: TrainRun, output: Path, verbose: int) -> DualEncoder:
         _train_stage(model, run, output, progress, verbose)
     if is_chief(tf.distribute.get_strategy()):
         model.save_to_preset(output / "model")
+        validations = [s.validation for s in run.stages.values() if s.validation is not None]
+        leading = validations[-1].measures[0] if validations else None
+        write_training_cards(output, command="tfde train", leading=leading)
         logger.info("model written to %s", output / "model")
     return model
 

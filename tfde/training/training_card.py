@@ -1,0 +1,80 @@
+"""How the models of a run were trained, written into their cards."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tfde.towers.model_card import add_training
+from tfde.training.callbacks import BEST_MODEL
+from tfde.training.run_record import HISTORY_FILE, RUN_FILE
+
+_DIGITS = 12  # of a checksum
+_NOT_MEASURES = ("stage", "step")
+
+
+def write_training_cards(
+    output: Path, *, command: str, leading: str | None, tested: Mapping[str, Any] | None = None
+) -> None:
+    """Puts recipe, data, versions and measures into the cards of `model/` and `best_model/`.
+
+    Args:
+        output: Directory of a run that is finished.
+        command: What the run was started by, such as `tfde train`.
+        leading: The measure that chose the best model; `None` where nothing was validated.
+        tested: Measures of the kept model on the test data.
+    """
+    record = json.loads((output / RUN_FILE).read_text("utf-8"))
+    history = (output / HISTORY_FILE).read_text("utf-8").splitlines()
+    validated = [line for line in map(json.loads, history) if leading in line]
+    if validated:  # only those of the last stage compete
+        validated = [line for line in validated if line.get("stage") == validated[-1].get("stage")]
+    best = max(validated, key=lambda line: line[leading], default=None)
+    kept = BEST_MODEL if (output / BEST_MODEL).exists() else "model"
+    last = validated[-1] if validated else None
+    for name, line in (("model", last), (BEST_MODEL, best)):
+        if (output / name).exists():
+            text = _training(record, command, line, tested if name == kept else None)
+            add_training(output / name, text)
+
+
+def _training(
+    record: Mapping[str, Any],
+    command: str,
+    validated: Mapping[str, Any] | None,
+    tested: Mapping[str, Any] | None,
+) -> str:
+    versions = ", ".join(f"{name} {value}" for name, value in record["versions"].items())
+    recipe = yaml.safe_dump(_said(record["run"]), sort_keys=False, allow_unicode=True)
+    lines = [f"By `{command}` ({versions}), with this recipe:", "```yaml", recipe.rstrip(), "```"]
+    lines += ["", "Data, by the first digits of their sha256:"]
+    for path, sums in record["data"].items():
+        files = sums if isinstance(sums, dict) else {"": sums}
+        shown = ", ".join(f"{name} {value[:_DIGITS]}".strip() for name, value in files.items())
+        lines.append(f"- `{path}`: {shown}")
+    if validated is not None:
+        lines += ["", f"On the validation data, at step {validated['step']}: {_values(validated)}."]
+    if tested is not None:
+        lines += ["", f"On the test data: {_values(tested)}."]
+    return "\n".join(lines)
+
+
+def _said(value: Any) -> Any:
+    """Returns a description without what it leaves open."""
+    if isinstance(value, Mapping):
+        found = {name: _said(one) for name, one in value.items()}
+        return {name: one for name, one in found.items() if one not in (None, {}, [])}
+    return [_said(one) for one in value] if isinstance(value, list) else value
+
+
+def _values(measures: Mapping[str, Any]) -> str:
+    numbers = {
+        name: value
+        for name, value in measures.items()
+        if isinstance(value, float) and name not in _NOT_MEASURES
+    }
+    return ", ".join(f"{name} {value:.4f}" for name, value in numbers.items())
