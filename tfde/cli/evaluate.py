@@ -97,7 +97,7 @@ def run(args: Any) -> int:
     judged = bool(dataset.splits) or not args.answers
     if args.report:
         _check_report(args.report, judged=judged)
-    if args.model or args.bm25:
+    if args.model or args.bm25 or args.report:
         # A judgement of a document that is not there would read as a bad system.
         dataset.validate([args.split] if judged else [])
     qrels = dataset.qrels(args.split) if judged else {}
@@ -133,8 +133,9 @@ def run(args: Any) -> int:
                 results = {q: _without(found, q) for q, found in results.items()}
             by_query = per_query(results, qrels, measures)
             values = mean_values(by_query)
-            short = short_name(name, [system.name for system in evaluated])
-            evaluated.append(EvaluatedSystem(short, results, by_query, seconds))
+            if args.report:  # runs are large: kept only where they are needed
+                short = short_name(name, [system.name for system in evaluated])
+                evaluated.append(EvaluatedSystem(short, results, by_query, seconds))
         if answers:
             values |= answer_accuracy(results, answers, dataset.documents())
         rows.append(Row(name, values, seconds))

@@ -30,6 +30,7 @@ COMMANDS = {
     "index": "add, delete, compact, status: an index that is changed in place",
     "retrieve": "queries -> TREC run",
     "rerank": "a run's best documents in the order of a cross-encoder or a matcher",
+    "fuse": "several runs as one, by their ranks",
     "evaluate": "measures of models, runs and BM25 on a dataset",
     "probe": "pictures of what models do: attention between two texts, embeddings by t-SNE",
     "study": "a grid of training runs, each measured, and its table",

@@ -43,8 +43,7 @@ def run(args: Any) -> int:
     """Reranks."""
     from tfde.data.dataset_directory import DatasetDirectory
     from tfde.errors import ConfigError, naming
-    from tfde.retrieval.rerank import ranking
-    from tfde.retrieval.runs import check_tag, read_run
+    from tfde.retrieval.runs import check_tag, ranking, read_run
 
     check_tag(args.tag)
     if not Path(args.output).absolute().parent.is_dir():

@@ -12,6 +12,7 @@ from tqdm import tqdm
 
 from tfde.data.batched import batched
 from tfde.errors import DataError, require
+from tfde.retrieval.runs import ranking
 from tfde.types import Document, Query, Run
 
 _QUERIES_AT_ONCE = 64  # whose pairs are sorted by length together
@@ -93,11 +94,6 @@ def rerank(
                 reranked[query.query_id] = found | below
             progress.update(len(some))
     return reranked
-
-
-def ranking(scores: Mapping[str, float]) -> list[str]:
-    """Returns document ids by score, the best first, equal ones by id."""
-    return sorted(scores, key=lambda doc_id: (-scores[doc_id], doc_id))
 
 
 def relevant_label(model: PairModel, label: str | None) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -83,6 +83,14 @@ def _score(path: str | Path, line: int, text: str) -> float:
     return score
 
 
+def ranking(results: Mapping[str, float]) -> list[str]:
+    """Returns document ids by score, the best first, in trec_eval's order.
+
+    Equal ones come by id, descending, so that ranks agree with measures.
+    """
+    return sorted(sorted(results, reverse=True), key=lambda doc_id: -results[doc_id])
+
+
 def write_run(path: str | Path, run: Run, *, tag: str = "tfde") -> None:
     """Writes a run, atomically: ranks from 1, scores descending, ties in trec_eval's order.
 
@@ -125,12 +133,10 @@ def run_lines(path: str | Path, run: Run, *, tag: str) -> Iterator[bytes]:
     line = 0
     for query_id, results in run.items():
         check_id(query_id, path, line + 1, "query id")
-        # trec_eval breaks ties by document id, descending; ranks then agree with measures.
-        ordered = sorted(results.items(), key=lambda item: item[0], reverse=True)
-        ordered.sort(key=lambda item: -item[1])
-        for rank, (doc_id, score) in enumerate(ordered, start=1):
+        for rank, doc_id in enumerate(ranking(results), start=1):
             line += 1
             check_id(doc_id, path, line)
+            score = results[doc_id]
             if not math.isfinite(score):
                 raise DataError(path, line, "a score must be finite.", score)
             yield f"{query_id} Q0 {doc_id} {rank} {float(score)!r} {tag}\n".encode()

@@ -1,0 +1,43 @@
+"""`tfde fuse`: several TREC runs become one by their ranks, such as a dual encoder's and BM25's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jsonargparse.typing import PositiveInt
+
+from tfde.cli.parser import CommandParser, command_parser
+
+
+def build_parser() -> CommandParser:
+    """Returns the parser of the command."""
+    parser = command_parser(
+        "fuse",
+        "Fuses runs by reciprocal ranks: a document's score is the sum over the runs of"
+        " 1 / (constant + rank). `tfde evaluate --save_runs DIR` and `tfde retrieve` write runs.",
+    )
+    parser.add_argument(
+        "--run_file", action="append", required=True, help="TREC run, plain or packed; repeat it"
+    )
+    parser.add_argument("--output", required=True, help="the new run; .gz packs it")
+    parser.add_argument("--constant", type=float, default=60.0, help="Cormack et al. take 60")
+    parser.add_argument("-k", type=PositiveInt, default=1000, help="documents a query, at most")
+    parser.add_argument("--tag", default="fusion", help="last column of the run")
+    return parser
+
+
+def run(args: Any) -> int:
+    """Fuses."""
+    from tfde.retrieval.fusion import reciprocal_rank_fusion
+    from tfde.retrieval.runs import check_tag, ranking, read_run, write_run
+
+    check_tag(args.tag)
+    runs = [read_run(path) for path in args.run_file]
+    fused = reciprocal_rank_fusion(runs, constant=args.constant)
+    best = {
+        query_id: {doc_id: results[doc_id] for doc_id in ranking(results)[: args.k]}
+        for query_id, results in fused.items()
+    }
+    write_run(args.output, best, tag=args.tag)
+    print(f"{args.output}: {len(best):,} queries of {len(runs)} runs")
+    return 0
