@@ -25,6 +25,7 @@ class ModelConfig:
             weights.
         tokenizer: For random weights: a SentencePiece `.model`, a `vocab.txt`, or a directory
             with either; `null` trains a SentencePiece vocabulary on the first stage's texts.
+        num_layers: Only the first so many layers of a checkpoint; `null` for all.
         sharing: A preset's name or a mapping of parts; `null` takes `sde`, or `ade` where queries
             and documents start from checkpoints of their own. Ignored for a tfde model directory,
             like all options that follow.
@@ -41,6 +42,7 @@ class ModelConfig:
 
     backbone: str | dict[str, Any]
     tokenizer: str | None = None
+    num_layers: int | None = None
     sharing: str | dict[str, str] | None = None
     pooling: Pooling | None = None
     embedding_dim: int | None = None

@@ -12,7 +12,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfde.backbones.backbone import Backbone, build_backbone
+from tfde.backbones.backbone import Backbone, build_backbone, cut_backbone
 from tfde.backbones.seeded_layer import zero_weights
 from tfde.checkpoints.encoder_steps import EncoderSteps
 from tfde.checkpoints.loading import LoadedBackbone, load_backbones
@@ -91,6 +91,7 @@ class DualEncoder(PairTrainer):
         backbone: str | Path | BackboneConfig,
         *,
         document_backbone: str | Path | None = None,
+        num_layers: int | None = None,
         sharing: str | Sharing | Mapping[str, Any] | None = None,
         tokenizer: Tokenizer | None = None,
         text: TextConfig | None = None,
@@ -110,6 +111,7 @@ class DualEncoder(PairTrainer):
                 queries and documents; or a backbone description such as
                 `tfde.T5Config(num_layers=4)` for random weights.
             document_backbone: The documents' checkpoint, where it is another (DPR).
+            num_layers: Only the first so many layers of the checkpoint; `None` for all.
             sharing: `"sde"`, `"ade"`, `"ade_ste"`, `"ade_fte"`, `"ade_spl"`, or a mix by parts;
                 `None` takes `"sde"`, or `"ade"` where queries and documents have checkpoints of
                 their own.
@@ -140,7 +142,7 @@ class DualEncoder(PairTrainer):
         loaded: list[LoadedBackbone] = []
         if isinstance(backbone, str | Path):
             loaded = load_backbones(backbone, document_backbone, dropout=dropout, dtype=dtype)
-            parts, steps = loaded[0].backbone, loaded[0].steps
+            backbones, steps = [side.backbone for side in loaded], loaded[0].steps
             tokenizer = tokenizer or loaded[0].tokenizer
             text = text_config(text, loaded)
         elif document_backbone is not None:
@@ -156,9 +158,12 @@ class DualEncoder(PairTrainer):
                     "`tokenizer` is needed when `backbone` is a description: random weights"
                     " bring no vocabulary; train one with tfde.train_sentencepiece."
                 )
-            parts = build_backbone(backbone, seed=seed, dtype=dtype)
+            backbones = [build_backbone(backbone, seed=seed, dtype=dtype)]
             longest = getattr(backbone, "max_sequence_length", None)
             text = cut_lengths(text or TextConfig(), longest, longest)
+        if num_layers is not None:
+            backbones = [cut_backbone(one, num_layers) for one in backbones]
+        parts = backbones[0]
         if tokenizer.vocabulary_size > parts.config.vocabulary_size:
             raise ConfigError(
                 f"`tokenizer` has {tokenizer.vocabulary_size} tokens, more than the backbone's"
@@ -188,7 +193,7 @@ class DualEncoder(PairTrainer):
             parts,
             config,
             preprocessor=TextPreprocessor(tokenizer, text),
-            document_backbone=loaded[1].backbone if len(loaded) == 2 else None,
+            document_backbone=backbones[1] if len(backbones) == 2 else None,
         )
         if projection and embedding_dim is None:
             towers = (model._towers.query_parts, model._towers.document_parts)

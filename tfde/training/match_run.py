@@ -238,9 +238,6 @@ def build_model(
         if num_labels != 1:
             raise ConfigError("a dual encoder gives one score: the objective must be ranking.")
         del shared["num_labels"], shared["labels"]
-        layers = shared.pop("num_layers")
-        if layers is not None:
-            raise ConfigError(f"`num_layers` is not for a dual encoder. Received: {layers}")
         odd = sorted(config.options.keys() - {"sharing", "embedding_dim"})
         if odd:
             raise ConfigError(

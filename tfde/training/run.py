@@ -265,6 +265,7 @@ def _build_model(run: TrainRun, output: Path) -> DualEncoder:
         backbone = backbone_from_mapping(backbone, "model.backbone")
     return DualEncoder.from_backbone(
         backbone,
+        num_layers=config.num_layers,
         sharing=config.sharing,
         tokenizer=tokenizer,
         text=config.text,

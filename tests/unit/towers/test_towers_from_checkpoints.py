@@ -97,3 +97,21 @@ def test_models_of_another_version_are_told(tmp_path, change):
     rule = r"config.json: `config` must have the fields backbone, .*; another version of tfde wrote"
     with pytest.raises(CorruptError, match=rule):
         DualEncoder.load(tmp_path)
+
+
+def test_the_first_layers_of_a_checkpoint(with_dense):
+    layers = DualEncoder.from_backbone(with_dense).config.backbone.num_layers
+    model = DualEncoder.from_backbone(with_dense, num_layers=1)
+    whole = DualEncoder.from_backbone(with_dense)
+    assert model.config.backbone.num_layers == 1 < layers
+    first, tokens = (one.towers.query_parts for one in (model, whole))
+    ids, mask = model.preprocessor.queries(["a b", "c"])
+    embedded = first.token_embedder(ids)
+    expected = tokens.encoder(tokens.token_embedder(ids), mask, return_states=True)
+    np.testing.assert_allclose(
+        first.encoder(embedded, mask, return_states=True)["queries"][0],
+        expected["queries"][0],
+        atol=1e-6,
+    )
+    with pytest.raises(ConfigError, match=rf"`num_layers` must be in \[1, {layers}\]"):
+        DualEncoder.from_backbone(with_dense, num_layers=layers + 1)
