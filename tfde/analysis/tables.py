@@ -1,4 +1,4 @@
-"""Tables and a figure of a study's results: means over seeds, with their spread."""
+"""Tables of a study's results: means over seeds, with their spread."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 from tfde.analysis.results import RESULTS_FILE, STUDY_FILE, read_results
 from tfde.errors import ConfigError
-from tfde.evaluation.figures import require_figures
 from tfde.evaluation.report import align_table
 
 
@@ -138,72 +137,6 @@ def format_origin(results: StudyResults, command: str) -> str:
         lines.append(f"- data: {path} (sha256 {sums})")
     lines.append(f"- time: {seconds / 3600:.2f} h")
     return "\n".join(lines)
-
-
-def draw_results(results: StudyResults, path: str | Path, *, measure: str) -> None:
-    """Draws a measure: along the last axis, a line a value of the last but one, a panel a rest.
-
-    Bars show the sample standard deviation over seeds. One point for which nothing was trained is
-    a baseline, and drawn across its panel.
-
-    Args:
-        results: Of a study with at least two axes.
-        path: The image; its suffix says the kind.
-        measure: One of the results' measures.
-
-    Raises:
-        ConfigError: fewer axes, an unknown measure, or nothing is done yet.
-        ImportError: matplotlib is not installed.
-    """
-    names = list(results.axes)
-    if len(names) < 2:
-        raise ConfigError(f"a figure needs at least two axes. Received: {', '.join(names)}")
-    known = sorted({name for g in results.groups for r in g.records for name in r["measures"]})
-    if measure not in known:
-        there = ", ".join(known) or "nothing is done yet"
-        raise ConfigError(f"`measure` must be one of the results'. Received: {measure!r}; {there}")
-    require_figures()
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    # Cells of other measures have no place in it.
-    groups = [g for g in results.groups if all(measure in r["measures"] for r in g.records)]
-    ticks = results.axes[names[-1]]
-    panels = list(dict.fromkeys(group.values[:-2] for group in groups))
-    figure, axes = pyplot.subplots(
-        1, len(panels), figsize=(4.5 * len(panels), 4.8), sharey=True, squeeze=False
-    )
-    for panel, plot in zip(panels, axes[0], strict=True):
-        for number, line in enumerate(results.axes[names[-2]]):
-            points = [g for g in groups if g.values[:-1] == (*panel, line)]
-            if len(points) == 1 and not _is_trained(points[0]):
-                plot.axhline(points[0].mean(measure), label=line, linestyle="--", color="gray")
-            elif points:
-                plot.errorbar(
-                    [ticks.index(group.values[-1]) for group in points],
-                    [group.mean(measure) for group in points],
-                    yerr=[group.spread(measure) or 0.0 for group in points],
-                    label=line,
-                    color=f"C{number}",  # the same in all panels
-                    marker="o",
-                    capsize=3,
-                )
-        plot.set_title(", ".join(panel))
-        plot.set_xticks(range(len(ticks)), ticks)
-        plot.set_xlabel(names[-1])
-        plot.grid(alpha=0.3)
-        # Below the axes, where it hides no point.
-        plot.legend(title=names[-2], loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=3)
-    axes[0][0].set_ylabel(measure)
-    figure.tight_layout()
-    figure.savefig(path, dpi=150, bbox_inches="tight")
-    pyplot.close(figure)
-
-
-def _is_trained(group: Group) -> bool:
-    return any(set(record["seconds"]) - {"evaluate"} for record in group.records)
 
 
 def _place(axes: Iterable[str], record: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -37,14 +37,16 @@ def build_parser() -> CommandParser:
         "--table", action="store_true", help="print the table of what is done, and do nothing"
     )
     parser.add_argument(
-        "--figure", help="draw what is done to this image, and do nothing else; needs matplotlib"
+        "--figure",
+        help="draw what is done to this image, and do nothing else: a measure along the last axis,"
+        " or with --against the gains over that value; needs matplotlib",
     )
     parser.add_argument("--measure", help="of the figure; the study's first one unless given")
     parser.add_argument(
         "--against",
         metavar="AXIS=VALUE",
-        help="with the table: compare every place of the grid with the one that has this value,"
-        " and say how sure the difference is",
+        help="compare every place of the grid with the one that has this value, and say how sure"
+        " the difference is",
     )
     parser.add_argument("--csv", help="write table and comparisons to this file too")
     return parser
@@ -53,7 +55,8 @@ def build_parser() -> CommandParser:
 def run(args: Any) -> int:
     """Does what is not done yet, and prints what is."""
     from tfde.analysis.comparisons import compare_with, format_comparisons, write_csv
-    from tfde.analysis.tables import draw_results, format_origin, format_results, load_results
+    from tfde.analysis.study_figures import draw_gains, draw_results
+    from tfde.analysis.tables import format_origin, format_results, load_results
     from tfde.errors import ConfigError
 
     if not (args.table or args.figure):
@@ -67,13 +70,17 @@ def run(args: Any) -> int:
         show_logs()
         run_study(study, args.output, only=only, show_progress=sys.stderr.isatty())
     results = load_results(args.output)
-    if args.figure:
-        measures = [name for group in results.groups for name in group.records[0]["measures"]]
-        draw_results(results, args.figure, measure=args.measure or (measures or [""])[0])
     comparisons = []
     if args.against:
         axis, value = _axis_and_value("against", args.against)
         comparisons = compare_with(args.output, results, axis, value)
+    if args.figure:
+        measures = [name for group in results.groups for name in group.records[0]["measures"]]
+        measure = args.measure or (measures or [""])[0]
+        if args.against:
+            draw_gains(results, comparisons, args.figure, axis=axis, measure=measure)
+        else:
+            draw_results(results, args.figure, measure=measure)
     if args.csv:
         write_csv(args.csv, results, comparisons)
     if args.table or not args.figure:

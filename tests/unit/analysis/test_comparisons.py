@@ -5,6 +5,7 @@ import pytest
 
 from tfde.analysis.comparisons import compare_with, format_comparisons
 from tfde.analysis.results import read_by_query, write_by_query
+from tfde.analysis.study_figures import draw_gains, relative_gains
 from tfde.analysis.tables import group_results
 from tfde.errors import ConfigError, CorruptError
 
@@ -83,3 +84,27 @@ def test_files_that_are_missing_or_damaged(tmp_path):
     path.unlink()
     with pytest.raises(ConfigError, match="need the measures of each query"):
         compare_with(tmp_path, results, "model", "ade")
+
+
+def test_gains_are_percent_of_the_baseline(tmp_path):
+    values = {
+        ("ade", "1%", 1): [0.2] * 40, ("ade", "80%", 1): [0.5] * 40,
+        ("sde", "1%", 1): [0.3] * 40, ("sde", "80%", 1): [0.4] * 40,
+    }  # fmt: skip
+    results = study(tmp_path, values)
+    rows = compare_with(tmp_path, results, "model", "ade")
+    gains = relative_gains(results, rows, axis="model", measure="RR")
+    assert gains == {
+        (("1%",), "sde"): pytest.approx((50, 50, 50)),
+        (("80%",), "sde"): pytest.approx((-20, -20, -20)),
+    }
+    path = tmp_path / "gains.png"
+    draw_gains(results, rows, path, axis="model", measure="RR")
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_no_gain_over_nothing(tmp_path):
+    results = study(tmp_path, {("ade", "1%", 1): [0.0] * 40, ("sde", "1%", 1): [0.3] * 40})
+    rows = compare_with(tmp_path, results, "model", "ade")
+    with pytest.raises(ConfigError, match="`measure` must be one whose baseline is above 0"):
+        relative_gains(results, rows, axis="model", measure="RR")

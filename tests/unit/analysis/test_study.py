@@ -9,7 +9,8 @@ import tiny
 from tfde.analysis.cell_work import sample_queries
 from tfde.analysis.study import run_study
 from tfde.analysis.study_config import EvaluationConfig, StudyConfig, VocabularyConfig
-from tfde.analysis.tables import Group, StudyResults, draw_results, format_results, load_results
+from tfde.analysis.study_figures import draw_results
+from tfde.analysis.tables import Group, StudyResults, format_results, load_results
 from tfde.cli.main import main
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.directory_lock import directory_lock

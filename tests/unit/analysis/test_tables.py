@@ -2,7 +2,8 @@
 
 import pytest
 
-from tfde.analysis.tables import draw_results, format_results, group_results, load_results
+from tfde.analysis.study_figures import draw_results
+from tfde.analysis.tables import format_results, group_results, load_results
 from tfde.errors import ConfigError
 
 AXES = {"start": ["none", "ict"], "labels": ["1%", "80%"]}

@@ -1,0 +1,171 @@
+"""Figures of a study's results: a measure along an axis, and gains over a baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tfde.analysis.comparisons import GridComparison
+from tfde.analysis.tables import Group, StudyResults
+from tfde.data.atomic import atomic_file
+from tfde.errors import ConfigError
+from tfde.evaluation.figures import require_figures
+from tfde.evaluation.significance import Interval
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def draw_results(results: StudyResults, path: str | Path, *, measure: str) -> None:
+    """Draws a measure: along the last axis, a line a value of the last but one, a panel a rest.
+
+    Bars show the sample standard deviation over seeds. One point for which nothing was trained is
+    a baseline, and drawn across its panel.
+
+    Args:
+        results: Of a study with at least two axes.
+        path: The image; its suffix says the kind.
+        measure: One of the results' measures.
+
+    Raises:
+        ConfigError: fewer axes, an unknown measure, or nothing is done yet.
+        ImportError: matplotlib is not installed.
+    """
+    names = list(results.axes)
+    if len(names) < 2:
+        raise ConfigError(f"a figure needs at least two axes. Received: {', '.join(names)}")
+    _check_measure(results, measure)
+    require_figures()
+    from matplotlib.figure import Figure
+
+    # Cells of other measures have no place in it.
+    groups = [g for g in results.groups if all(measure in r["measures"] for r in g.records)]
+    ticks = results.axes[names[-1]]
+    panels = list(dict.fromkeys(group.values[:-2] for group in groups))
+    canvas = Figure(figsize=(4.5 * len(panels), 4.8), layout="constrained")
+    axes = canvas.subplots(1, len(panels), sharey=True, squeeze=False)
+    for panel, plot in zip(panels, axes[0], strict=True):
+        for number, line in enumerate(results.axes[names[-2]]):
+            points = [g for g in groups if g.values[:-1] == (*panel, line)]
+            if len(points) == 1 and not _is_trained(points[0]):
+                plot.axhline(points[0].mean(measure), label=line, linestyle="--", color="gray")
+            elif points:
+                plot.errorbar(
+                    [ticks.index(group.values[-1]) for group in points],
+                    [group.mean(measure) for group in points],
+                    yerr=[group.spread(measure) or 0.0 for group in points],
+                    label=line,
+                    color=f"C{number}",  # the same in all panels
+                    marker="o",
+                    capsize=3,
+                )
+        plot.set_title(", ".join(panel))
+        plot.set_xticks(range(len(ticks)), ticks)
+        plot.set_xlabel(names[-1])
+        plot.grid(alpha=0.3)
+        # Below the axes, where it hides no point.
+        plot.legend(title=names[-2], loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=3)
+    axes[0][0].set_ylabel(measure)
+    _save(canvas, path)
+
+
+def draw_gains(
+    results: StudyResults,
+    comparisons: Sequence[GridComparison],
+    path: str | Path,
+    *,
+    axis: str,
+    measure: str,
+) -> None:
+    """Draws what each value of an axis gains over the baseline, in percent of the baseline.
+
+    A group of bars for each place in the rest of the grid; the whiskers are the intervals of the
+    differences over queries.
+
+    Args:
+        results: Of a study.
+        comparisons: Of its places with a baseline along `axis`.
+        path: The image; its suffix says the kind.
+        axis: Axis of the baseline.
+        measure: One of the results' measures.
+
+    Raises:
+        ConfigError: an unknown measure, or its baseline is 0 everywhere.
+        ImportError: matplotlib is not installed.
+
+    Source: Dong et al. 2022, figure 3.
+    """
+    gains = relative_gains(results, comparisons, axis=axis, measure=measure)
+    require_figures()
+    from matplotlib.figure import Figure
+
+    rests = list(dict.fromkeys(rest for rest, _ in gains))
+    bars = [value for value in results.axes[axis] if any(value == v for _, v in gains)]
+    canvas = Figure(
+        figsize=(max(5.0, 1.8 + 0.45 * len(rests) * len(bars)), 4.2), layout="constrained"
+    )
+    plot = canvas.subplots()
+    width = 0.8 / len(bars)
+    for number, value in enumerate(bars):
+        found = {rests.index(rest): gain for (rest, v), gain in gains.items() if v == value}
+        plot.bar(
+            [place + (number - (len(bars) - 1) / 2) * width for place in found],
+            [gain.mean for gain in found.values()],
+            width,
+            yerr=[
+                [gain.mean - gain.low for gain in found.values()],
+                [gain.high - gain.mean for gain in found.values()],
+            ],
+            capsize=2,
+            label=value,
+        )
+    plot.axhline(0.0, color="black", linewidth=0.8)
+    plot.set_xticks(range(len(rests)), [", ".join(rest) for rest in rests])
+    plot.set_ylabel(f"{measure}, % over {axis}={comparisons[0].baseline}")
+    plot.grid(axis="y", alpha=0.3)
+    canvas.legend(title=axis, loc="outside lower center", ncols=5)
+    _save(canvas, path)
+
+
+def relative_gains(
+    results: StudyResults, comparisons: Sequence[GridComparison], *, axis: str, measure: str
+) -> dict[tuple[tuple[str, ...], str], Interval]:
+    """Returns (rest of the grid, value of the axis) -> its gain in percent of the baseline.
+
+    Places whose baseline is 0 are left out; the interval is that of the difference.
+
+    Raises:
+        ConfigError: an unknown measure, or its baseline is 0 everywhere.
+    """
+    _check_measure(results, measure)
+    place = list(results.axes).index(axis)
+    means = {group.values: group for group in results.groups}
+    gains = {}
+    for row in comparisons:
+        rest = row.values[:place] + row.values[place + 1 :]
+        if row.measure == measure:
+            base = means[(*rest[:place], row.baseline, *rest[place:])].mean(measure)
+            if base > 0:
+                gains[rest, row.values[place]] = Interval(
+                    *(100 * part / base for part in row.comparison.difference)
+                )
+    if not gains:
+        raise ConfigError(f"`measure` must be one whose baseline is above 0. Received: {measure!r}")
+    return gains
+
+
+def _check_measure(results: StudyResults, measure: str) -> None:
+    known = sorted({name for g in results.groups for r in g.records for name in r["measures"]})
+    if measure not in known:
+        there = ", ".join(known) or "nothing is done yet"
+        raise ConfigError(f"`measure` must be one of the results'. Received: {measure!r}; {there}")
+
+
+def _save(canvas: Figure, path: str | Path) -> None:
+    with atomic_file(path) as temporary:
+        canvas.savefig(temporary, dpi=150, bbox_inches="tight")
+
+
+def _is_trained(group: Group) -> bool:
+    return any(set(record["seconds"]) - {"evaluate"} for record in group.records)
