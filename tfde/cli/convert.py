@@ -190,7 +190,7 @@ def _with_bar(records: Iterable[Item], intake: Intake) -> Iterator[Item]:
         for record in records:
             if intake.path is not path:
                 path = intake.path
-                progress.set_description(path.name if path else "")
+                progress.desc = path.name if path else ""
             yield record
             progress.update()
 

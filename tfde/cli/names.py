@@ -14,5 +14,21 @@ def short_name(path: str, known: Sequence[str]) -> str:
         known: Names that are taken.
     """
     parts = [part for part in Path(path).parts if part not in ("model", "best_model")]
-    name = parts[-1] if parts else path
+    return _once(parts[-1] if parts else path, known)
+
+
+def name_and_path(text: str, known: Sequence[str]) -> tuple[str, str]:
+    """Reads `PATH` or `NAME=PATH`.
+
+    Args:
+        text: What was given; a path that exists may hold "=".
+        known: Names that are taken.
+    """
+    name, separator, path = text.partition("=")
+    if not separator or Path(text).exists():
+        return short_name(text, known), text
+    return _once(name, known), path
+
+
+def _once(name: str, known: Sequence[str]) -> str:
     return name if name not in known else f"{name} ({len(known) + 1})"

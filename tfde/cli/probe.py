@@ -8,7 +8,7 @@ from typing import Any
 
 from jsonargparse.typing import PositiveInt
 
-from tfde.cli.names import short_name
+from tfde.cli.names import name_and_path
 from tfde.cli.parser import CommandParser, command_parser
 
 
@@ -38,7 +38,11 @@ def run(args: Any) -> int:
 def _attention_parser(command: str, description: str) -> CommandParser:
     parser = command_parser(command, description)
     parser.add_argument(
-        "--model", action="append", required=True, help="model directory; repeated: a row each"
+        "--model",
+        action="append",
+        required=True,
+        metavar="[NAME=]PATH",
+        help="model directory; repeated: a row each",
     )
     parser.add_argument("--first", required=True, help="first text of the pair")
     parser.add_argument("--second", required=True, help="second text of the pair")
@@ -55,6 +59,7 @@ def _tsne_parser(command: str, description: str) -> CommandParser:
         "--model",
         action="append",
         required=True,
+        metavar="[NAME=]PATH",
         help="dual encoder: directory, preset or checkpoint; repeated: a panel each",
     )
     parser.add_argument("--dataset", required=True, help="dataset directory")
@@ -77,8 +82,8 @@ def _attention(args: Any) -> None:
 
     require_figures()
     found: dict[str, Any] = {}
-    for path in args.model:
-        name = short_name(path, list(found))
+    for given in args.model:
+        name, path = name_and_path(given, list(found))
         with naming("model"):
             model = load_pair_scorer(path)
         found[name] = pair_attention(
@@ -111,8 +116,8 @@ def _tsne(args: Any) -> None:
         refuse_existing(args.projector, overwrite=False)
     pairs = sample_pairs(DatasetDirectory(args.dataset), args.split, args.pairs, seed=args.seed)
     found: dict[str, Any] = {}
-    for path in args.model:
-        name = short_name(path, list(found))
+    for given in args.model:
+        name, path = name_and_path(given, list(found))
         found[name] = embed_pairs(DualEncoder.load(path), pairs, batch_size=args.batch_size)
     measures = {name: measure_space(one, seed=args.seed) for name, one in found.items()}
     captions = {

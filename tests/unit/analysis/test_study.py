@@ -6,7 +6,7 @@ import sys
 import pytest
 import tiny
 
-from tfde.analysis.cell_work import sample_queries
+from tfde.analysis.cell_work import measure, sample_queries
 from tfde.analysis.study import run_study
 from tfde.analysis.study_config import EvaluationConfig, StudyConfig, VocabularyConfig
 from tfde.analysis.study_figures import draw_results
@@ -119,6 +119,15 @@ def test_the_same_result_in_two_places_is_computed_once(tmp_path, data):
     assert results.groups[0].values == ("bm25", "all")
     assert len((tmp_path / "results.jsonl").read_text().splitlines()) == 3
     assert "1 of 2 cells are done." in format_results(results)
+
+
+def test_a_rank_below_the_cutoffs_counts_for_rr(tmp_path):
+    data = tiny.write_dataset(tmp_path / "data")
+    # q0 is the words of d0; what is judged shares one of them, and comes later.
+    (data / "qrels" / "dev.tsv").write_text("query-id\tcorpus-id\tscore\nq0\td1\t1\n")
+    found = measure(None, EvaluationConfig(str(data), "dev", measures=["P@1", "RR"]))
+    assert found["measures"]["P@1"] == 0.0
+    assert 0.0 < found["measures"]["RR"] <= 0.5
 
 
 def test_the_sample_of_queries_is_fixed(data):

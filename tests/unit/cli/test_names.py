@@ -1,0 +1,16 @@
+"""What models are called."""
+
+from tfde.cli.names import name_and_path
+
+
+def test_a_name_is_given_or_the_end_of_the_path(tmp_path):
+    assert name_and_path("runs/sde/best_model", []) == ("sde", "runs/sde/best_model")
+    assert name_and_path("SDE=runs/1/model", []) == ("SDE", "runs/1/model")
+    assert name_and_path("SDE=runs/2/model", ["SDE"]) == ("SDE (2)", "runs/2/model")
+    assert name_and_path("runs/sde/model", ["sde"]) == ("sde (2)", "runs/sde/model")
+
+
+def test_a_path_may_hold_the_sign(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rate=3" / "model").mkdir(parents=True)
+    assert name_and_path("rate=3/model", []) == ("rate=3", "rate=3/model")
