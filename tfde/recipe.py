@@ -211,6 +211,8 @@ class StageConfig:
         query_max_length_tokens: Longest query in this stage; `null` takes the model's.
         document_max_length_tokens: Longest document in this stage; `null` takes the model's.
         freeze: Parts that do not train in this stage: `token_embedder`, `encoder`, `projection`.
+        sharing: What the towers share from this stage on, as the model's `sharing`; parts that
+            become separate start alike. `null` changes nothing.
         sampling_correction: Subtract the log of each document's share of the training pairs.
         optimizer: Optimizer and learning rate.
         validation: Retrieval on a dev split at intervals.
@@ -236,6 +238,7 @@ class StageConfig:
     query_max_length_tokens: int | None = None
     document_max_length_tokens: int | None = None
     freeze: tuple[TowerPart, ...] = ()
+    sharing: str | dict[str, str] | None = None
     sampling_correction: bool = False
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     validation: ValidationConfig | None = None

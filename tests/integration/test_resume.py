@@ -18,7 +18,7 @@ deterministic: true
 model:
   backbone: {{kind: {kind}, {sizes}}}
   tokenizer: {tokenizer}
-  sharing: ade_spl
+  sharing: sde
   embedding_dim: 8
 stages:
   first:
@@ -37,6 +37,7 @@ stages:
     chunk_size: 6
     document_max_length_tokens: 12
     freeze: [token_embedder]
+    sharing: ade_spl
     bidirectional: true
     temperature: 0.05
     optimizer: {{name: adamw, learning_rate: 0.003}}

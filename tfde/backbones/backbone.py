@@ -131,7 +131,7 @@ def build_backbone(
 def copy_backbone(
     backbone: Backbone, *, name_prefix: str = "", seed: int | None = None
 ) -> Backbone:
-    """Returns a second set of layers with equal weights.
+    """Returns a second set of layers with equal weights, which train.
 
     Args:
         backbone: What to copy.
@@ -141,7 +141,8 @@ def copy_backbone(
     seeds = seed_stream(seed)
     layers = []
     for layer, name in ((backbone.token_embedder, "token_embedder"), (backbone.encoder, "encoder")):
-        config = {**layer.get_config(), "name": name_prefix + name, "seed": next(seeds)}
+        changed = {"name": name_prefix + name, "seed": next(seeds), "trainable": True}
+        config = {**layer.get_config(), **changed}
         copy = type(layer).from_config(config)
         with zero_weights():
             copy.build((None, None, None))

@@ -25,6 +25,7 @@ from tfde.text.train_sentencepiece import train_sentencepiece
 from tfde.towers.dual_encoder import DualEncoder
 from tfde.towers.pair_trainer import PairTrainer
 from tfde.towers.preset import is_preset
+from tfde.towers.reshare import check_resharing, reshare
 from tfde.towers.sharing import frozen_parts
 from tfde.training.callbacks import RetrievalValidation, StageCallback
 from tfde.training.checkpoint import Progress, read_progress, restore_checkpoint
@@ -129,8 +130,11 @@ def _train(run: TrainRun, output: Path, verbose: int) -> DualEncoder:
 
 def _train_stages(run: TrainRun, output: Path, verbose: int) -> DualEncoder:
     model = _build_model(run, output)
+    sharing = model.config.sharing
     for name, stage in run.stages.items():  # what is wrong with the last is found before the first
         with errors_of_stage(name), frozen_parts(model.towers, stage.freeze):
+            if stage.sharing is not None:
+                sharing = check_resharing(sharing, stage.sharing)
             _stage_preprocessor(model, stage)
             if stage.objective == "masked_lm":
                 check_encoder(model)
@@ -140,10 +144,16 @@ def _train_stages(run: TrainRun, output: Path, verbose: int) -> DualEncoder:
     if checkpoint.exists():
         progress = read_progress(checkpoint)
         logger.info("an earlier run is taken up: stage %s, step %d", progress.stage, progress.step)
-    for name in names[names.index(progress.stage) :]:
-        if name != progress.stage:
-            progress = Progress(name)
-        _train_stage(model, run, output, progress, verbose)
+    begun = False
+    for name, stage in run.stages.items():
+        if stage.sharing is not None:
+            keras.utils.set_random_seed(run.seed)  # of dropout, when the run is taken up here too
+            model = reshare(model, stage.sharing)
+        begun = begun or name == progress.stage
+        if begun:
+            if name != progress.stage:
+                progress = Progress(name)
+            _train_stage(model, run, output, progress, verbose)
     if is_chief(tf.distribute.get_strategy()):
         model.save_to_preset(output / "model")
         validations = [s.validation for s in run.stages.values() if s.validation is not None]

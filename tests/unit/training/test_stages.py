@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tiny
 
-from tfde.config import TextConfig
+from tfde.config import Sharing, TextConfig
 from tfde.data.pages import Page, Section, write_pages
 from tfde.errors import ConfigError
 from tfde.recipe import ModelConfig, OptimizerConfig, SourceConfig, StageConfig, TrainRun
@@ -41,6 +41,33 @@ def test_frozen_parts_stay_as_the_stage_before_left_them(tmp_path, run):
         same = np.array_equal(weight.numpy(), before[name].numpy())
         assert same is (not name.startswith("projection")), name
         assert weight.trainable
+
+
+def test_towers_part_in_a_later_stage(tmp_path, run):
+    run = dataclasses.replace(run, model=dataclasses.replace(run.model, sharing="sde"))
+    parted = with_second(run, sharing="ade_spl")
+    model = train(parted, tmp_path / "two", verbose=0)
+    assert model.config.sharing == Sharing.of("ade_spl")
+    names = set(model.towers.named_weights())
+    assert {name.split("/")[1] for name in names if name.startswith("encoder")} == {
+        "query",
+        "document",
+    }
+    before = train(run, tmp_path / "one", verbose=0)
+    # As if that model had been parted and trained by itself.
+    alone = ModelConfig(str(tmp_path / "one" / "model"))
+    second = {"second": parted.stages["second"]}
+    again = train(dataclasses.replace(run, model=alone, stages=second), tmp_path / "n", verbose=0)
+    assert before.config.sharing == Sharing.of("sde")
+    for name, weight in model.towers.named_weights().items():
+        np.testing.assert_array_equal(weight, again.towers.named_weights()[name])
+
+
+def test_separate_towers_do_not_become_one(tmp_path, run):
+    run = dataclasses.replace(run, model=dataclasses.replace(run.model, sharing="ade"))
+    message = r"stages\.second: `sharing\.token_embedder` must stay separate.* Received: 'shared'"
+    with pytest.raises(ConfigError, match=message):
+        train(with_second(run, sharing="sde"), tmp_path / "run", verbose=0)
 
 
 def test_history_has_the_rate_of_its_step(tmp_path, run):
