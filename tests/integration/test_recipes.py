@@ -55,13 +55,12 @@ def places(tmp_path_factory):
         for i in range(40):
             row = {"query": f"red {i}", "positive": f"d{i}", "negatives": [f"d{i + 1}"]}
             file.write(json.dumps(row) + "\n")
-    write_pages(
-        folder / "pages.jsonl",
-        [
-            Page(f"p{i}", f"red {i}", (Section("", PASSAGES),), (f"p{(i + 1) % 4}",))
-            for i in range(4)
-        ],
-    )
+    pages = [
+        Page(f"p{i}", f"red {i}", (Section("", PASSAGES),), (f"p{(i + 1) % 4}",)) for i in range(4)
+    ]
+    (folder / "wikispeedia").mkdir()
+    for name in ("pages.jsonl", "wikispeedia/pages.jsonl.gz"):
+        write_pages(folder / name, pages)
     return folder
 
 

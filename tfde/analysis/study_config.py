@@ -111,9 +111,13 @@ class StudyConfig:
             _check_known(values_of(wanted), self.axes[axis], f"{where}.{axis}")
 
 
-def values_of(wanted: Any) -> list[Any]:
-    """Returns the values of an axis that a selection names: one or a list of them."""
-    return list(wanted) if isinstance(wanted, list | tuple) else [wanted]
+def values_of(wanted: Any) -> list[str]:
+    """Returns the values of an axis that a selection names: one or a list of them.
+
+    A name that looks like a number comes from YAML as one.
+    """
+    values = wanted if isinstance(wanted, list | tuple) else [wanted]
+    return [str(value) for value in values]
 
 
 def _check_fields(value: Any, where: str) -> None:
@@ -124,7 +128,7 @@ def _check_fields(value: Any, where: str) -> None:
 def _check_known(names: Iterable[Any], known: Iterable[str], where: str) -> None:
     known = list(known)
     for name in names:
-        require(name in known, where, f"of {', '.join(known)}", name)
+        require(name in known, where, f"one of {', '.join(known)}", name)
 
 
 def _check_seeds(seeds: Any, where: str) -> None:

@@ -35,6 +35,9 @@ AXES = {
 }
 
 
+STUDIES = Path(__file__).parents[3] / "pipelines" / "studies"
+
+
 def study(**fields):
     return StudyConfig(**{"base": BASE, "axes": AXES, **fields})
 
@@ -68,6 +71,12 @@ def test_blocks_give_the_order_and_repeat_nothing():
         "encoder=bert start=ict labels=1% seed=7",
         "encoder=bert start=none labels=1% seed=7",
     ]
+
+
+def test_values_that_look_like_numbers():
+    axes = {"encoder": {"bag": AXES["encoder"]["bag"]}, "batch": {"32": {}, "128": {}}}
+    cells = expand_cells(StudyConfig(BASE, axes, [{"batch": [128, "32"]}]))
+    assert [cell.axes["batch"] for cell in cells] == ["128", "32"]
 
 
 def test_excluded_combinations_are_left_out():
@@ -158,12 +167,25 @@ def test_only_some_cells():
         select_cells(cells, {"seed": "3"})
 
 
+def test_every_study_is_in_the_list_below():
+    names = {path.stem for path in STUDIES.glob("*.yaml")}
+    assert names == {row[0] for row in test_the_studies_of_pipelines_are_read.pytestmark[0].args[1]}
+
+
 @pytest.mark.parametrize(
     ("name", "count", "untrained"),
-    [("pretraining_tasks", 52, 3), ("pretraining_ablation", 14, 2), ("sharing", 70, 0)],
+    [
+        ("pretraining_tasks", 52, 3),
+        ("pretraining_ablation", 14, 2),
+        ("sharing", 70, 0),
+        ("sharing_t5", 45, 0),
+        ("gtr_stages", 45, 0),
+        ("gtr_losses", 14, 0),
+        ("gtr_curves", 13, 0),
+    ],
 )
 def test_the_studies_of_pipelines_are_read(name, count, untrained):
-    path = Path(__file__).parents[3] / "pipelines" / "studies" / f"{name}.yaml"
+    path = STUDIES / f"{name}.yaml"
     parser = build_parser()
     args = parser.parse_args(["--run", str(path), "--output", "nowhere"])
     cells = expand_cells(parser.instantiate(args).run)

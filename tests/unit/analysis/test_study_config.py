@@ -16,10 +16,10 @@ AXES = {"size": {"small": {}, "large": {}}, "labels": {"1%": {}, "80%": {}}}
         ({"axes": {"seed": {"1": {}}}}, r"`axes` must be named otherwise\. Received: 'seed'"),
         (
             {"axes": {"size": {"small": {"modle": {}}}}},
-            r"`axes\.size\.small` must be of model, stages, .*evaluate\. Received: 'modle'",
+            r"`axes\.size\.small` must be one of model, stages, .*evaluate\. Received: 'modle'",
         ),
         ({"axes": {"size": {"small": 3}}}, r"`axes\.size\.small` must be a mapping\. Received: 3"),
-        ({"base": {"seed": 1}}, r"`base` must be of model, stages, .*\. Received: 'seed'"),
+        ({"base": {"seed": 1}}, r"`base` must be one of model, stages, .*\. Received: 'seed'"),
         ({"seeds": ()}, r"`seeds` must be a list of whole numbers from 0\. Received: \(\)"),
         ({"seeds": (-1,)}, r"`seeds` must be a list of whole numbers from 0\. Received: \(-1,\)"),
         (
@@ -28,16 +28,16 @@ AXES = {"size": {"small": {}, "large": {}}, "labels": {"1%": {}, "80%": {}}}
         ),
         (
             {"cells": ({}, {"colour": "red"})},
-            r"`cells\[1\]` must be of size, labels\. Received: 'colour'",
+            r"`cells\[1\]` must be one of size, labels\. Received: 'colour'",
         ),
         (
             {"cells": ({"size": ["small", "huge"]},)},
-            r"`cells\[0\]\.size` must be of small, large\. Received: 'huge'",
+            r"`cells\[0\]\.size` must be one of small, large\. Received: 'huge'",
         ),
         ({"exclude": ({},)}, r"`exclude\[0\]` must be not empty\. Received: \{\}"),
         (
             {"exclude": ({"labels": "2%"},)},
-            r"`exclude\[0\]\.labels` must be of 1%, 80%\. Received: '2%'",
+            r"`exclude\[0\]\.labels` must be one of 1%, 80%\. Received: '2%'",
         ),
     ],
 )
