@@ -32,16 +32,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-KINDS = ("siamese", "deformer", "dipair", "poly_encoder", "virt_encoder")
-NAMES = {
-    "cross_encoder": "cross-encoder",
-    "siamese": "Siamese",
-    "deformer": "DeFormer (2+1)",
-    "dipair": "DiPair",
-    "poly_encoder": "Poly-encoder",
-    "virt_encoder": "VIRT-encoder",
-    "late_interaction": "late interaction",
-}
+from matching_tables import KINDS, MEASURES, NAMES, cost_table, tables
+
 SMALL = ("rte", "stsb")  # trained once
 PAIRS, HELD_OUT = 4000, 500
 LAYERS = 3
@@ -51,7 +43,6 @@ class Task(NamedTuple):
     """Pairs, what they are judged by, and how long their texts may be."""
 
     objective: str
-    measure: str
     first: int
     second: int
     data: dict[str, Any]
@@ -76,7 +67,7 @@ class Cell(NamedTuple):
 def tasks(work: Path) -> dict[str, Task]:
     data = Path(os.environ["TFDE_DATA"])
 
-    def folder(name: str, objective: str, measure: str, first: int, second: int) -> Task:
+    def folder(name: str, objective: str, first: int, second: int) -> Task:
         path = str(data / name)
         parts: list[dict[str, Any]] = [
             {"data": path, "split": split} for split in ("train", "dev", "test")
@@ -86,7 +77,7 @@ def tasks(work: Path) -> dict[str, Task]:
             parts[:2] = [held, {**held, "part": "held_out"}]
         parts[0] = {**parts[0], "limit": PAIRS}
         parts[1] = {**parts[1], "limit": HELD_OUT}
-        return Task(objective, measure, first, second, *parts)
+        return Task(objective, first, second, *parts)
 
     def mined(split: str, limit: int) -> dict[str, Any]:
         path = str(work / "q2p" / f"{split}.jsonl.gz")
@@ -94,17 +85,17 @@ def tasks(work: Path) -> dict[str, Task]:
 
     q2p = mined("train", PAIRS)
     return {
-        "sick_nli": folder("sick_nli", "classification", "accuracy", 40, 40),
-        "mrpc": folder("mrpc", "classification", "accuracy", 64, 64),
-        "qnli_part": folder("qnli_part", "classification", "accuracy", 40, 80),
+        "sick_nli": folder("sick_nli", "classification", 40, 40),
+        "mrpc": folder("mrpc", "classification", 64, 64),
+        "qnli_part": folder("qnli_part", "classification", 40, 80),
         "q2p": Task(
-            "binary", "AUC", 40, 80,
+            "binary", 40, 80,
             {**q2p, "held_out": 0.1},
             {**q2p, "held_out": 0.1, "part": "held_out", "limit": HELD_OUT},
             mined("test", 4000),
         ),
-        "rte": folder("rte", "classification", "accuracy", 128, 40),
-        "stsb": folder("stsb", "regression", "spearman", 48, 48),
+        "rte": folder("rte", "classification", 128, 40),
+        "stsb": folder("stsb", "regression", 48, 48),
     }  # fmt: skip
 
 
@@ -188,7 +179,7 @@ def train(args: argparse.Namespace) -> None:
         log = folder.with_suffix(".log")
         tfde("train-matcher", "--run", path, "--output", folder, log=log, threads=threads)
         measures = json.loads((folder / "measures.json").read_text())
-        measure = known[cell.task].measure
+        measure = MEASURES[cell.task]
         took = time.monotonic() - start
         print(f"{cell.name}: {measure} {measures[measure]:.4f} ({took:.0f} s)", flush=True)
 
@@ -198,77 +189,21 @@ def train(args: argparse.Namespace) -> None:
             list(pool.map(train_cell, part))
 
 
-def found(args: argparse.Namespace, task: str, measure: str, kind: str, virt: bool) -> list[float]:
-    """Returns a measure of the finished seeds."""
-    values = []
-    for seed in args.seeds:
-        path = args.output / Cell(task, kind, virt, seed).name / "measures.json"
-        if path.exists():
-            values.append(json.loads(path.read_text())[measure])
-    return values
-
-
-def write_cells(args: argparse.Namespace) -> None:
-    """Writes the settings and measures of every finished cell."""
-    with open(args.output / "cells.jsonl", "w") as file:
-        for cell in cells(args.seeds):
-            folder = args.output / cell.name
-            if (folder / "measures.json").exists():
-                run = json.loads(folder.with_suffix(".json").read_text())
-                settings = {name: run.get(name) for name in ("epochs", "batch_size", "precision")}
-                settings["learning_rate"] = run["optimizer"]["learning_rate"]
-                settings["virt_weight"] = run.get("teaching", {}).get("virt_weight", 0.0)
-                measures = json.loads((folder / "measures.json").read_text())
-                file.write(json.dumps({**cell._asdict(), **settings, "test": measures}) + "\n")
-
-
-def shown(values: list[float]) -> str:
-    """Returns mean and spread, in points."""
-    if not values:
-        return "-"
-    mean = f"{100 * statistics.mean(values):.1f}"
-    return mean if len(values) == 1 else f"{mean} ± {100 * statistics.stdev(values):.1f}"
-
-
-def tables(args: argparse.Namespace) -> str:
-    """Returns the paper's three tables of what is finished."""
-    known = tasks(args.output)
-    heads = [f"{name} ({task.measure})" for name, task in known.items()]
-
-    def row(name: str, kind: str, virt: bool) -> str:
-        cells = [shown(found(args, t, known[t].measure, kind, virt)) for t in known]
-        return f"| {name} | {' | '.join(cells)} |"
-
-    head = f"| | {' | '.join(heads)} |\n|---|{'---:|' * len(heads)}"
-    lines = [*cost_lines(args), "Table 1", head]
-    lines += [row(NAMES["cross_encoder"], "cross_encoder", False)]
-    lines += [row(NAMES[kind], kind, False) for kind in KINDS[:-1]]
-    lines += [row("VIRT-encoder", "virt_encoder", True), "", "Table 2", head]
-    lines += [row("VIRT-encoder", "virt_encoder", True)]
-    lines += [row("without VIRT", "virt_encoder", False)]
-    lines += [row("without VIRT-adapted interaction", "siamese", True), "", "Table 3", head]
-    for kind in KINDS:
-        lines += [row(NAMES[kind], kind, False), row(f"{NAMES[kind]} with VIRT", kind, True)]
-    return "\n".join(lines)
-
-
-def cost_lines(args: argparse.Namespace) -> list[str]:
-    """Returns the table of costs, where they were measured."""
-    path = args.output / "costs.json"
-    if not path.exists():
-        return []
-    lines = [
-        "Costs",
-        "| | MFLOPs a pair | one pair, ms | a query and 100 texts, ms | stored, kB a text |",
-        "|---|---:|---:|---:|---:|",
-    ]
-    for kind, cost in json.loads(path.read_text()).items():
-        stored = f"{cost['stored_kb']:.1f}" if cost["stored_kb"] else "-"
-        lines.append(
-            f"| {NAMES[kind]} | {cost['mflops']:.0f} | {cost['one_ms']:.1f}"
-            f" | {cost['hundred_ms']:.0f} | {stored} |"
-        )
-    return [*lines, ""]
+def read_cells(args: argparse.Namespace) -> list[dict[str, Any]]:
+    """Returns the settings and measures of every finished cell, and writes them to a file."""
+    records = []
+    for cell in cells(args.seeds):
+        folder = args.output / cell.name
+        if (folder / "measures.json").exists():
+            run = json.loads(folder.with_suffix(".json").read_text())
+            settings = {name: run.get(name) for name in ("epochs", "batch_size", "precision")}
+            settings["learning_rate"] = run["optimizer"]["learning_rate"]
+            settings["virt_weight"] = run.get("teaching", {}).get("virt_weight", 0.0)
+            measures = json.loads((folder / "measures.json").read_text())
+            records.append({**cell._asdict(), **settings, "test": measures})
+    lines = [json.dumps(record) + "\n" for record in records]
+    (args.output / "cells.jsonl").write_text("".join(lines))
+    return records
 
 
 def costs(args: argparse.Namespace) -> None:
@@ -359,8 +294,11 @@ def main() -> None:
         costs(args)
     elif not args.tables:
         train(args)
-    write_cells(args)
-    print(tables(args))
+    costs_file = args.output / "costs.json"
+    if costs_file.exists():
+        print(f"Costs\n\n{cost_table(json.loads(costs_file.read_text()))}\n")
+    for title, table in tables(read_cells(args)).items():
+        print(f"{title}\n\n{table}\n")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,82 @@
+"""Writes the tables of docs/results.md anew from the files in docs/figures.
+
+    python benchmarks/results_page.py [--check]
+
+A table stands between `<!-- table: SOURCE -->` and `<!-- end -->`. SOURCE is
+
+    study NAME          the results of pipelines/studies/NAME.yaml, docs/figures/NAME.jsonl
+    compared NAME       its differences from a baseline, docs/figures/NAME.csv
+    matching TABLE      of benchmarks/matching_study.py, docs/figures/matching.jsonl
+
+These are the files `results.jsonl`, what `tfde study --csv` writes, and `cells.jsonl`, unchanged.
+`--check` writes nothing, and fails where the page says something else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import re
+import sys
+from pathlib import Path
+
+import yaml
+from matching_tables import tables
+
+from tfde.analysis.results import read_results
+from tfde.analysis.tables import format_results, group_results
+from tfde.evaluation.report import align_table
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "results.md"
+_TABLE = re.compile(r"(<!-- table: (\w+) ([^>]+?) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def study(name: str) -> str:
+    """Returns the table of a study: means over seeds, with their spread."""
+    described = yaml.safe_load((ROOT / "pipelines" / "studies" / f"{name}.yaml").read_text())
+    axes = {axis: [str(value) for value in values] for axis, values in described["axes"].items()}
+    records = read_results(ROOT / "docs" / "figures" / f"{name}.jsonl")
+    return format_results(group_results(axes, records, records)).partition("\n\n")[0]
+
+
+def compared(name: str) -> str:
+    """Returns the table of a study's differences."""
+    with (ROOT / "docs" / "figures" / f"{name}.csv").open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["against"]]
+    axes = list(rows[0])[: list(rows[0]).index("measure")]
+    lines = [[*axes, "against", "measure", "difference", "interval", "p", "corrected"]]
+    for row in rows:
+        difference, low, high = (float(row[name]) for name in ("difference", "low", "high"))
+        values = [*(row[axis] for axis in axes), row["against"], row["measure"]]
+        numbers = [f"{difference:+.4f}", f"[{low:+.4f}, {high:+.4f}]"]
+        numbers += [f"{float(row[name]):.4f}" for name in ("p", "corrected")]
+        lines.append([*values, *numbers])
+    return align_table(lines, text_columns=len(axes) + 2)
+
+
+def matching(title: str) -> str:
+    """Returns one of the tables of the study of matching."""
+    lines = (ROOT / "docs" / "figures" / "matching.jsonl").read_text("utf-8").splitlines()
+    return tables([json.loads(line) for line in lines])[title]
+
+
+def generate(page: str) -> str:
+    """Returns the page with its tables made anew."""
+    sources = {"study": study, "compared": compared, "matching": matching}
+    return _TABLE.sub(lambda m: f"{m[1]}{sources[m[2]](m[3])}\n{m[4]}", page)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="write nothing, fail on a difference")
+    before = PAGE.read_text("utf-8")
+    after = generate(before)
+    if parser.parse_args().check:
+        sys.exit(None if after == before else f"{PAGE}: run benchmarks/results_page.py")
+    PAGE.write_text(after, "utf-8")
+
+
+if __name__ == "__main__":
+    main()

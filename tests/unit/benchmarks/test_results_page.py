@@ -1,0 +1,46 @@
+"""The page of results says what the studies' files say."""
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[3] / "benchmarks" / "results_page.py"
+
+
+@pytest.fixture
+def script(monkeypatch):
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))
+    spec = importlib.util.spec_from_file_location("results_page", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_is_up_to_date():
+    done = subprocess.run([sys.executable, SCRIPT, "--check"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_table_is_made_anew_and_the_rest_is_left_alone(script):
+    page = script.PAGE.read_text("utf-8")
+    assert "0.5907" in page
+    changed = page.replace("0.5907", "0.9999")
+    assert changed.count("0.9999") > 1
+    assert script.generate(changed).count("0.9999") == 0  # it stands in tables only
+    assert script.generate("before <!-- end --> after") == "before <!-- end --> after"
+
+
+def test_differences_are_those_of_the_file(script, tmp_path, monkeypatch):
+    monkeypatch.setattr(script, "ROOT", tmp_path)
+    (tmp_path / "docs" / "figures").mkdir(parents=True)
+    (tmp_path / "docs" / "figures" / "s.csv").write_text(
+        "data,sharing,measure,mean,spread,seeds,against,difference,low,high,p,corrected\n"
+        "squad,ade,RR,0.5,,1,,,,,,\n"
+        "squad,sde,RR,0.6,,1,ade,0.1,0.05,0.15,0.0002,0.0004\n"
+    )
+    page = script.generate("<!-- table: compared s -->\nold\n<!-- end -->\n")
+    assert "| squad | sde     | ade     | RR      |    +0.1000 | [+0.0500, +0.1500] |" in page
+    assert "old" not in page
