@@ -76,12 +76,12 @@ def test_the_road(work, capsys):
 
     code, out, error = tfde(
         capsys, "evaluate", "--dataset", data, "--split", "dev", "--model", model, "--run_file",
-        work / "run.trec", "--bm25", "--measures", "P@1,RR", "R@200", "--json",
+        f"stored={work}/run.trec", "--bm25", "--measures", "P@1,RR", "R@200", "--json",
         "--save_runs", work / "runs",
     )  # fmt: skip
     assert (code, error) == (0, "")
     value = json.loads(out)
-    assert [row["name"] for row in value["rows"]] == [str(model), str(work / "run.trec"), "BM25"]
+    assert [row["name"] for row in value["rows"]] == [str(model), "stored", "BM25"]
     assert value["k"] == 200
     by_model, by_run, by_bm25 = (row["measures"] for row in value["rows"])
     assert by_model == pytest.approx(by_run, abs=0.03)  # float32 near-ties between two searches

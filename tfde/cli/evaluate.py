@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from jsonargparse.typing import PositiveInt
 
 from tfde.cli.lengths import add_lengths, load_model
-from tfde.cli.names import short_name
+from tfde.cli.names import name_and_path, split_name
 from tfde.cli.parser import CommandParser, command_parser
 
 if TYPE_CHECKING:
@@ -34,9 +34,19 @@ def build_parser() -> CommandParser:
     parser.add_argument("--dataset", required=True, help="dataset directory")
     parser.add_argument("--split", default="test", help="whose queries and judgements")
     parser.add_argument(
-        "--model", action="append", default=[], help="model directory, preset or checkpoint"
+        "--model",
+        action="append",
+        default=[],
+        metavar="[NAME=]PATH",
+        help="model directory, preset or checkpoint, and what tables call it",
     )
-    parser.add_argument("--run_file", action="append", default=[], help="TREC run, plain or .gz")
+    parser.add_argument(
+        "--run_file",
+        action="append",
+        default=[],
+        metavar="[NAME=]PATH",
+        help="TREC run, plain or .gz",
+    )
     parser.add_argument("--bm25", action="store_true", help="BM25 over title and text")
     parser.add_argument("--bm25_k1", type=float, default=0.9, help="saturation of frequencies")
     parser.add_argument("--bm25_b", type=float, default=0.4, help="weight of the length")
@@ -107,25 +117,26 @@ def run(args: Any) -> int:
         queries = [query for query in queries if query.query_id in answers]
     wanted = k + args.ignore_identical_ids  # one more, in case the query itself is found
     # Cheap checks first, then loading all models: a wrong name costs no hours of encoding.
-    given = [(name, read_run(name)) for name in args.run_file]
+    given = [(text, read_run(split_name(text)[1])) for text in args.run_file]
     bm25 = [_bm25(args, dataset, queries, wanted)] if args.bm25 else []
-    models = [_model(name, dataset, queries, wanted, args) for name in args.model]
-    # (name, function that gives the run, whether that is work of ours)
+    models = [_model(split_name(text)[1], dataset, queries, wanted, args) for text in args.model]
+    # ([name=]path, function that gives the run, whether that is work of ours)
     systems: list[tuple[str, Callable[[], Run], bool]] = [
-        *((name, work, True) for name, work in zip(args.model, models, strict=True)),
-        *((name, lambda results=results: results, False) for name, results in given),
+        *((text, work, True) for text, work in zip(args.model, models, strict=True)),
+        *((text, lambda results=results: results, False) for text, results in given),
         *(("BM25", work, True) for work in bm25),
     ]
     if args.save_runs:
         Path(args.save_runs).mkdir(parents=True, exist_ok=True)
     rows: list[Row] = []
     evaluated: list[EvaluatedSystem] = []
-    for number, (name, work, ours) in enumerate(systems, start=1):
+    for number, (text, work, ours) in enumerate(systems, start=1):
+        given_name, path = split_name(text)
         start = time.perf_counter()
         results = work()
         seconds = time.perf_counter() - start if ours else None
         if args.save_runs and ours:
-            tag = re.sub(r"\W+", "_", Path(name).name) or "model"
+            tag = re.sub(r"\W+", "_", given_name or Path(path).name) or "model"
             write_run(Path(args.save_runs) / f"{number}_{tag}.trec", results, tag=tag)
         values = {}
         if judged:
@@ -134,11 +145,11 @@ def run(args: Any) -> int:
             by_query = per_query(results, qrels, measures)
             values = mean_values(by_query)
             if args.report:  # runs are large: kept only where they are needed
-                short = short_name(name, [system.name for system in evaluated])
+                short, _ = name_and_path(text, [system.name for system in evaluated])
                 evaluated.append(EvaluatedSystem(short, results, by_query, seconds))
         if answers:
             values |= answer_accuracy(results, answers, dataset.documents())
-        rows.append(Row(name, values, seconds))
+        rows.append(Row(given_name or path, values, seconds))
     about = {"dataset": str(args.dataset), "split": args.split, "queries": len(queries), "k": k}
     if answers:
         about["queries_with_answers"] = len(answers)

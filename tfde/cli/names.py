@@ -18,16 +18,22 @@ def short_name(path: str, known: Sequence[str]) -> str:
 
 
 def name_and_path(text: str, known: Sequence[str]) -> tuple[str, str]:
-    """Reads `PATH` or `NAME=PATH`.
+    """Returns what `[NAME=]PATH` calls a model, and its path.
 
     Args:
-        text: What was given; a path that exists may hold "=".
+        text: What was given.
         known: Names that are taken.
     """
+    name, path = split_name(text)
+    return short_name(path, known) if name is None else _once(name, known), path
+
+
+def split_name(text: str) -> tuple[str | None, str]:
+    """Reads `[NAME=]PATH`; a path that exists may hold "="."""
     name, separator, path = text.partition("=")
     if not separator or Path(text).exists():
-        return short_name(text, known), text
-    return _once(name, known), path
+        return None, text
+    return name, path
 
 
 def _once(name: str, known: Sequence[str]) -> str:
