@@ -23,6 +23,7 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell
 
 _CODES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_QUIET = "ignore:IProgress not found"  # tqdm would like ipywidgets
 # A bar draws itself anew after each of these.
 _REDRAWN = re.compile(r"[^\n]*\r(?!\n)")
 
@@ -59,7 +60,7 @@ def execute(
         timeout=timeout_s,
         kernel_name="python3",
         resources={"metadata": {"path": str(folder)}},
-    ).execute(env={**os.environ, "PATH": programs})
+    ).execute(env={**os.environ, "PATH": programs, "PYTHONWARNINGS": _QUIET})
     return notebook
 
 
