@@ -24,8 +24,6 @@ from nbformat.v4 import new_code_cell
 
 _CODES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _QUIET = "ignore:IProgress not found"  # tqdm would like ipywidgets
-# A bar draws itself anew after each of these.
-_REDRAWN = re.compile(r"[^\n]*\r(?!\n)")
 
 
 def execute(
@@ -95,7 +93,9 @@ def _joined(outputs: Sequence[NotebookNode]) -> list[NotebookNode]:
             joined.append(output)
     for output in joined:
         if output.output_type == "stream":
-            output.text = _REDRAWN.sub("", _CODES.sub("", output.text).replace("\r\n", "\n"))
+            lines = _CODES.sub("", output.text).replace("\r\n", "\n").split("\n")
+            # A bar draws itself anew after each carriage return.
+            output.text = "\n".join(line.rpartition("\r")[2] for line in lines)
     return joined
 
 
