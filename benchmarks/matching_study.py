@@ -165,16 +165,21 @@ def train(args: argparse.Namespace) -> None:
     """Trains every cell that is not finished, teachers first."""
     mine(args.output)
     known = tasks(args.output)
-    wanted = [c for c in cells(args.seeds) if not args.only or c.name.startswith(tuple(args.only))]
+    chosen = [c for c in cells(args.seeds) if not args.only or c.name.startswith(tuple(args.only))]
+    taught = {Cell(cell.task, "cross_encoder", False, 1) for cell in chosen if cell.virt}
+    wanted = [*sorted(taught - set(chosen)), *chosen]
     threads = max(1, (os.cpu_count() or 1) // args.jobs)
 
     def train_cell(cell: Cell) -> None:
         folder = args.output / cell.name
+        path = folder.with_suffix(".json")  # JSON is YAML too
+        wanted_recipe = json.dumps(recipe(cell, known[cell.task], args), indent=1)
         if (folder / "measures.json").exists():
+            if path.read_text() != wanted_recipe:
+                raise SystemExit(f"matching_study: {path} is of other settings; remove {folder}")
             return
         folder.parent.mkdir(parents=True, exist_ok=True)
-        path = folder.with_suffix(".json")  # JSON is YAML too
-        path.write_text(json.dumps(recipe(cell, known[cell.task], args), indent=1))
+        path.write_text(wanted_recipe)
         start = time.monotonic()
         log = folder.with_suffix(".log")
         tfde("train-matcher", "--run", path, "--output", folder, log=log, threads=threads)

@@ -38,6 +38,9 @@ def study(name: str) -> str:
     described = yaml.safe_load((ROOT / "pipelines" / "studies" / f"{name}.yaml").read_text())
     axes = {axis: [str(value) for value in values] for axis, values in described["axes"].items()}
     records = read_results(ROOT / "docs" / "figures" / f"{name}.jsonl")
+    places = {(*record["axes"].items(), record["seed"]): record["hash"] for record in records}
+    if len(places) < len(records):
+        sys.exit(f"docs/figures/{name}.jsonl: a place and seed has two results; remove the older")
     return format_results(group_results(axes, records, records)).partition("\n\n")[0]
 
 

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tfde.data.atomic import atomic_file
 from tfde.errors import ConfigError, require
+from tfde.evaluation.figures import plain_text
 from tfde.matching.attention_maps import CrossMaps, TextTokens, maps_apart, maps_together
 from tfde.matching.cross_encoder import CrossEncoder
 from tfde.matching.matcher import Matcher
@@ -109,7 +110,8 @@ def draw_attention(found: Mapping[str, PairAttention], path: str | Path, *, titl
             image = panel.imshow(weights, cmap="viridis", vmin=0.0, vmax=highest, aspect="auto")
             panel.set_xticks(range(len(across)), across, rotation=60, ha="right", fontsize=7)
             panel.set_yticks(range(len(down)), down, fontsize=7)
-        axes[0].set_title(f"{name}, {one.layer}: first over second", fontsize="medium")
+        head = plain_text(f"{name}, {one.layer}: first over second")
+        axes[0].set_title(head, fontsize="medium")
         axes[1].set_title("second over first", fontsize="medium")
     canvas.colorbar(image, ax=rows, fraction=0.04)
     canvas.suptitle(title, fontsize="medium")

@@ -42,14 +42,15 @@ def do_cell(chain: Sequence[ChainedStage], evaluation: EvaluationConfig) -> dict
 
     Returns:
         `measures`; `by_query`, measure -> values in the order of `query_ids`; `seconds` of each
-        stage and of `evaluate`; `steps` of each stage; numbers of `parameters`, `queries` and
-        `documents`; `model`, its directory in that of the study, or null. The seconds of a
-        training that was killed are those of its last process.
+        stage and of `evaluate`; `steps` of each stage; `stages`, the directory of each; numbers
+        of `parameters`, `queries` and `documents`; `model`, its directory in that of the study,
+        or null. The seconds of a training that was killed are those of its last process.
     """
     trained = {stage.name: train_stage(stage) for stage in chain}
     record: dict[str, Any] = {
         "seconds": {name: done["seconds"] for name, done in trained.items()},
         "steps": {name: done["steps"] for name, done in trained.items()},
+        "stages": {stage.name: stage.path.name for stage in chain},
         "parameters": 0,
         "model": None,
     }

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tfde.analysis.results import read_by_query
-from tfde.analysis.tables import Group, StudyResults
+from tfde.analysis.tables import StudyResults
 from tfde.data.atomic import atomic_file
 from tfde.errors import ConfigError, require
 from tfde.evaluation.report import align_table
-from tfde.evaluation.significance import Comparison, compare, correct
+from tfde.evaluation.significance import CONFIDENCE, Comparison, compare, correct
 
 
 class GridComparison(NamedTuple):
@@ -26,6 +26,7 @@ class GridComparison(NamedTuple):
         measure: What is compared.
         comparison: The difference from the baseline; of each query, the mean over seeds.
         corrected: The p-value, corrected for all comparisons that were made with it.
+        seeds: How many there are of both places.
     """
 
     values: tuple[str, ...]
@@ -33,6 +34,7 @@ class GridComparison(NamedTuple):
     measure: str
     comparison: Comparison
     corrected: float
+    seeds: int
 
 
 def compare_with(
@@ -42,7 +44,8 @@ def compare_with(
 
     Queries are the sample: a query's value is its mean over the seeds of a place, so what is
     tested is the mean of these models, on other queries of the kind. Places that were measured on
-    other queries than their baseline, or whose baseline is not done, are left out.
+    other queries than their baseline, whose baseline is not done, or which are one and the same
+    result as it, are left out. Only the seeds that both places have count.
 
     Args:
         output: Directory of the study.
@@ -54,9 +57,7 @@ def compare_with(
         ConfigError: no such axis or value; nothing can be compared; results are from before
             measures of queries were kept.
     """
-    require(axis in results.axes, "against", f"one of the axes {', '.join(results.axes)}", axis)
-    known = results.axes[axis]
-    require(baseline in known, "against", f"{axis}= one of {', '.join(known)}", baseline)
+    check_baseline(results.axes, axis, baseline)
     place = list(results.axes).index(axis)
     of_baseline = {
         _without(group.values, place): group
@@ -68,19 +69,37 @@ def compare_with(
         other = of_baseline.get(_without(group.values, place))
         if other is None or group.values[place] == baseline:
             continue
-        values, others = (_mean_by_query(Path(output), one) for one in (group, other))
+        keys, other_keys = ({r["seed"]: r["hash"] for r in one.records} for one in (group, other))
+        seeds = sorted(keys.keys() & other_keys.keys())
+        if not seeds or keys == other_keys:
+            continue
+        values, others = (
+            _mean_by_query(Path(output), [one[seed] for seed in seeds])
+            for one in (keys, other_keys)
+        )
         for measure in values:
             if measure in others and values[measure].keys() == others[measure].keys():
                 pair = [(value, others[measure][q]) for q, value in values[measure].items()]
                 found = compare(*zip(*pair, strict=True))
-                rows.append((group.values, measure, found))
+                rows.append((group.values, measure, found, len(seeds)))
     if not rows:
         raise ConfigError(f"nothing can be compared with {axis}={baseline} yet.")
-    corrected = correct([comparison.p_value for *_, comparison in rows])
+    corrected = correct([comparison.p_value for _, _, comparison, _ in rows])
     return [
-        GridComparison(values, baseline, measure, comparison, p_value)
-        for (values, measure, comparison), p_value in zip(rows, corrected, strict=True)
+        GridComparison(values, baseline, measure, comparison, p_value, seeds)
+        for (values, measure, comparison, seeds), p_value in zip(rows, corrected, strict=True)
     ]
+
+
+def check_baseline(axes: Mapping[str, Sequence[str]], axis: str, baseline: str) -> None:
+    """Refuses what is no axis, or no value of it.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    require(axis in axes, "against", f"one of the axes {', '.join(axes)}", axis)
+    known = axes[axis]
+    require(baseline in known, "against", f"{axis}= one of {', '.join(known)}", baseline)
 
 
 def format_comparisons(
@@ -88,7 +107,7 @@ def format_comparisons(
 ) -> str:
     """Returns a Markdown table: a row a comparison."""
     titles = [name if name != axis else f"{axis}, against" for name in results.axes]
-    lines = [[*titles, "measure", "difference", "interval", "p", "corrected"]]
+    lines = [[*titles, "measure", "difference", "interval", "p", "corrected", "seeds"]]
     for row in comparisons:
         mean, low, high = row.comparison.difference
         values = [
@@ -97,12 +116,13 @@ def format_comparisons(
         ]
         numbers = [f"{mean:+.4f}", f"[{low:+.4f}, {high:+.4f}]"]
         p_values = [f"{row.comparison.p_value:.4f}", f"{row.corrected:.4f}"]
-        lines.append([*values, row.measure, *numbers, *p_values])
+        lines.append([*values, row.measure, *numbers, *p_values, str(row.seeds)])
     table = align_table(lines, text_columns=len(results.axes) + 1)
     return (
-        f"{table}\n\nDifferences of the means over seeds with their 95 % intervals (bootstrap over"
-        " queries); p by paired randomization over queries, corrected by Benjamini and Hochberg"
-        f" for these {len(comparisons)} comparisons."
+        f"{table}\n\nDifferences of the means over the seeds that both places have, with their"
+        f" {CONFIDENCE:.0%} intervals (bootstrap over queries); p by paired randomization over"
+        " queries, corrected by Benjamini and Hochberg for these"
+        f" {len(comparisons)} comparisons."
     )
 
 
@@ -112,7 +132,7 @@ def write_csv(
     """Writes a row for each place of the grid and measure, whole or not at all.
 
     Columns: the axes, measure, mean, standard deviation over seeds (empty with one), seeds; with
-    comparisons also against, difference, low, high, p, corrected.
+    comparisons also against, difference, low, high, p, corrected, and how many seeds both have.
 
     Args:
         path: The file.
@@ -122,7 +142,7 @@ def write_csv(
     compared = {(row.values, row.measure): row for row in comparisons}
     names = [*results.axes, "measure", "mean", "spread", "seeds"]
     if comparisons:
-        names += ["against", "difference", "low", "high", "p", "corrected"]
+        names += ["against", "difference", "low", "high", "p", "corrected", "common_seeds"]
     with atomic_file(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(names)
@@ -134,7 +154,7 @@ def write_csv(
                 found = compared.get((group.values, measure))
                 if found is not None:
                     row += [found.baseline, *found.comparison.difference]
-                    row += [found.comparison.p_value, found.corrected]
+                    row += [found.comparison.p_value, found.corrected, found.seeds]
                 writer.writerow(row + [""] * (len(names) - len(row)))
 
 
@@ -142,9 +162,9 @@ def _without(values: tuple[str, ...], place: int) -> tuple[str, ...]:
     return values[:place] + values[place + 1 :]
 
 
-def _mean_by_query(output: Path, group: Group) -> dict[str, dict[str, float]]:
-    """Returns measure -> query -> mean over the seeds of a place."""
-    seeds = [read_by_query(output, record["hash"]) for record in group.records]
+def _mean_by_query(output: Path, keys: Sequence[str]) -> dict[str, dict[str, float]]:
+    """Returns measure -> query -> mean over the results of a place's seeds."""
+    seeds = [read_by_query(output, key) for key in keys]
     return {
         measure: {query: float(np.mean([one[measure][query] for one in seeds])) for query in values}
         for measure, values in seeds[0].items()

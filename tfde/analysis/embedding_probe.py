@@ -11,6 +11,7 @@ import numpy as np
 from tfde.data.atomic import atomic_directory, atomic_file
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.errors import ConfigError, require
+from tfde.evaluation.figures import plain_text
 from tfde.towers.dual_encoder import DualEncoder
 from tfde.types import Document, Query
 
@@ -159,7 +160,7 @@ def draw_spaces(
             (points[count:], "documents", "tab:red"),
         ):
             panel.scatter(*part.T, s=6, alpha=0.7, label=label, color=colour, linewidths=0)
-        panel.set_title(f"{name}\n{captions[name]}", fontsize="small")
+        panel.set_title(plain_text(f"{name}\n{captions[name]}"), fontsize="small")
         panel.set_xticks([])
         panel.set_yticks([])
     for panel in panels[len(found) :]:

@@ -65,7 +65,10 @@ def read_by_query(output: Path, key: str) -> dict[str, dict[str, float]]:
     """
     path = _by_query_file(output, key)
     if not path.is_file():
-        raise ConfigError(f"{path}: does not exist; comparisons need the measures of each query.")
+        raise ConfigError(
+            f"{path}: does not exist; comparisons need the measures of each query."
+            f" Remove the line with {key} from {RESULTS_FILE}, and do the study again."
+        )
     try:
         record = json.loads(gzip.decompress(path.read_bytes()))
         return {

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from tqdm import tqdm
 
-from tfde.analysis.cell_work import do_cell
+from tfde.analysis.cell_work import DEPTH, do_cell
 from tfde.analysis.cells import Cell, expand_cells, select_cells
 from tfde.analysis.child_process import call_in_child
 from tfde.analysis.results import (
@@ -97,7 +97,6 @@ def run_study(
         record = {
             "axes": {axis: list(values) for axis, values in study.axes.items()},
             "cells": [plan.place for plan in plans],
-            "commit": _commit(),
             "data": {
                 path: known(Path(path))
                 for path in dict.fromkeys(plan.evaluation.dataset for plan in plans)
@@ -162,7 +161,8 @@ def _do(plan: _Plan, output: Path) -> dict[str, Any]:
         raise TrainingError(f"cell {plan.cell.name}: {error}") from None
     write_by_query(output, plan.key, done)
     done = {name: value for name, value in done.items() if name not in ("query_ids", "by_query")}
-    return {**plan.place, **done, "versions": {name: version(name) for name in _PACKAGES}}
+    versions = {name: version(name) for name in _PACKAGES}
+    return {**plan.place, **done, "versions": versions, "commit": _commit()}
 
 
 def _is_done(plan: _Plan, results: Sequence[Mapping[str, Any]]) -> bool:
@@ -190,7 +190,7 @@ def _plan(
     evaluation = _expand(cell.evaluation)
     paths = [evaluation.dataset, evaluation.more_candidates]
     data = [checksum_of(Path(path)) for path in paths if path is not None]
-    key = digest([chain[-1].path.name if chain else None, cell.evaluation, data])
+    key = digest([chain[-1].path.name if chain else None, cell.evaluation, data, DEPTH])
     return _Plan(cell, chain, evaluation, key)
 
 

@@ -40,7 +40,6 @@ class StudyResults(NamedTuple):
         groups: Those that have a result, in the order of the axes.
         done: How many cells are done.
         total: How many there are.
-        commit: Of the repository in which the study was run, if in one.
         data: Dataset directory that was searched -> sha256 of its files.
     """
 
@@ -48,7 +47,6 @@ class StudyResults(NamedTuple):
     groups: list[Group]
     done: int
     total: int
-    commit: str | None = None
     data: dict[str, dict[str, str]] = {}
 
 
@@ -65,7 +63,7 @@ def load_results(output: str | Path) -> StudyResults:
     study = json.loads(path.read_text("utf-8"))
     records = read_results(Path(output) / RESULTS_FILE)
     results = group_results(study["axes"], study["cells"], records)
-    return results._replace(commit=study.get("commit"), data=study.get("data", {}))
+    return results._replace(data=study.get("data", {}))
 
 
 def group_results(
@@ -126,16 +124,20 @@ def format_results(results: StudyResults) -> str:
 
 def format_origin(results: StudyResults, command: str) -> str:
     """Returns what a table is from: the command, the commit, the data, and the time it took."""
-    # One result in several places was computed once, and so were the stages before a cell's last.
-    records = {r["hash"]: r["seconds"] for group in results.groups for r in group.records}.values()
-    shared = {stage for seconds in records for stage in list(seconds.items())[:-2]}
-    own = [value for seconds in records for value in list(seconds.values())[-2:]]
-    seconds = sum(own) + sum(value for _, value in shared)
-    lines = [f"- command: `{command}`", f"- commit: {results.commit or 'none'}"]
+    # One result may stand in several places, and one training below several results.
+    records = {r["hash"]: r for group in results.groups for r in group.records}.values()
+    clocks: dict[Any, float] = {}
+    for record in records:
+        stages = record.get("stages", {})
+        for name, value in record["seconds"].items():
+            own = record["hash"] if name not in record.get("steps", {}) else stages.get(name, value)
+            clocks[name, own] = value
+    commits = list(dict.fromkeys(record.get("commit") or "none" for record in records))
+    lines = [f"- command: `{command}`", f"- commit: {', '.join(commits)}"]
     for path, files in results.data.items():
         sums = ", ".join(f"{name} {value[:12]}" for name, value in files.items())
         lines.append(f"- data: {path} (sha256 {sums})")
-    lines.append(f"- time: {seconds / 3600:.2f} h")
+    lines.append(f"- time: {sum(clocks.values()) / 3600:.2f} h")
     return "\n".join(lines)
 
 

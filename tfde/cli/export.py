@@ -152,7 +152,7 @@ def _export_bundle(args: Any) -> int:
         retriever_dtype=args.retriever_dtype,
         target_recall=args.target_recall,
         recall_queries=recall_queries,
-        model_card=_card(args.model),
+        model_card=None if _cuts_elsewhere(args) else _card(args.model),
     )
     print(f"bundle: {bundle}")
     if found := read_manifest(bundle)["retrievers"].get("retriever_partitioned"):
@@ -163,6 +163,11 @@ def _export_bundle(args: Any) -> int:
         )
     print(f"serve it: tfde serve {bundle}")
     return 0
+
+
+def _cuts_elsewhere(args: Any) -> bool:
+    """Whether lengths are given that the model's own card does not have."""
+    return (args.query_max_length_tokens, args.document_max_length_tokens) != (None, None)
 
 
 def _card(model: str) -> str | None:

@@ -29,12 +29,15 @@ def name_and_path(text: str, known: Sequence[str]) -> tuple[str, str]:
 
 
 def split_name(text: str) -> tuple[str | None, str]:
-    """Reads `[NAME=]PATH`; a path that exists may hold "="."""
+    """Reads `[NAME=]PATH`; a path may hold "=" where it exists, or after a "/"."""
     name, separator, path = text.partition("=")
-    if not separator or Path(text).exists():
+    if not separator or "/" in name or Path(text).exists():
         return None, text
     return name, path
 
 
 def _once(name: str, known: Sequence[str]) -> str:
-    return name if name not in known else f"{name} ({len(known) + 1})"
+    free, number = name, 2
+    while free in known:
+        free, number = f"{name} ({number})", number + 1
+    return free

@@ -114,7 +114,9 @@ def _tsne(args: Any) -> None:
     require_figures("sklearn")
     if args.projector:
         refuse_existing(args.projector, overwrite=False)
-    pairs = sample_pairs(DatasetDirectory(args.dataset), args.split, args.pairs, seed=args.seed)
+    dataset = DatasetDirectory(args.dataset)
+    dataset.validate([args.split])
+    pairs = sample_pairs(dataset, args.split, args.pairs, seed=args.seed)
     found: dict[str, Any] = {}
     for given in args.model:
         name, path = name_and_path(given, list(found))

@@ -54,16 +54,24 @@ def build_parser() -> CommandParser:
 
 def run(args: Any) -> int:
     """Does what is not done yet, and prints what is."""
-    from tfde.analysis.comparisons import compare_with, format_comparisons, write_csv
+    from tfde.analysis.comparisons import (
+        check_baseline,
+        compare_with,
+        format_comparisons,
+        write_csv,
+    )
     from tfde.analysis.study_figures import draw_gains, draw_results
     from tfde.analysis.tables import format_origin, format_results, load_results
     from tfde.errors import ConfigError
 
+    axis, value = _axis_and_value("against", args.against) if args.against else ("", "")
     if not (args.table or args.figure):
         if not args.run.base:
             raise ConfigError("`--run` must name a study, except with --table or --figure.")
         study = build_parser().instantiate(args).run
         only = _only(args.only)
+        if args.against:
+            check_baseline(study.axes, axis, value)
 
         from tfde.analysis.study import run_study
 
@@ -72,7 +80,6 @@ def run(args: Any) -> int:
     results = load_results(args.output)
     comparisons = []
     if args.against:
-        axis, value = _axis_and_value("against", args.against)
         comparisons = compare_with(args.output, results, axis, value)
     if args.figure:
         measures = [name for group in results.groups for name in group.records[0]["measures"]]

@@ -21,3 +21,8 @@ def require_figures(*packages: str) -> None:
             raise ImportError(
                 f"figures need {package}: pip install 'tfde[figures]'. Received: no such package"
             ) from error
+
+
+def plain_text(text: str) -> str:
+    """Returns a label as matplotlib shows it: unasked, `$` begins a formula, `_` hides a label."""
+    return f" {text}".replace("$", r"\$") if text.startswith("_") else text.replace("$", r"\$")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tfde.evaluation.compared_systems import EvaluatedSystem
+from tfde.evaluation.figures import plain_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,7 +27,9 @@ def recall_chart(curves: Mapping[str, Mapping[int, float]]) -> str:
     """
     canvas, axes = _canvas(1)
     for name, curve in curves.items():
-        axes[0].plot(list(curve), list(curve.values()), marker="o", markersize=3, label=name)
+        axes[0].plot(
+            list(curve), list(curve.values()), marker="o", markersize=3, label=plain_text(name)
+        )
     axes[0].set_xscale("log")
     ticks = list(next(iter(curves.values())))
     axes[0].set_xticks(ticks, [str(k) for k in ticks])
@@ -45,7 +48,7 @@ def difference_chart(systems: Sequence[EvaluatedSystem], measure: str) -> str:
             np.arange(len(differences)),
             differences,
             where="mid",
-            label=f"{one.name} less {other.name}",
+            label=plain_text(f"{one.name} less {other.name}"),
         )
     axes[0].axhline(0.0, color="gray", linewidth=0.8)
     _finish(axes[0], x="queries, by their difference", y=measure)
@@ -61,10 +64,10 @@ def score_chart(scores: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -
     canvas, axes = _canvas(len(scores))
     for panel, (name, parts) in zip(axes, scores.items(), strict=True):
         both = np.concatenate([np.asarray(part, np.float64) for part in parts])
-        bins = np.histogram_bin_edges(both, _BINS) if len(both) else _BINS
+        bins = _edges(both)
         for part, label in zip(parts, ("relevant", "best other one"), strict=True):
             panel.hist(part, bins=bins, alpha=0.6, label=label)
-        panel.set_title(name, fontsize="medium")
+        panel.set_title(plain_text(name), fontsize="medium")
         _finish(panel, x="score", y="documents")
     return _svg(canvas)
 
@@ -81,9 +84,17 @@ def length_chart(lengths: Mapping[str, Sequence[int]]) -> str:
     bins = np.linspace(0.0, max(end, 1.0), _BINS + 1)
     for name, part in lengths.items():
         counts, _ = np.histogram(part, bins)
-        axes[0].stairs(counts / max(len(part), 1), bins, label=name)
+        axes[0].stairs(counts / max(len(part), 1), bins, label=plain_text(name))
     _finish(axes[0], x="words a document", y="share")
     return _svg(canvas)
+
+
+def _edges(scores: np.ndarray) -> np.ndarray:
+    """Returns the borders of the bins; one bin where all scores are as good as equal."""
+    low, high = (float(scores.min()), float(scores.max())) if len(scores) else (0.0, 1.0)
+    if high - low <= 1e-6 * max(abs(low), abs(high)):
+        return np.array([low - 0.5, high + 0.5])
+    return np.linspace(low, high, _BINS + 1)
 
 
 def _canvas(panels: int) -> tuple[Figure, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tfde.evaluation.compared_systems import ComparedPair, EvaluatedSystem
+from tfde.evaluation.significance import Interval
 from tfde.types import Document, Query
 
 
@@ -51,6 +52,7 @@ class Report(NamedTuple):
         about: What was measured: name -> text.
         measures: The measures, the leading one first.
         systems: The systems in their order.
+        intervals: System -> measure -> its mean over queries, with the interval.
         pairs: Every two of them in every measure.
         charts: The pictures.
         examples: Of every two systems.
@@ -59,6 +61,7 @@ class Report(NamedTuple):
     about: dict[str, str]
     measures: Sequence[str]
     systems: Sequence[EvaluatedSystem]
+    intervals: dict[str, dict[str, Interval]]
     pairs: list[ComparedPair]
     charts: list[Chart]
     examples: list[ExamplePair]

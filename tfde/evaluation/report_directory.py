@@ -107,12 +107,15 @@ def write_report(
     about = {
         "data set": f"{dataset.path}, {split}",
         "queries": f"{len(qrels):,}",
-        "documents": f"{len(corpus.lengths):,}, the best {depth} of them for each query",
+        "documents": f"{len(corpus.lengths):,}",
+        "depth": f"{depth} documents a query; a given run has what it has",
         "command": command,
         "made": f"{datetime.date.today().isoformat()} by tfde {__version__}",
     }
     about |= {f"sha256 of {name}": value for name, value in dataset.checksums().items()}
-    report = Report(about, measures, systems, compare_systems(systems, measures), charts, examples)
+    intervals = {one.name: {name: one.interval(name) for name in measures} for one in systems}
+    pairs = compare_systems(systems, measures)
+    report = Report(about, measures, systems, intervals, pairs, charts, examples)
     with atomic_directory(directory) as temporary:
         (temporary / "report.html").write_text(html_page(report), "utf-8")
         (temporary / "report.md").write_text(markdown_page(report), "utf-8")

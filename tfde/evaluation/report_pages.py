@@ -101,7 +101,7 @@ def markdown_page(report: Report) -> str:
 def _measure_lines(report: Report) -> list[list[str]]:
     lines = [["system", *report.measures, "seconds"]]
     for system in report.systems:
-        cells = [_interval(system.interval(measure)) for measure in report.measures]
+        cells = [_interval(report.intervals[system.name][name]) for name in report.measures]
         seconds = "-" if system.seconds is None else f"{system.seconds:.1f}"
         lines.append([system.name, *cells, seconds])
     return lines

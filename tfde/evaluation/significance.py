@@ -83,7 +83,8 @@ def compare(
 ) -> Comparison:
     """Compares two systems on the same queries: paired randomization test, bootstrap interval.
 
-    Which of the two values of a query is whose is decided anew by chance, 9,999 times.
+    Which of the two values of a query is whose is decided anew by chance, 9,999 times. One query
+    proves nothing: its p-value is 1.
 
     Args:
         values: A measure of one system, of each query.
@@ -101,7 +102,7 @@ def compare(
     differences = one - other
     interval = mean_interval(differences.tolist(), confidence=confidence, seed=seed)
     p_value = 1.0
-    if differences.any():
+    if len(one) > 1 and differences.any():
         p_value = float(
             stats.permutation_test(
                 (one, other),

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from tfde.data.compressed import open_writer, read_lines
 from tfde.data.files import check_id
 from tfde.data.intake import Intake
@@ -86,9 +88,9 @@ def _score(path: str | Path, line: int, text: str) -> float:
 def ranking(results: Mapping[str, float]) -> list[str]:
     """Returns document ids by score, the best first, in trec_eval's order.
 
-    Equal ones come by id, descending, so that ranks agree with measures.
+    Scores are compared in float32; equal ones come by id, descending. So ranks agree with measures.
     """
-    return sorted(sorted(results, reverse=True), key=lambda doc_id: -results[doc_id])
+    return sorted(sorted(results, reverse=True), key=lambda doc_id: -np.float32(results[doc_id]))
 
 
 def write_run(path: str | Path, run: Run, *, tag: str = "tfde") -> None:

@@ -12,6 +12,7 @@ from tfde.data.atomic import atomic_file
 CARD_FILE = "README.md"
 _TRAINING = "## Training\n"
 _LIMITS = "\n## Limits\n"
+_NOTHING_SAID: tuple[Any, ...] = (None, [], {}, ())
 _NOTHING = "No record: the model was saved by a program of its own, not by a run of tfde.\n"
 
 
@@ -29,7 +30,7 @@ def model_card(
     summary = (inspect.getdoc(kind) or "").splitlines()[0]
     rows = {
         "parameters": f"{metadata['parameter_count']:,}",
-        **{name: _shown(value) for name, value in config.items() if value not in (None, [], {})},
+        **{name: _shown(value) for name, value in config.items() if value not in _NOTHING_SAID},
         "texts": _shown(texts),
         "fingerprint": f"`{metadata['fingerprint']}`",
         "saved": f"{metadata['date_saved']}, tfde {metadata['tfde_version']}, Keras"
@@ -76,4 +77,6 @@ def _shown(value: Any) -> str:
         return ", ".join(f"{name} {_shown(one)}" for name, one in value.items())
     if isinstance(value, list | tuple):
         return ", ".join(map(_shown, value))
-    return f"`{value}`".replace("|", "\\|") if isinstance(value, str) else str(value)
+    if not isinstance(value, str):
+        return str(value)
+    return f"`{value}`".replace("|", "\\|").replace("\n", "\\n")

@@ -29,13 +29,15 @@ def write_training_cards(
         tested: Measures of the kept model on the test data.
     """
     record = json.loads((output / RUN_FILE).read_text("utf-8"))
-    history = (output / HISTORY_FILE).read_text("utf-8").splitlines()
-    validated = [line for line in map(json.loads, history) if leading in line]
+    history = [json.loads(line) for line in (output / HISTORY_FILE).read_text("utf-8").splitlines()]
+    validated = [line for line in history if leading in line]
     if validated:  # only those of the last stage compete
         validated = [line for line in validated if line.get("stage") == validated[-1].get("stage")]
     best = max(validated, key=lambda line: line[leading], default=None)
     kept = BEST_MODEL if (output / BEST_MODEL).exists() else "model"
-    last = validated[-1] if validated else None
+    # What was measured before the last stage is nothing that `model/` has.
+    stages = list(record["run"].get("stages", ())) or [line.get("stage") for line in validated]
+    last = next((line for line in validated[-1:] if line.get("stage") == stages[-1]), None)
     for name, line in (("model", last), (BEST_MODEL, best)):
         if (output / name).exists():
             text = _training(record, command, line, tested if name == kept else None)
@@ -57,7 +59,8 @@ def _training(
         shown = ", ".join(f"{name} {value[:_DIGITS]}".strip() for name, value in files.items())
         lines.append(f"- `{path}`: {shown}")
     if validated is not None:
-        lines += ["", f"On the validation data, at step {validated['step']}: {_values(validated)}."]
+        where = f"step {validated['step']} of stage {validated['stage']}"
+        lines += ["", f"On the validation data, at {where}: {_values(validated)}."]
     if tested is not None:
         lines += ["", f"On the test data: {_values(tested)}."]
     return "\n".join(lines)

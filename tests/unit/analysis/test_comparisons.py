@@ -54,6 +54,24 @@ def test_a_query_counts_with_its_mean_over_seeds(tmp_path):
     assert table.splitlines()[2].startswith("| sde, ade       | 1%     | RR ")
 
 
+def test_one_result_in_two_places_is_not_compared_with_itself(tmp_path):
+    results = study(tmp_path, {("ade", "1%", 1): [0.1, 0.2], ("sde", "1%", 1): [0.1, 0.2]})
+    for group in results.groups:
+        group.records[0]["hash"] = "ade-1%-1"
+    with pytest.raises(ConfigError, match="nothing can be compared"):
+        compare_with(tmp_path, results, "model", "ade")
+
+
+def test_only_seeds_that_both_have_count(tmp_path):
+    values = {
+        ("ade", "1%", 1): [0.1] * 40, ("ade", "1%", 2): [0.9] * 40, ("sde", "1%", 1): [0.4] * 40,
+    }  # fmt: skip
+    results = study(tmp_path, values)
+    (row,) = compare_with(tmp_path, results, "model", "ade")
+    assert row.seeds == 1
+    assert row.comparison.difference.mean == pytest.approx(0.3)
+
+
 def test_other_queries_cannot_be_compared(tmp_path):
     results = study(tmp_path, {("ade", "1%", 1): [0.1, 0.2], ("sde", "1%", 1): [0.1, 0.2, 0.3]})
     with pytest.raises(ConfigError, match="nothing can be compared with model=ade yet"):

@@ -3,7 +3,7 @@
 import pytest
 
 from tfde.analysis.study_figures import draw_results
-from tfde.analysis.tables import format_results, group_results, load_results
+from tfde.analysis.tables import format_origin, format_results, group_results, load_results
 from tfde.errors import ConfigError
 
 AXES = {"start": ["none", "ict"], "labels": ["1%", "80%"]}
@@ -76,3 +76,16 @@ def test_a_figure_is_drawn(tmp_path):
     one = group_results({"start": ["none"]}, [], [])
     with pytest.raises(ConfigError, match=r"a figure needs at least two axes\. Received: start"):
         draw_results(one, path, measure="R@1")
+
+
+def test_time_counts_each_training_once():
+    stages = {"pretrain": "p1", "finetune": "f1"}
+    seconds = {"pretrain": 3600.0, "finetune": 1800.0, "evaluate": 900.0}
+    one = record("ict", "1%", 1, 0.5, key="a", seconds=seconds)
+    two = record("ict", "80%", 1, 0.6, key="b", seconds=seconds)  # the same model, elsewhere
+    for cell in (one, two):
+        cell |= {"stages": stages, "steps": {"pretrain": 1, "finetune": 1}, "commit": "c1"}
+    two["commit"] = "c2"
+    text = format_origin(group_results(AXES, [one, two], [one, two]), "tfde study")
+    assert "- time: 2.00 h" in text  # 1 + 0.5 + 2 x 0.25
+    assert "- commit: c1, c2" in text

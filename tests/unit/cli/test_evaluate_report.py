@@ -4,6 +4,7 @@ import csv
 import re
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
 
 from tfde.cli.main import main
@@ -104,8 +105,29 @@ def test_a_report_is_refused_before_any_work(folder, capsys):
     (folder / "full").mkdir()
     (folder / "full" / "mine.txt").write_text("kept")
     assert evaluate("--report", "full") == 1
-    assert "full" in capsys.readouterr().err
+    out, error = capsys.readouterr()
+    assert (out, "full" in error) == ("", True)  # no table: nothing was measured yet
     assert [path.name for path in (folder / "full").iterdir()] == ["mine.txt"]
+
+
+def test_names_that_matplotlib_would_read_otherwise(folder):
+    for name in ("a$b_$c", "_hidden"):
+        (folder / name).write_text((folder / "a.trec").read_text())
+    files = ["--run_file", "a$b_$c", "--run_file", "_hidden", "--measures", "RR"]
+    assert main(["evaluate", "--dataset", "data", *files, "--report", "report"]) == 0
+
+
+def test_one_query_and_equal_scores(folder):
+    (folder / "data" / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq0\td0\t1\n")
+    write_run("c.trec", {"q0": {"d3": float(np.nextafter(0.5, 1)), "d0": 0.5}})
+    files = ["--run_file", "a.trec", "--run_file", "c.trec", "--measures", "RR"]
+    assert main(["evaluate", "--dataset", "data", *files, "--report", "report"]) == 0
+    (line,) = [
+        line
+        for line in (folder / "report/report.md").read_text().splitlines()
+        if line.startswith("| a.trec | c.trec | RR ")
+    ]
+    assert line.split("|")[5].strip() == "1.0000"  # p: one query proves nothing
 
 
 @pytest.mark.browser

@@ -49,7 +49,9 @@ def test_a_run_writes_recipe_data_and_measures(tmp_path):
         assert "By `tfde train` (tfde " in card
         assert "    batch_size: 8\n" in card
         assert f"- `{data}`: corpus.jsonl " in card
-        found = f"at step {line['step']}: RR {line['RR']:.4f}, R@5 {line['R@5']:.4f}."
+        found = (
+            f"at step {line['step']} of stage finetune: RR {line['RR']:.4f}, R@5 {line['R@5']:.4f}."
+        )
         assert found in card
     # Exported, the card goes along.
     bundle = tmp_path / "bundle"

@@ -1,0 +1,42 @@
+"""What a card says of a run: only what the model in its directory was measured at."""
+
+import json
+import shutil
+
+import pytest
+import tiny
+
+from tfde.training.training_card import write_training_cards
+
+
+@pytest.fixture
+def output(tmp_path):
+    tiny.dual_encoder().save_to_preset(tmp_path / "model")
+    shutil.copytree(tmp_path / "model", tmp_path / "best_model")
+    return tmp_path
+
+
+def write_run(output, stages, history):
+    record = {"run": {"stages": {name: {} for name in stages}}, "versions": {}, "data": {}}
+    (output / "run.json").write_text(json.dumps(record))
+    (output / "history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in history))
+    write_training_cards(output, command="tfde train", leading="RR")
+    return [(output / name / "README.md").read_text() for name in ("model", "best_model")]
+
+
+def test_last_and_best_of_the_last_stage(output):
+    history = [
+        {"stage": "first", "step": 9, "RR": 0.9},
+        {"stage": "second", "step": 3, "RR": 0.7},
+        {"stage": "second", "step": 9, "RR": 0.6},
+    ]
+    last, best = write_run(output, ["first", "second"], history)
+    assert "at step 9 of stage second: RR 0.6000." in last
+    assert "at step 3 of stage second: RR 0.7000." in best
+
+
+def test_a_last_stage_that_was_not_validated(output):
+    history = [{"stage": "first", "step": 9, "RR": 0.9}, {"stage": "second", "step": 9, "loss": 1}]
+    last, best = write_run(output, ["first", "second"], history)
+    assert "On the validation data" not in last
+    assert "at step 9 of stage first: RR 0.9000." in best
