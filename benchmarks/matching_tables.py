@@ -27,11 +27,15 @@ NAMES = {
 
 
 def shown(values: list[float]) -> str:
-    """Returns mean and spread, in points."""
+    """Returns mean and spread in points, and of how many seeds."""
     if not values:
         return "-"
     mean = f"{100 * statistics.mean(values):.1f}"
-    return mean if len(values) == 1 else f"{mean} ± {100 * statistics.stdev(values):.1f}"
+    return (
+        mean
+        if len(values) == 1
+        else f"{mean} ± {100 * statistics.stdev(values):.1f} ({len(values)})"
+    )
 
 
 def tables(records: list[dict[str, Any]]) -> dict[str, str]:
