@@ -131,7 +131,13 @@ def test_holds_the_outputs_of_a_whole_run(path):
     assert next(line for line in sources if not line.startswith("#")) == "import tfde"
 
 
-@pytest.fixture(scope="module", params=NOTEBOOKS, ids=lambda path: path.stem)
+def marked(path):
+    """Three are run by `make test-all` alone: they start six to ten processes each."""
+    slow = path.stem in ("virt", "study_of_sharing", "pretraining_without_labels")
+    return pytest.param(path, marks=[pytest.mark.slow] if slow else [], id=path.stem)
+
+
+@pytest.fixture(scope="module", params=[marked(path) for path in NOTEBOOKS])
 def executed(request, tmp_path_factory):
     """A notebook's name, its executed cells by id, and the facts."""
     name = request.param.stem

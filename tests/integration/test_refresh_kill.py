@@ -9,6 +9,7 @@ import time
 
 import h5py
 import numpy as np
+import pytest
 import tiny
 
 RECIPE = """
@@ -85,6 +86,7 @@ def weights(path):
     return arrays
 
 
+@pytest.mark.slow
 def test_killed_between_refreshes_and_inside_one_ends_the_same(tmp_path):
     data = tiny.write_dataset(tmp_path / "data")
     vocabulary = tmp_path / "vocab.txt"

@@ -1,11 +1,13 @@
 """The benchmark of Beam jobs runs, on a few pages."""
 
+import pytest
 import tiny
 from benchmark_script import run_benchmark
 
 from tfde.data.pages import Page, Section, write_pages
 
 
+@pytest.mark.slow
 def test_command_and_job_are_compared(tmp_path):
     section = Section("", ("One. Two.", "Three. Four."))
     pages = [Page(f"p{n}", f"P{n}", (section,), (f"p{(n + 1) % 9}",)) for n in range(9)]

@@ -58,6 +58,7 @@ def test_kinds_of_negatives(dataset, tmp_path):
         assert 0 <= float(cells[2]) <= 1  # resemblance to the positive
 
 
+@pytest.mark.slow
 def test_training_with_each_kind(dataset, tmp_path):
     options = ["--share", 0.5, "--first-steps", 2, "--steps", 4, "--dim", 4, "--seeds", 1]
     options += ["--vocabulary-size", 45, "--work", tmp_path / "work"]
