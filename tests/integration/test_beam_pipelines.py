@@ -146,6 +146,7 @@ def contents(directory):
     return {file.name: file.read_bytes() for file in sorted(directory.iterdir())}
 
 
+@pytest.mark.slow
 def test_a_killed_worker_ends_the_job_and_the_next_one_goes_on(work, tmp_path):
     output = tmp_path / "e"
     args = [

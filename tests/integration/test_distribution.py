@@ -198,7 +198,8 @@ def test_two_processes_train_as_one(recipe, whole):
     assert_same_run(whole, output)
 
 
-@pytest.mark.parametrize("killed", [pytest.param(0, marks=pytest.mark.slow), 1])
+@pytest.mark.slow
+@pytest.mark.parametrize("killed", [0, 1])
 def test_killed_process_ends_the_other_and_both_resume(recipe, whole, killed):
     output = recipe.parent / f"killed_{killed}"
     started = start(recipe, output, processes=2)

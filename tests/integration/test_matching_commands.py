@@ -144,6 +144,7 @@ def test_a_run_is_reranked(work, teacher, capsys):
         np.testing.assert_allclose([found[query][d] for d in new[:20]], expected, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on(work):
     path = recipe(work, "killed", epochs=12)
     output, whole = work / "killed", work / "whole"

@@ -19,6 +19,8 @@ FOLDER = Path(__file__).parents[2] / "pipelines" / "recipes"
 VIRT = sorted(FOLDER.glob("virt_*.yaml"))
 RERANKER = FOLDER / "reranker.yaml"
 RECIPES = sorted(set(FOLDER.glob("*.yaml")) - {*VIRT, RERANKER})
+# Their smaller twins differ in nothing but sizes, which a dry run replaces.
+LARGER = ("dong_base", "dong_large", "gtr_ft_base", "gtr_pt_base")
 BACKBONES = {
     "t5": {"num_layers": 1, "num_heads": 2, "hidden_dim": 8, "key_value_dim": 4},
     "bert": {"num_layers": 1, "num_heads": 2, "hidden_dim": 8},
@@ -64,7 +66,13 @@ def places(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, marks=[pytest.mark.slow] * (path.stem in LARGER), id=path.stem)
+        for path in RECIPES
+    ],
+)
 def test_recipe_runs_dry(tmp_path, monkeypatch, capsys, places, path):
     text = path.read_text()
     stages = yaml.safe_load(text)["stages"]
