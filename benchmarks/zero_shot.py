@@ -5,8 +5,8 @@
 
 nDCG@10 and R@100 on the test splits of TFDE_DATA's sets, as BEIR reports them: all documents are
 candidates, searched exactly, 100 a query. A hybrid is the fusion of a model's 100 best and BM25's
-by reciprocal ranks (constant 60, fixed before looking). What was measured is a line of
-`zero_shot.jsonl` at once and not measured again; with `--report` each set also gets the page of
+by reciprocal ranks (constant 60, fixed before looking). `zero_shot.jsonl` in
+the output holds what the tables hold; with `--report` each set also gets the page of
 `tfde evaluate --report`, which says how sure the differences are.
 """
 
@@ -82,14 +82,15 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", choices=SETS, default=SETS)
     parser.add_argument("--report", action="store_true", help="also a page for each set")
     args = parser.parse_args()
+    if not all("=" in model for model in args.model):
+        parser.error(f"--model must be NAME=PATH. Received: {' '.join(args.model)}")
     models = dict(model.split("=", 1) for model in args.model)
     args.output.mkdir(parents=True, exist_ok=True)
     path = args.output / "zero_shot.jsonl"
-    records = [json.loads(line) for line in path.open()] if path.exists() else []
+    records = []
     for name in args.sets:
-        if not any(record["set"] == name for record in records):
-            records += measure(name, models, args.output, report=args.report)
-            path.write_text("".join(json.dumps(record) + "\n" for record in records))
+        records += measure(name, models, args.output, report=args.report)
+        path.write_text("".join(json.dumps(record) + "\n" for record in records))
     print("\n\n".join(table(records, value) for value in MEASURES))
 
 

@@ -26,7 +26,8 @@ class GridComparison(NamedTuple):
         measure: What is compared.
         comparison: The difference from the baseline; of each query, the mean over seeds.
         corrected: The p-value, corrected for all comparisons that were made with it.
-        seeds: How many there are of both places.
+        baseline_mean: Of the measure, in the other place.
+        seeds: How many there are of both places; only these count.
     """
 
     values: tuple[str, ...]
@@ -34,6 +35,7 @@ class GridComparison(NamedTuple):
     measure: str
     comparison: Comparison
     corrected: float
+    baseline_mean: float
     seeds: int
 
 
@@ -60,13 +62,13 @@ def compare_with(
     check_baseline(results.axes, axis, baseline)
     place = list(results.axes).index(axis)
     of_baseline = {
-        _without(group.values, place): group
+        without_axis(group.values, place): group
         for group in results.groups
         if group.values[place] == baseline
     }
     rows = []
     for group in results.groups:
-        other = of_baseline.get(_without(group.values, place))
+        other = of_baseline.get(without_axis(group.values, place))
         if other is None or group.values[place] == baseline:
             continue
         keys, other_keys = ({r["seed"]: r["hash"] for r in one.records} for one in (group, other))
@@ -79,15 +81,15 @@ def compare_with(
         )
         for measure in values:
             if measure in others and values[measure].keys() == others[measure].keys():
-                pair = [(value, others[measure][q]) for q, value in values[measure].items()]
-                found = compare(*zip(*pair, strict=True))
-                rows.append((group.values, measure, found, len(seeds)))
+                base = [others[measure][query] for query in values[measure]]
+                found = compare(list(values[measure].values()), base)
+                rows.append((group.values, measure, found, float(np.mean(base)), len(seeds)))
     if not rows:
         raise ConfigError(f"nothing can be compared with {axis}={baseline} yet.")
-    corrected = correct([comparison.p_value for _, _, comparison, _ in rows])
+    corrected = correct([found.p_value for _, _, found, _, _ in rows])
     return [
-        GridComparison(values, baseline, measure, comparison, p_value, seeds)
-        for (values, measure, comparison, seeds), p_value in zip(rows, corrected, strict=True)
+        GridComparison(group, baseline, measure, found, p_value, mean, count)
+        for (group, measure, found, mean, count), p_value in zip(rows, corrected, strict=True)
     ]
 
 
@@ -100,6 +102,11 @@ def check_baseline(axes: Mapping[str, Sequence[str]], axis: str, baseline: str) 
     require(axis in axes, "against", f"one of the axes {', '.join(axes)}", axis)
     known = axes[axis]
     require(baseline in known, "against", f"{axis}= one of {', '.join(known)}", baseline)
+
+
+def without_axis(values: tuple[str, ...], place: int) -> tuple[str, ...]:
+    """Returns a place in the rest of the grid."""
+    return values[:place] + values[place + 1 :]
 
 
 def format_comparisons(
@@ -156,10 +163,6 @@ def write_csv(
                     row += [found.baseline, *found.comparison.difference]
                     row += [found.comparison.p_value, found.corrected, found.seeds]
                 writer.writerow(row + [""] * (len(names) - len(row)))
-
-
-def _without(values: tuple[str, ...], place: int) -> tuple[str, ...]:
-    return values[:place] + values[place + 1 :]
 
 
 def _mean_by_query(output: Path, keys: Sequence[str]) -> dict[str, dict[str, float]]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tfde.analysis.comparisons import GridComparison
+from tfde.analysis.comparisons import GridComparison, without_axis
 from tfde.analysis.tables import Group, StudyResults
 from tfde.data.atomic import atomic_file
 from tfde.errors import ConfigError
@@ -140,16 +140,13 @@ def relative_gains(
     """
     _check_measure(results, measure)
     place = list(results.axes).index(axis)
-    means = {group.values: group for group in results.groups}
-    gains = {}
-    for row in comparisons:
-        rest = row.values[:place] + row.values[place + 1 :]
-        if row.measure == measure:
-            base = means[(*rest[:place], row.baseline, *rest[place:])].mean(measure)
-            if base > 0:
-                gains[rest, row.values[place]] = Interval(
-                    *(100 * part / base for part in row.comparison.difference)
-                )
+    gains = {
+        (without_axis(row.values, place), row.values[place]): Interval(
+            *(100 * part / row.baseline_mean for part in row.comparison.difference)
+        )
+        for row in comparisons
+        if row.measure == measure and row.baseline_mean > 0
+    }
     if not gains:
         raise ConfigError(f"`measure` must be one whose baseline is above 0. Received: {measure!r}")
     return gains

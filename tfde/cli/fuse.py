@@ -28,16 +28,14 @@ def build_parser() -> CommandParser:
 
 def run(args: Any) -> int:
     """Fuses."""
+    from tfde.data.ranking import first_documents
     from tfde.retrieval.fusion import reciprocal_rank_fusion
-    from tfde.retrieval.runs import check_tag, ranking, read_run, write_run
+    from tfde.retrieval.runs import check_tag, read_run, write_run
 
     check_tag(args.tag)
     runs = [read_run(path) for path in args.run_file]
     fused = reciprocal_rank_fusion(runs, constant=args.constant)
-    best = {
-        query_id: {doc_id: results[doc_id] for doc_id in ranking(results)[: args.k]}
-        for query_id, results in fused.items()
-    }
+    best = {query_id: first_documents(results, args.k) for query_id, results in fused.items()}
     write_run(args.output, best, tag=args.tag)
     print(f"{args.output}: {len(best):,} queries of {len(runs)} runs")
     return 0

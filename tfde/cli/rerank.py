@@ -42,8 +42,9 @@ def build_parser() -> CommandParser:
 def run(args: Any) -> int:
     """Reranks."""
     from tfde.data.dataset_directory import DatasetDirectory
+    from tfde.data.ranking import ranking
     from tfde.errors import ConfigError, naming
-    from tfde.retrieval.runs import check_tag, ranking, read_run
+    from tfde.retrieval.runs import check_tag, read_run
 
     check_tag(args.tag)
     if not Path(args.output).absolute().parent.is_dir():

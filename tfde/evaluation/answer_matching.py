@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import regex
 
+from tfde.data.ranking import first_documents
 from tfde.errors import ConfigError, require
-from tfde.evaluation.measures import first_documents
 from tfde.types import Document, Run
 
 CUTOFFS = (1, 5, 20, 100)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tfde.evaluation.measures import first_documents
+from tfde.data.ranking import first_documents
 from tfde.evaluation.significance import Comparison, Interval, compare, correct, mean_interval
 from tfde.types import Run
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import ir_measures
-import numpy as np
 from ir_measures import RR
 from ir_measures.providers import registry
 
+from tfde.data.ranking import first_documents
 from tfde.errors import ConfigError, shorten
 from tfde.types import Qrels, Run
 
@@ -131,12 +131,6 @@ def _cutoff(measure: Any) -> int | None:
 def _is_cut_rr(measure: Any) -> bool:
     cut = measure.NAME == "RR" and _cutoff(measure) is not None
     return cut and not measure.params.get("judged_only")
-
-
-def first_documents(results: dict[str, float], cutoff: int) -> dict[str, float]:
-    """Returns the first results of a query in trec_eval's order."""
-    by_id = sorted(results.items(), reverse=True)
-    return dict(sorted(by_id, key=lambda item: -np.float32(item[1]))[:cutoff])
 
 
 def _compute(

@@ -13,12 +13,13 @@ import numpy as np
 
 from tfde.data.atomic import atomic_directory
 from tfde.data.dataset_directory import DatasetDirectory
+from tfde.data.ranking import first_documents
 from tfde.evaluation.compared_systems import (
     EvaluatedSystem,
     compare_systems,
     largest_differences,
 )
-from tfde.evaluation.measures import evaluate, first_documents
+from tfde.evaluation.measures import evaluate
 from tfde.evaluation.report_charts import (
     difference_chart,
     length_chart,

@@ -9,7 +9,7 @@ from typing import Any
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.document_file import DocumentFile
 from tfde.data.files import sha256
-from tfde.evaluation.measures import first_documents
+from tfde.data.ranking import first_documents
 from tfde.negatives.candidate_source import Ranking
 from tfde.retrieval.runs import read_run
 from tfde.types import Document, Query, Run

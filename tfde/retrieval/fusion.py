@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tfde.data.ranking import ranking
 from tfde.errors import require
-from tfde.retrieval.runs import ranking
 from tfde.types import Run
 
 

@@ -11,8 +11,8 @@ from scipy.special import log_softmax
 from tqdm import tqdm
 
 from tfde.data.batched import batched
+from tfde.data.ranking import ranking
 from tfde.errors import DataError, require
-from tfde.retrieval.runs import ranking
 from tfde.types import Document, Query, Run
 
 _QUERIES_AT_ONCE = 64  # whose pairs are sorted by length together

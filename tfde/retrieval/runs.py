@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
-
-import numpy as np
 
 from tfde.data.compressed import open_writer, read_lines
 from tfde.data.files import check_id
 from tfde.data.intake import Intake
+from tfde.data.ranking import ranking
 from tfde.errors import DataError, require
 from tfde.types import Run
 
@@ -83,14 +82,6 @@ def _score(path: str | Path, line: int, text: str) -> float:
     if not math.isfinite(score):
         raise DataError(path, line, "the score (column 5) must be a finite number.", text)
     return score
-
-
-def ranking(results: Mapping[str, float]) -> list[str]:
-    """Returns document ids by score, the best first, in trec_eval's order.
-
-    Scores are compared in float32; equal ones come by id, descending. So ranks agree with measures.
-    """
-    return sorted(sorted(results, reverse=True), key=lambda doc_id: -np.float32(results[doc_id]))
 
 
 def write_run(path: str | Path, run: Run, *, tag: str = "tfde") -> None:

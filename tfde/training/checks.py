@@ -75,6 +75,9 @@ def check_run(run: TrainRun) -> None:
     if tokenizer is not None and not Path(tokenizer).exists():
         raise ConfigError(f"model.tokenizer: {tokenizer} does not exist.")
     for name, stage in run.stages.items():
+        if stage.sharing is not None:
+            with errors_of_stage(name):
+                Sharing.of(stage.sharing)
         for place, source in enumerate(sources_of(stage)):
             where = f"stages.{name}.mixture[{place}]" if stage.mixture else f"stages.{name}"
             _check_source(source, where)

@@ -144,15 +144,14 @@ def _train_stages(run: TrainRun, output: Path, verbose: int) -> DualEncoder:
     if checkpoint.exists():
         progress = read_progress(checkpoint)
         logger.info("an earlier run is taken up: stage %s, step %d", progress.stage, progress.step)
-    begun = False
-    for name, stage in run.stages.items():
+    first = names.index(progress.stage)
+    for number, (name, stage) in enumerate(run.stages.items()):
         if stage.sharing is not None:
             keras.utils.set_random_seed(run.seed)  # of dropout, when the run is taken up here too
             model = reshare(model, stage.sharing)
-        begun = begun or name == progress.stage
-        if begun:
-            if name != progress.stage:
-                progress = Progress(name)
+        if number > first:
+            progress = Progress(name)
+        if number >= first:
             _train_stage(model, run, output, progress, verbose)
     if is_chief(tf.distribute.get_strategy()):
         model.save_to_preset(output / "model")

@@ -14,7 +14,6 @@ from tfde.training.callbacks import BEST_MODEL
 from tfde.training.run_record import HISTORY_FILE, RUN_FILE
 
 _DIGITS = 12  # of a checksum
-_NOT_MEASURES = ("stage", "step")
 
 
 def write_training_cards(
@@ -32,12 +31,11 @@ def write_training_cards(
     history = [json.loads(line) for line in (output / HISTORY_FILE).read_text("utf-8").splitlines()]
     validated = [line for line in history if leading in line]
     if validated:  # only those of the last stage compete
-        validated = [line for line in validated if line.get("stage") == validated[-1].get("stage")]
+        validated = [line for line in validated if line["stage"] == validated[-1]["stage"]]
     best = max(validated, key=lambda line: line[leading], default=None)
     kept = BEST_MODEL if (output / BEST_MODEL).exists() else "model"
     # What was measured before the last stage is nothing that `model/` has.
-    stages = list(record["run"].get("stages", ())) or [line.get("stage") for line in validated]
-    last = next((line for line in validated[-1:] if line.get("stage") == stages[-1]), None)
+    last = next((line for line in validated[-1:] if line["stage"] == history[-1]["stage"]), None)
     for name, line in (("model", last), (BEST_MODEL, best)):
         if (output / name).exists():
             text = _training(record, command, line, tested if name == kept else None)
@@ -75,9 +73,5 @@ def _said(value: Any) -> Any:
 
 
 def _values(measures: Mapping[str, Any]) -> str:
-    numbers = {
-        name: value
-        for name, value in measures.items()
-        if isinstance(value, float) and name not in _NOT_MEASURES
-    }
+    numbers = {name: value for name, value in measures.items() if isinstance(value, float)}
     return ", ".join(f"{name} {value:.4f}" for name, value in numbers.items())

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from tfde.data.ranking import ranking
 from tfde.errors import ConfigError, DataError
 from tfde.retrieval.rerank import rerank
-from tfde.retrieval.runs import ranking
 from tfde.types import Document, Query
 
 DOCUMENTS = {f"d{n}": Document(f"d{n}", "", "x" * n) for n in range(1, 9)}
