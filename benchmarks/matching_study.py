@@ -32,9 +32,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from matching_tables import KINDS, MEASURES, NAMES, cost_table, tables
+from matching_tables import KINDS, MEASURES, NAMES, SMALL, cost_table, tables
 
-SMALL = ("rte", "stsb")  # trained once
 PAIRS, HELD_OUT = 4000, 500
 LAYERS = 3
 
@@ -196,8 +195,9 @@ def train(args: argparse.Namespace) -> None:
 
 def read_cells(args: argparse.Namespace) -> list[dict[str, Any]]:
     """Returns the settings and measures of every finished cell, and writes them to a file."""
+    seeds = {int(path.stem.rpartition("_")[2]) for path in args.output.glob("*/*_*.json")}
     records = []
-    for cell in cells(args.seeds):
+    for cell in cells(sorted(seeds)):
         folder = args.output / cell.name
         if (folder / "measures.json").exists():
             run = json.loads(folder.with_suffix(".json").read_text())

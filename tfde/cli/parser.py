@@ -39,27 +39,34 @@ class CommandParser(jsonargparse.ArgumentParser):
         unread = re.match(r"([^ :]+): (?=Parser key \"(\w+)\": Unable to load)", line)
         if unread and not Path(unread[1]).is_file():
             line = f"{unread[2]} must be a file. Received: '{unread[1]}'"
-        line += _suggestion(line)
+        line += _suggestion(line, list(self._option_string_actions))
         print(f"{self.prog}: {line} ({self.prog} --help shows the options)", file=sys.stderr)
         raise SystemExit(2)
 
 
-def _suggestion(line: str) -> str:
-    """Returns the field of a recipe that was probably meant, where there is no such field."""
-    unknown = re.search(r"Option '(\w+)' is not accepted|has no field '(?:\w+\.)*(\w+)'", line)
-    if unknown is None:
-        return ""
+def _suggestion(line: str, options: list[str]) -> str:
+    """Returns the option, or the field of a recipe, that was probably meant by an unknown one."""
+    option = re.search(r"unrecognized arguments: (--[^\s=]+)", line)
+    field = re.search(r"Option '(\w+)' is not accepted|has no field '(?:\w+\.)*(\w+)'", line)
+    if option:
+        near = difflib.get_close_matches(option[1], options, n=1)
+    elif field:
+        near = difflib.get_close_matches(field[1] or field[2], _fields(), n=1)
+    else:
+        near = []
+    return f"; did you mean {near[0]}?" if near else ""
 
+
+def _fields() -> list[str]:
+    """Returns the names of all fields of recipes."""
     from tfde import match_recipe, recipe
 
-    known = [
+    return [
         field.name
         for kind in (*vars(recipe).values(), *vars(match_recipe).values())
         if isinstance(kind, type) and dataclasses.is_dataclass(kind)
         for field in dataclasses.fields(kind)
     ]
-    near = difflib.get_close_matches(unknown[1] or unknown[2], known, n=1)
-    return f"; did you mean {near[0]}?" if near else ""
 
 
 def command_parser(command: str, description: str) -> CommandParser:
@@ -69,4 +76,5 @@ def command_parser(command: str, description: str) -> CommandParser:
         command: The command's name.
         description: What it does, for `--help`.
     """
-    return CommandParser(prog=f"tfde {command}", description=description)
+    # A recipe's or script's abbreviation would mean another option once one is added.
+    return CommandParser(prog=f"tfde {command}", description=description, allow_abbrev=False)

@@ -77,6 +77,23 @@ def test_a_field_that_is_misspelled_is_answered_with_the_nearest(capsys, tmp_pat
     assert "run has no field 'model.pool'; did you mean pooling?" in line
 
 
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("--modl", "; did you mean --model?"),
+        ("--run_f", "; did you mean --run_file?"),
+        ("--zz", ""),
+    ],
+)
+def test_an_option_must_be_written_out(given, meant, capsys):
+    with pytest.raises(SystemExit):
+        main(["evaluate", "--dataset", "d", given, "x"])
+    assert capsys.readouterr().err == (
+        f"tfde evaluate: unrecognized arguments: {given} x{meant}"
+        " (tfde evaluate --help shows the options)\n"
+    )
+
+
 def test_a_recipe_that_is_not_there_is_said_to_be_missing(capsys, tmp_path):
     with pytest.raises(SystemExit):
         main(["train", "--run", "nosuch.yaml", "--output", str(tmp_path / "out")])
