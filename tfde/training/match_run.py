@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import logging
-import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,17 +14,13 @@ import numpy as np
 
 from tfde.config import PairTextConfig, TextConfig, backbone_from_mapping
 from tfde.data.files import write_json
-from tfde.data.formats.tables import ending
 from tfde.data.labelled_pairs import (
     LabelledBatches,
     LabelledPairs,
-    ranked_pairs,
-    read_labelled_pairs,
 )
-from tfde.data.read_pairs import read_pairs
 from tfde.errors import ConfigError, naming, require
 from tfde.evaluation.matching_measures import MEASURES, matching_measures
-from tfde.match_recipe import MatchDataConfig, MatchModelConfig, MatchRun
+from tfde.match_recipe import MatchModelConfig, MatchRun
 from tfde.matching.cross_encoder import CrossEncoder
 from tfde.matching.dual_encoder_scorer import DualEncoderScorer
 from tfde.matching.load import load_pair_scorer
@@ -39,8 +33,9 @@ from tfde.training.callbacks import BEST_MODEL, StageCallback
 from tfde.training.checkpoint import Progress, read_progress, restore_checkpoint
 from tfde.training.checks import expand_path
 from tfde.training.devices import choose_precision, list_devices
+from tfde.training.match_data import data_checksums, read_parts
 from tfde.training.optimizers import build_optimizer
-from tfde.training.run_record import CHECKPOINT_FILE, checksum, open_output
+from tfde.training.run_record import CHECKPOINT_FILE, open_output
 from tfde.training.training_card import write_training_cards
 
 logger = logging.getLogger("tfde")
@@ -104,14 +99,14 @@ def train_matcher(run: MatchRun, output: str | Path, *, verbose: int | None = No
     output = Path(output)
     if verbose is None:
         verbose = int(sys.stdout.isatty())
-    parts = _read_parts(run)
+    parts = read_parts(run)
     names = parts["data"].names
     previous = keras.config.dtype_policy()
     keras.config.set_dtype_policy(choose_precision(run.precision, list_devices()))
     try:
         keras.utils.set_random_seed(run.seed)
         trainer = _build_trainer(run, parts["data"])  # what does not fit leaves no output behind
-        with open_output(output, run, _checksums(run)):
+        with open_output(output, run, data_checksums(run)):
             model = _train(trainer, run, parts, output, verbose)
             measured = None
             if "test" in parts:
@@ -249,69 +244,6 @@ def build_model(
     return Matcher.from_backbone(backbone, kind=config.kind, text=text, **shared, **config.options)
 
 
-def read_part(
-    config: MatchDataConfig, run: MatchRun, *, names: Sequence[str] | None
-) -> LabelledPairs:
-    """Reads one of a run's sets of pairs.
-
-    Args:
-        config: Where they are and which of them.
-        run: Says what the labels are.
-        names: The labels that there are, where they are known.
-
-    Raises:
-        ConfigError, DataError: the data are missing, damaged, or of another kind.
-    """
-    path = Path(config.data)
-    if not path.exists():
-        raise ConfigError(f"{path}: a folder of labelled pairs or a pair file must stand here.")
-    if path.is_dir():
-        pairs = read_labelled_pairs(
-            path, config.split, names=names, values=run.objective == "regression"
-        )
-        if run.objective == "ranking":
-            raise ConfigError(
-                f"{path}: objective ranking needs a pair file with negatives, not a folder of"
-                " labelled pairs."
-            )
-    else:
-        if ending(path) in (".tsv", ".csv", ".parquet"):
-            raise ConfigError(
-                f"{path}: a table of labelled pairs must stand as SPLIT.tsv in a folder, which is"
-                " what is named here; tfde convert --format sentence-pairs makes it."
-            )
-        if run.objective == "regression":
-            raise ConfigError(f"{path}: objective regression needs a folder of labelled pairs.")
-        table = read_pairs(path, dataset=config.dataset)
-        pairs = ranked_pairs(table, negatives=config.negatives, path=path)
-    if config.held_out:
-        pairs = _part_of(pairs, config, seed=run.seed)
-    pairs = pairs.limited(config.limit, seed=run.seed)
-    if run.objective != "ranking" and pairs.group_size > 1:
-        pairs = dataclasses.replace(pairs, group_size=1)
-    return pairs
-
-
-def _part_of(pairs: LabelledPairs, config: MatchDataConfig, *, seed: int) -> LabelledPairs:
-    groups = len(pairs) // pairs.group_size
-    order = np.random.Generator(np.random.PCG64([seed, 1])).permutation(groups)
-    number = math.ceil(config.held_out * groups)
-    chosen = order[:number] if config.part == "held_out" else order[number:]
-    require(len(chosen) > 0, "held_out", f"such that some of {groups} are left", config.held_out)
-    return pairs.taken(np.sort(chosen))
-
-
-def _read_parts(run: MatchRun) -> dict[str, LabelledPairs]:
-    names: Sequence[str] | None = run.labels or None
-    parts = {}
-    for part in ("data", "validation", "test"):
-        config = getattr(run, part)
-        if config is not None:
-            parts[part] = read_part(config, run, names=names)
-            names = names or parts[part].names or None
-    return parts
-
-
 def _num_labels(run: MatchRun, pairs: LabelledPairs) -> int:
     if run.objective == "binary" and len(pairs.names) != 2:
         raise ConfigError(f"objective binary needs two labels. Received: {', '.join(pairs.names)}")
@@ -350,17 +282,3 @@ def _expand(run: MatchRun) -> MatchRun:
         models = tuple(expand_path(path, "teaching.models") for path in run.teaching.models)
         values["teaching"] = dataclasses.replace(run.teaching, models=models)
     return dataclasses.replace(run, **values)
-
-
-def _checksums(run: MatchRun) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name in ("data", "validation", "test"):
-        part = getattr(run, name)
-        if part is None:
-            continue
-        path = Path(part.data)
-        files = sorted(path.glob(f"{part.split}.tsv*")) if path.is_dir() else [path]
-        found.update({str(file): checksum(file) for file in files})
-        if part.dataset is not None:
-            found[part.dataset] = checksum(Path(part.dataset))
-    return json.loads(json.dumps(found))

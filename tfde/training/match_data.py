@@ -1,0 +1,105 @@
+"""The pairs that a matcher's run names: read, checked, parted, and their checksums."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tfde.data.formats.tables import ending
+from tfde.data.labelled_pairs import LabelledPairs, ranked_pairs, read_labelled_pairs
+from tfde.data.read_pairs import read_pairs
+from tfde.errors import ConfigError, require
+from tfde.match_recipe import MatchDataConfig, MatchRun
+from tfde.training.run_record import checksum
+
+
+def read_parts(run: MatchRun) -> dict[str, LabelledPairs]:
+    """Reads what a run trains, validates and tests with.
+
+    Returns:
+        `data`, `validation`, `test` -> pairs, as far as the run names them.
+
+    Raises:
+        ConfigError, DataError: the data are missing, damaged, or of another kind.
+    """
+    names: Sequence[str] | None = run.labels or None
+    parts = {}
+    for part in ("data", "validation", "test"):
+        config = getattr(run, part)
+        if config is not None:
+            parts[part] = read_part(config, run, names=names)
+            names = names or parts[part].names or None
+    return parts
+
+
+def read_part(
+    config: MatchDataConfig, run: MatchRun, *, names: Sequence[str] | None
+) -> LabelledPairs:
+    """Reads one of a run's sets of pairs.
+
+    Args:
+        config: Where they are and which of them.
+        run: Says what the labels are.
+        names: The labels that there are, where they are known.
+
+    Raises:
+        ConfigError, DataError: the data are missing, damaged, or of another kind.
+    """
+    path = Path(config.data)
+    if not path.exists():
+        raise ConfigError(f"{path}: a folder of labelled pairs or a pair file must stand here.")
+    if path.is_dir():
+        pairs = read_labelled_pairs(
+            path, config.split, names=names, values=run.objective == "regression"
+        )
+        if run.objective == "ranking":
+            raise ConfigError(
+                f"{path}: objective ranking needs a pair file with negatives, not a folder of"
+                " labelled pairs."
+            )
+    else:
+        if ending(path) in (".tsv", ".csv", ".parquet"):
+            raise ConfigError(
+                f"{path}: a table of labelled pairs must stand as SPLIT.tsv in a folder, which is"
+                " what is named here; tfde convert --format sentence-pairs makes it."
+            )
+        if run.objective == "regression":
+            raise ConfigError(f"{path}: objective regression needs a folder of labelled pairs.")
+        table = read_pairs(path, dataset=config.dataset)
+        pairs = ranked_pairs(table, negatives=config.negatives, path=path)
+    if config.held_out:
+        pairs = _part_of(pairs, config, seed=run.seed)
+    pairs = pairs.limited(config.limit, seed=run.seed)
+    if run.objective != "ranking" and pairs.group_size > 1:
+        pairs = dataclasses.replace(pairs, group_size=1)
+    return pairs
+
+
+def data_checksums(run: MatchRun) -> dict[str, Any]:
+    """Returns file or dataset -> checksum of all that a run reads pairs from."""
+    found: dict[str, Any] = {}
+    for name in ("data", "validation", "test"):
+        part = getattr(run, name)
+        if part is None:
+            continue
+        path = Path(part.data)
+        files = sorted(path.glob(f"{part.split}.tsv*")) if path.is_dir() else [path]
+        found.update({str(file): checksum(file) for file in files})
+        if part.dataset is not None:
+            found[part.dataset] = checksum(Path(part.dataset))
+    return json.loads(json.dumps(found))
+
+
+def _part_of(pairs: LabelledPairs, config: MatchDataConfig, *, seed: int) -> LabelledPairs:
+    groups = len(pairs) // pairs.group_size
+    order = np.random.Generator(np.random.PCG64([seed, 1])).permutation(groups)
+    number = math.ceil(config.held_out * groups)
+    chosen = order[:number] if config.part == "held_out" else order[number:]
+    require(len(chosen) > 0, "held_out", f"such that some of {groups} are left", config.held_out)
+    return pairs.taken(np.sort(chosen))
