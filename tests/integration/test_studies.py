@@ -1,6 +1,7 @@
 """A study that is killed and given again: what is done is kept, the rest is that of plain runs."""
 
 import csv
+import hashlib
 import json
 import os
 import signal
@@ -123,6 +124,8 @@ def test_killed_and_given_again(tmp_path, capsys):
     end = "2 of 2 cells are done.\n"
     assert again.partition(end)[0] == table.partition(end)[0]
     assert f"- data: {tmp_path / 'data'} (sha256 corpus.jsonl " in again
+    pages = hashlib.sha256((tmp_path / "pages.jsonl").read_bytes()).hexdigest()
+    assert f"- data: {tmp_path / 'pages.jsonl'} (sha256 {pages[:12]})\n" in again
     # The difference is that of the two measures, and the file says the same.
     with (tmp_path / "table.csv").open(newline="") as file:
         rows = {(row["labels"], row["measure"]): row for row in csv.DictReader(file)}

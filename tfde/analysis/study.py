@@ -36,7 +36,7 @@ from tfde.evaluation.measures import parse_measures
 from tfde.text.train_sentencepiece import train_sentencepiece
 from tfde.training.checks import check_run, check_stages, expand_path, expand_run
 from tfde.training.negative_refresh import check_refreshes
-from tfde.training.run_record import checksum
+from tfde.training.run_record import checksum, data_checksums
 
 logger = logging.getLogger("tfde")
 
@@ -97,16 +97,25 @@ def run_study(
         record = {
             "axes": {axis: list(values) for axis, values in study.axes.items()},
             "cells": [plan.place for plan in plans],
-            "data": {
-                path: known(Path(path))
-                for path in dict.fromkeys(plan.evaluation.dataset for plan in plans)
-            },
+            "data": _data(plans, known),
         }
         with atomic_file(output / STUDY_FILE) as temporary:
             temporary.write_text(json.dumps(record, indent=2) + "\n", "utf-8")
         wanted = [plan for plan in plans if any(plan.cell is cell for cell in chosen)]
         with tqdm(total=len(wanted), unit="cell", disable=not show_progress) as bar:
             _work(wanted, plans, output, keep_models=study.keep_models, bar=bar)
+
+
+def _data(plans: Sequence[_Plan], checksum_of: Callable[[Path], Any]) -> dict[str, Any]:
+    """Returns path -> checksums of all that cells are trained on and all that they search."""
+    found: dict[str, Any] = {}
+    for plan in plans:
+        for stage in plan.chain:
+            found |= data_checksums(expand_run(stage.run), checksum_of=checksum_of)
+        for path in (plan.evaluation.dataset, plan.evaluation.more_candidates):
+            if path is not None:
+                found[path] = checksum_of(Path(path))
+    return found
 
 
 def _commit() -> str | None:

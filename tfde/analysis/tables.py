@@ -40,14 +40,15 @@ class StudyResults(NamedTuple):
         groups: Those that have a result, in the order of the axes.
         done: How many cells are done.
         total: How many there are.
-        data: Dataset directory that was searched -> sha256 of its files.
+        data: What cells are trained on and search: file -> its sha256, dataset directory -> those
+            of its files.
     """
 
     axes: dict[str, list[str]]
     groups: list[Group]
     done: int
     total: int
-    data: dict[str, dict[str, str]] = {}
+    data: dict[str, Any] = {}
 
 
 def load_results(output: str | Path) -> StudyResults:
@@ -135,7 +136,8 @@ def format_origin(results: StudyResults, command: str) -> str:
     commits = list(dict.fromkeys(record.get("commit") or "none" for record in records))
     lines = [f"- command: `{command}`", f"- commit: {', '.join(commits)}"]
     for path, files in results.data.items():
-        sums = ", ".join(f"{name} {value[:12]}" for name, value in files.items())
+        named = {"": files} if isinstance(files, str) else files
+        sums = ", ".join(f"{name} {value[:12]}".strip() for name, value in named.items())
         lines.append(f"- data: {path} (sha256 {sums})")
     lines.append(f"- time: {sum(clocks.values()) / 3600:.2f} h")
     return "\n".join(lines)
