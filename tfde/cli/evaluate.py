@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import shlex
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jsonargparse.typing import PositiveInt
 
@@ -89,6 +90,20 @@ def build_parser() -> CommandParser:
     return parser
 
 
+class _System(NamedTuple):
+    """One row of the table: a model, a run file or BM25.
+
+    Attributes:
+        text: How the command line names it, [NAME=]PATH.
+        find: Gives its run.
+        ours: Whether that is work of this command, and not only read.
+    """
+
+    text: str
+    find: Callable[[], Run]
+    ours: bool
+
+
 def run(args: Any) -> int:
     """Checks everything that can be checked, then works row by row."""
     from tfde.data.dataset_directory import DatasetDirectory
@@ -97,7 +112,7 @@ def run(args: Any) -> int:
     from tfde.evaluation.compared_systems import EvaluatedSystem
     from tfde.evaluation.measures import depth, mean_values, per_query
     from tfde.evaluation.report import Row, format_json, format_table
-    from tfde.retrieval.runs import read_run, write_run
+    from tfde.retrieval.runs import write_run
 
     measures = [name for value in args.measures for name in _names(value)]
     k = max(args.k, depth(measures), *(CUTOFFS if args.answers else ()))
@@ -115,27 +130,17 @@ def run(args: Any) -> int:
     answers = _answers(dataset, queries) if args.answers else {}
     if not judged:
         queries = [query for query in queries if query.query_id in answers]
-    wanted = k + args.ignore_identical_ids  # one more, in case the query itself is found
-    # Cheap checks first, then loading all models: a wrong name costs no hours of encoding.
-    given = [(text, read_run(split_name(text)[1])) for text in args.run_file]
-    bm25 = [_bm25(args, dataset, queries, wanted)] if args.bm25 else []
-    models = [_model(split_name(text)[1], dataset, queries, wanted, args) for text in args.model]
-    # ([name=]path, function that gives the run, whether that is work of ours)
-    systems: list[tuple[str, Callable[[], Run], bool]] = [
-        *((text, work, True) for text, work in zip(args.model, models, strict=True)),
-        *((text, lambda results=results: results, False) for text, results in given),
-        *(("BM25", work, True) for work in bm25),
-    ]
+    systems = _systems(args, dataset, queries, k)
     if args.save_runs:
         Path(args.save_runs).mkdir(parents=True, exist_ok=True)
     rows: list[Row] = []
     evaluated: list[EvaluatedSystem] = []
-    for number, (text, work, ours) in enumerate(systems, start=1):
-        given_name, path = split_name(text)
+    for number, system in enumerate(systems, start=1):
+        given_name, path = split_name(system.text)
         start = time.perf_counter()
-        results = work()
-        seconds = time.perf_counter() - start if ours else None
-        if args.save_runs and ours:
+        results = system.find()
+        seconds = time.perf_counter() - start if system.ours else None
+        if args.save_runs and system.ours:
             tag = re.sub(r"\W+", "_", given_name or Path(path).name) or "model"
             write_run(Path(args.save_runs) / f"{number}_{tag}.trec", results, tag=tag)
         values = {}
@@ -145,7 +150,7 @@ def run(args: Any) -> int:
             by_query = per_query(results, qrels, measures)
             values = mean_values(by_query)
             if args.report:  # runs are large: kept only where they are needed
-                short, _ = name_and_path(text, [system.name for system in evaluated])
+                short, _ = name_and_path(system.text, [known.name for known in evaluated])
                 evaluated.append(EvaluatedSystem(short, results, by_query, seconds))
         if answers:
             values |= answer_accuracy(results, answers, dataset.documents())
@@ -167,6 +172,23 @@ def run(args: Any) -> int:
         )
         print(f"\n{Path(args.report) / 'report.html'}", file=sys.stderr)
     return 0
+
+
+def _systems(args: Any, dataset: DatasetDirectory, queries: list[Query], k: int) -> list[_System]:
+    """Reads all run files and loads all models: a wrong name costs no hours of encoding."""
+    from tfde.retrieval.runs import read_run
+
+    wanted = k + args.ignore_identical_ids  # one more, in case the query itself is found
+    runs = [(text, read_run(split_name(text)[1])) for text in args.run_file]
+    bm25 = [_System("BM25", _bm25(args, dataset, queries, wanted), True)] if args.bm25 else []
+    return [
+        *(
+            _System(text, _model(split_name(text)[1], dataset, queries, wanted, args), True)
+            for text in args.model
+        ),
+        *(_System(text, functools.partial(dict, results), False) for text, results in runs),
+        *bm25,
+    ]
 
 
 def _check_report(directory: str, *, judged: bool) -> None:
