@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -95,7 +96,15 @@ def load_backbone(
     path: str | Path, *, dropout: float | None = None, dtype: str | None = None
 ) -> LoadedBackbone:
     """Loads a checkpoint with one backbone; arguments and errors as in `load_backbones`."""
-    loaded = load_backbones(path, dropout=dropout, dtype=dtype)
+    return only_one(path, load_backbones(path, dropout=dropout, dtype=dtype))
+
+
+def only_one(path: object, loaded: Sequence[LoadedBackbone]) -> LoadedBackbone:
+    """Returns the backbone of a checkpoint that must not have one for each tower.
+
+    Raises:
+        ConfigError: it has.
+    """
     if len(loaded) == 2:
         raise ConfigError(f"{path}: must be one encoder. Received: one for queries, one for texts")
     return loaded[0]

@@ -10,9 +10,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfde.backbones.backbone import Backbone, build_backbone, cut_backbone
+from tfde.backbones.backbone import Backbone, cut_backbone
 from tfde.backbones.transformer import EncoderStates
 from tfde.checkpoints.cross_encoder_files import LoadedCrossEncoder, load_cross_encoder, pair_limits
+from tfde.checkpoints.starts import check_vocabulary, random_start
 from tfde.config import (
     BertConfig,
     CrossEncoderConfig,
@@ -125,11 +126,7 @@ class CrossEncoder(PairScorer):
             parts = cut_backbone(parts, num_layers)
         sizes: Any = parts.config
         tokenizer = tokenizer or loaded.tokenizer
-        if tokenizer.vocabulary_size > sizes.vocabulary_size:
-            raise ConfigError(
-                f"`tokenizer` has {tokenizer.vocabulary_size} tokens, more than the backbone's"
-                f" vocabulary_size={sizes.vocabulary_size}."
-            )
+        check_vocabulary(tokenizer, sizes)
         count = 1 if num_labels is None else num_labels
         if head is not None:
             count, labels = head.num_labels, labels or head.labels
@@ -258,13 +255,9 @@ def _describe(
 ) -> LoadedCrossEncoder:
     rule = "a path, a preset's name, a tfde.BertConfig or a tfde.T5Config"
     require(isinstance(config, BertConfig | T5Config), "backbone", rule, config)
-    if tokenizer is None:
-        raise ConfigError(
-            "`tokenizer` is needed when `backbone` is a description: random weights bring no"
-            " vocabulary."
-        )
-    if dropout is not None:
-        config = dataclasses.replace(config, dropout=dropout)
-    backbone = build_backbone(config, seed=seed, dtype=dtype)
-    num_segments, limit = pair_limits(config)
-    return LoadedCrossEncoder(backbone, config, tokenizer, limit, num_segments, head=None)
+    start = random_start(config, tokenizer, dropout=dropout, dtype=dtype, seed=seed)
+    sizes: Any = start.backbone.config
+    num_segments, limit = pair_limits(sizes)
+    return LoadedCrossEncoder(
+        start.backbone, sizes, start.tokenizer, limit, num_segments, head=None
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -12,16 +11,16 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfde.backbones.backbone import Backbone, build_backbone, cut_backbone
+from tfde.backbones.backbone import Backbone
 from tfde.backbones.transformer import EncoderStates
-from tfde.checkpoints.loading import load_backbone
+from tfde.checkpoints.starts import load_start
 from tfde.config import (
     BertConfig,
     T5Config,
     TextConfig,
     from_mapping,
 )
-from tfde.errors import ConfigError, MismatchError, require
+from tfde.errors import MismatchError, require
 from tfde.matching.attention_maps import TextTokens
 from tfde.matching.matcher_config import MatcherConfig, MatcherKind
 from tfde.matching.networks import SIDES, MatcherNetworks, meeting, tokens_of_side
@@ -30,7 +29,7 @@ from tfde.matching.stored_texts import StoredTexts, check_stored_dtype, join_tex
 from tfde.text.preprocessor import TextPreprocessor
 from tfde.text.tokenizer import Tokenizer
 from tfde.towers.batches import batches_by_length
-from tfde.towers.checkpoint_rules import cut_lengths, text_config
+from tfde.towers.checkpoint_rules import text_config
 from tfde.towers.preset import WEIGHTS_FILE
 from tfde.towers.tower_encoder import title_and_text
 from tfde.towers.weights import read_weights
@@ -127,35 +126,22 @@ class Matcher(PairScorer):
         """
         if seed is not None:
             keras.utils.set_random_seed(seed)
-        if isinstance(backbone, str | Path):
-            loaded = load_backbone(backbone, dropout=dropout, dtype=dtype)
-            parts, tokenizer = loaded.backbone, tokenizer or loaded.tokenizer
-            text = text_config(text, [loaded])
-        else:
-            if tokenizer is None:
-                raise ConfigError(
-                    "`tokenizer` is needed when `backbone` is a description: random weights bring"
-                    " no vocabulary; train one with tfde.train_sentencepiece."
-                )
-            if dropout is not None:
-                backbone = dataclasses.replace(backbone, dropout=dropout)
-            parts = build_backbone(backbone, seed=seed, dtype=dtype)
-            longest = getattr(backbone, "max_sequence_length", None)
-            text = cut_lengths(text or TextConfig(), longest, longest)
-        if num_layers is not None:
-            parts = cut_backbone(parts, num_layers)
-        sizes = parts.config
-        if tokenizer.vocabulary_size > sizes.vocabulary_size:
-            raise ConfigError(
-                f"`tokenizer` has {tokenizer.vocabulary_size} tokens, more than the backbone's"
-                f" vocabulary_size={sizes.vocabulary_size}."
-            )
+        start = load_start(
+            backbone,
+            num_layers=num_layers,
+            tokenizer=tokenizer,
+            dropout=dropout,
+            dtype=dtype,
+            seed=seed,
+        )
+        sizes = start.backbone.config
         values = {"backbone": sizes, "kind": kind, "num_labels": num_labels, **options}
         values["labels"] = tuple(labels)
         if dropout is not None:
             values["dropout"] = dropout
         config = from_mapping(MatcherConfig, values, "options")
-        return cls(parts, config, preprocessor=TextPreprocessor(tokenizer, text), seed=seed)
+        preprocessor = TextPreprocessor(start.tokenizer, text_config(text, [start]))
+        return cls(start.backbone, config, preprocessor=preprocessor, seed=seed)
 
     @classmethod
     def from_preset(cls, directory: str | Path, *, dtype: str | None = None) -> Matcher:

@@ -12,10 +12,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfde.backbones.backbone import Backbone, build_backbone, cut_backbone
+from tfde.backbones.backbone import Backbone, build_backbone
 from tfde.backbones.seeded_layer import zero_weights
-from tfde.checkpoints.encoder_steps import EncoderSteps
-from tfde.checkpoints.loading import LoadedBackbone, load_backbones
+from tfde.checkpoints.starts import load_starts
 from tfde.config import (
     BackboneConfig,
     DenseConfig,
@@ -28,7 +27,7 @@ from tfde.data.atomic import atomic_directory
 from tfde.errors import ConfigError, require, shorten
 from tfde.text.preprocessor import TextPreprocessor
 from tfde.text.tokenizer import Tokenizer
-from tfde.towers.checkpoint_rules import check_pooling, cut_lengths, text_config
+from tfde.towers.checkpoint_rules import check_pooling, text_config
 from tfde.towers.pair_trainer import PairTrainer, tokens_of
 from tfde.towers.preset import (
     DUAL_ENCODER,
@@ -138,37 +137,17 @@ class DualEncoder(PairTrainer):
         """
         if seed is not None:
             keras.utils.set_random_seed(seed)
-        steps = EncoderSteps()
-        loaded: list[LoadedBackbone] = []
-        if isinstance(backbone, str | Path):
-            loaded = load_backbones(backbone, document_backbone, dropout=dropout, dtype=dtype)
-            backbones, steps = [side.backbone for side in loaded], loaded[0].steps
-            tokenizer = tokenizer or loaded[0].tokenizer
-            text = text_config(text, loaded)
-        elif document_backbone is not None:
-            raise ConfigError(
-                "`document_backbone` needs a checkpoint as `backbone`, not a description."
-                f" Received: {document_backbone}"
-            )
-        else:
-            if dropout is not None:
-                backbone = dataclasses.replace(backbone, dropout=dropout)
-            if tokenizer is None:
-                raise ConfigError(
-                    "`tokenizer` is needed when `backbone` is a description: random weights"
-                    " bring no vocabulary; train one with tfde.train_sentencepiece."
-                )
-            backbones = [build_backbone(backbone, seed=seed, dtype=dtype)]
-            longest = getattr(backbone, "max_sequence_length", None)
-            text = cut_lengths(text or TextConfig(), longest, longest)
-        if num_layers is not None:
-            backbones = [cut_backbone(one, num_layers) for one in backbones]
-        parts = backbones[0]
-        if tokenizer.vocabulary_size > parts.config.vocabulary_size:
-            raise ConfigError(
-                f"`tokenizer` has {tokenizer.vocabulary_size} tokens, more than the backbone's"
-                f" vocabulary_size={parts.config.vocabulary_size}."
-            )
+        starts = load_starts(
+            backbone,
+            document_backbone,
+            num_layers=num_layers,
+            tokenizer=tokenizer,
+            dropout=dropout,
+            dtype=dtype,
+            seed=seed,
+        )
+        query, document = starts[0], starts[-1]
+        steps, sizes = query.steps, query.backbone.config
         if isinstance(pooling, str):
             pooling = (pooling,)
         pooling = tuple(pooling or steps.pooling or ("mean",))
@@ -176,13 +155,13 @@ class DualEncoder(PairTrainer):
         if embedding_dim is not None:
             projection = (DenseConfig(embedding_dim, projection_bias),)
         elif projection:
-            check_pooling(pooling, parts.config.hidden_dim, steps)
+            check_pooling(pooling, sizes.hidden_dim, steps)
         if normalize is None:
             normalize = steps.normalize is not False
         if sharing is None:
-            sharing = "ade" if len(loaded) == 2 else "sde"
+            sharing = "sde" if document is query else "ade"
         config = TowersConfig(
-            backbone=parts.config,
+            backbone=sizes,
             sharing=Sharing.of(sharing),
             pooling=pooling,
             pool_prompts=steps.pool_prompts,
@@ -190,16 +169,16 @@ class DualEncoder(PairTrainer):
             normalize=normalize,
         )
         model = cls(
-            parts,
+            query.backbone,
             config,
-            preprocessor=TextPreprocessor(tokenizer, text),
-            document_backbone=backbones[1] if len(backbones) == 2 else None,
+            preprocessor=TextPreprocessor(query.tokenizer, text_config(text, starts)),
+            document_backbone=None if document is query else document.backbone,
         )
         if projection and embedding_dim is None:
             towers = (model._towers.query_parts, model._towers.document_parts)
-            for side, tower in zip((loaded[0], loaded[-1]), towers, strict=True):
+            for start, tower in zip((query, document), towers, strict=True):
                 if tower.projection is not None:
-                    tower.projection.set_weights(list(side.steps.projection_weights))
+                    tower.projection.set_weights(list(start.steps.projection_weights))
         return model
 
     @classmethod
