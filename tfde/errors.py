@@ -32,6 +32,10 @@ class ConfigError(TfdeError, ValueError):
     """A recipe, an option or a combination of them is impossible."""
 
 
+class OtherRunError(ConfigError):
+    """A directory holds another run than the one that is to go on there."""
+
+
 class MismatchError(TfdeError):
     """Two parts that do not belong together: other fingerprints, other dimensions."""
 

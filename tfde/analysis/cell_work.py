@@ -17,6 +17,7 @@ from tfde.analysis.study_config import EvaluationConfig
 from tfde.data.atomic import atomic_file
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.pages import read_pages
+from tfde.errors import OtherRunError
 from tfde.evaluation.measures import depth, mean_values, per_query
 from tfde.pretraining.split_page import split_page
 from tfde.retrieval.bm25_index import Bm25Index
@@ -72,7 +73,13 @@ def train_stage(stage: ChainedStage) -> dict[str, Any]:
         done: dict[str, Any] = json.loads(path.read_text("utf-8"))
         return done
     start = time.perf_counter()
-    train(stage.run, stage.path, verbose=0)
+    try:
+        train(stage.run, stage.path, verbose=0)
+    except OtherRunError:
+        # The directory's name vouches for content: only paths are written otherwise, as in a
+        # study that was moved. What an interrupted training had done is done anew.
+        shutil.rmtree(stage.path)
+        train(stage.run, stage.path, verbose=0)
     seconds = round(time.perf_counter() - start, 1)
     last = (stage.path / HISTORY_FILE).read_text("utf-8").splitlines()[-1]
     done = {"seconds": seconds, "steps": json.loads(last)["step"]}

@@ -109,6 +109,11 @@ def _cell(study: StudyConfig, axes: dict[str, str], seed: int) -> Cell:
     fields: dict[str, Any] = {"evaluate": description.pop("evaluate", None)}
     if description.get("model") != BM25:
         stages = description.get("stages") or {}
+        if not isinstance(stages, Mapping):
+            place = " ".join(f"{axis}={value}" for axis, value in axes.items())
+            raise ConfigError(
+                f"cell {place}: `stages` must be a mapping of names to stages. Received: {stages!r}"
+            )
         kept = {name: stage for name, stage in stages.items() if stage is not None}
         fields["run"] = {**description, "stages": kept, "seed": seed}
     name = " ".join(f"{axis}={value}" for axis, value in axes.items())

@@ -88,7 +88,7 @@ def run_study(
     chosen = cells if not only else select_cells(cells, only)
     for cell in cells:
         _check(cell, study)
-    _refuse_foreign(output)
+    _refuse_foreign(output, cells)
     output.mkdir(parents=True, exist_ok=True)
     with directory_lock(output, "working on its study"):
         vocabulary = None if study.vocabulary is None else _vocabulary(study.vocabulary, output)
@@ -127,9 +127,19 @@ def _commit() -> str | None:
         return None
 
 
-def _refuse_foreign(output: Path) -> None:
-    """Keeps out of directories that are no study's: of a study, old trainings are removed."""
-    if not output.exists() or (output / STUDY_FILE).exists():
+def _refuse_foreign(output: Path, cells: Sequence[Cell]) -> None:
+    """Keeps out of directories that are not this study's: its old trainings are removed there."""
+    if not output.exists():
+        return
+    path = output / STUDY_FILE
+    if path.exists():
+        older = json.loads(path.read_text("utf-8"))["cells"]
+        places = [cell.axes for cell in cells]
+        if not any(cell["axes"] in places for cell in older):
+            raise ConfigError(
+                f"{output} holds another study (of {', '.join(older[0]['axes'])}, no cell in"
+                " common); choose another output."
+            )
         return
     names = {path.name for path in output.iterdir()}
     if any(not name.startswith((".", _VOCABULARY)) for name in names):  # from before the first plan
@@ -164,6 +174,7 @@ def _work(
 
 
 def _do(plan: _Plan, output: Path) -> dict[str, Any]:
+    commit = _commit()  # the process of the cell reads the code now, not when it has ended
     try:
         done: dict[str, Any] = call_in_child(do_cell, plan.chain, plan.evaluation)
     except TrainingError as error:
@@ -171,7 +182,7 @@ def _do(plan: _Plan, output: Path) -> dict[str, Any]:
     write_by_query(output, plan.key, done)
     done = {name: value for name, value in done.items() if name not in ("query_ids", "by_query")}
     versions = {name: version(name) for name in _PACKAGES}
-    return {**plan.place, **done, "versions": versions, "commit": _commit()}
+    return {**plan.place, **done, "versions": versions, "commit": commit}
 
 
 def _is_done(plan: _Plan, results: Sequence[Mapping[str, Any]]) -> bool:

@@ -27,7 +27,9 @@ def matching_measures(
     Args:
         objective: `classification`: accuracy and macro F1, for two labels AUC too; `binary`: AUC,
             and accuracy at probability 0.5; `regression`: Spearman's and Pearson's correlation;
-            `ranking`: AUC over all pairs, and the share of groups whose right one scores highest.
+            `ranking`: AUC over all pairs, and the share of groups whose right one scores highest;
+            where several do, it counts as one of them drawn by chance. Scores that are all equal
+            correlate with nothing: 0.
         logits: (P, N), or (P,) for one logit, finite.
         labels: (P,) the number of each pair's label, or its value.
         group_size: Pairs of a group, of which the first one is right.
@@ -53,6 +55,8 @@ def matching_measures(
         return measures
     scores = logits[:, 0]
     if objective == "regression":
+        if np.ptp(scores) == 0:  # scipy says NaN, which no later model would be better than
+            return {"spearman": 0.0, "pearson": 0.0}
         return {
             "spearman": float(stats.spearmanr(scores, labels).statistic),
             "pearson": float(stats.pearsonr(scores, labels).statistic),
@@ -61,8 +65,8 @@ def matching_measures(
     if objective == "binary":
         return {"AUC": area, "accuracy": float(((scores > 0) == (labels > 0)).mean())}
     groups = scores.reshape(-1, group_size)
-    best = (groups[:, :1] > groups[:, 1:]).all(axis=1)
-    return {"AUC": area, "P@1": float(best.mean())}
+    highest = groups == groups.max(axis=1, keepdims=True)
+    return {"AUC": area, "P@1": float((highest[:, 0] / highest.sum(axis=1)).mean())}
 
 
 def macro_f1(found: np.ndarray, labels: np.ndarray) -> float:

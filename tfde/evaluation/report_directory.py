@@ -74,7 +74,7 @@ def write_report(
     corpus = _read_corpus(dataset, systems, relevant, shown)
     lengths = {"corpus": corpus.lengths, "relevant": corpus.of(itertools.chain(*relevant.values()))}
     for system in systems:
-        found = (first_documents(found, _TOP) for found in system.run.values())
+        found = (first_documents(system.run.get(q, {}), _TOP) for q in relevant)
         lengths[f"{system.name}, first {_TOP}"] = corpus.of(itertools.chain.from_iterable(found))
     charts = [
         Chart("recall", "Recall", recall_chart(_curves(systems, qrels, depth))),
@@ -146,8 +146,8 @@ def _read_corpus(
     measured = set().union(*relevant.values())
     texts = set().union(*(relevant[query_id] for query_id in shown))
     for system in systems:
-        for query_id, found in system.run.items():
-            best = first_documents(found, _TOP)
+        for query_id in relevant:
+            best = first_documents(system.run.get(query_id, {}), _TOP)
             measured.update(best)
             if query_id in shown:
                 texts.update(itertools.islice(best, 1))

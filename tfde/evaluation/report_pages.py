@@ -9,15 +9,15 @@ from tfde.evaluation.report import align_table
 from tfde.evaluation.report_contents import Chart, Example, ExamplePair, Report, ShownDocument
 from tfde.evaluation.significance import CONFIDENCE, RESAMPLES, Interval
 
-_LONGEST_TEXT = 400  # characters of a document that are shown
+_LONGEST_TEXT = 400  # characters of a query or document that are shown
 _SURE = 1 - CONFIDENCE
 _NOTE_ON_INTERVALS = (
     f"In brackets: the {100 * CONFIDENCE:.0f} % interval of the mean, by bootstrap over queries."
 )
 _NOTE_ON_PAIRS = (
     f"p: paired randomization test over queries ({RESAMPLES:,} draws); corrected: by Benjamini and"
-    " Hochberg for all rows of this table. Marked with * are differences that chance gives in"
-    f" fewer than {100 * _SURE:.0f} % of cases after correction."
+    f" Hochberg for all rows of this table. Of the differences marked with *, at most"
+    f" {100 * _SURE:.0f} % are expected to be chance."
 )
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 68rem; margin: 2rem auto; padding: 0 1rem;
@@ -93,7 +93,8 @@ def markdown_page(report: Report) -> str:
         for heading, examples in _parts(pair, report.measures[0]):
             lines += ["", f"### {heading}"]
             for example in examples:
-                lines += ["", f"**{_plain(example.query.text)}** ({_values(example)})"]
+                query = _plain(_cut(example.query.text))
+                lines += ["", f"**{query}** ({_values(example)})"]
                 lines += [f"- {_where(d, pair)}: {_plain(_text(d))}" for d in example.documents]
     return "\n".join(lines) + "\n"
 
@@ -155,7 +156,11 @@ def _where(shown: ShownDocument, pair: ExamplePair) -> str:
 def _text(shown: ShownDocument) -> str:
     title, text = shown.document.title, shown.document.text
     whole = f"{title}. {text}" if title else text
-    return whole if len(whole) <= _LONGEST_TEXT else whole[: _LONGEST_TEXT - 1] + "…"
+    return _cut(whole)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST_TEXT else text[: _LONGEST_TEXT - 1] + "…"
 
 
 def _plain(text: str) -> str:
@@ -199,7 +204,7 @@ def _html_examples(pair: ExamplePair, measure: str) -> str:
         for example in examples:
             documents = "".join(_html_document(shown, pair) for shown in example.documents)
             parts.append(
-                f"<details><summary>{escape(example.query.text)}"
+                f"<details><summary>{escape(_cut(example.query.text))}"
                 f' <span class="ranks">{_values(example)}</span></summary>{documents}</details>'
             )
     return "\n".join(parts)

@@ -13,7 +13,10 @@ CARD_FILE = "README.md"
 _TRAINING = "## Training\n"
 _LIMITS = "\n## Limits\n"
 _NOTHING_SAID: tuple[Any, ...] = (None, [], {}, ())
-_NOTHING = "No record: the model was saved by a program of its own, not by a run of tfde.\n"
+_NOTHING = (
+    "No record stands here: the model was saved by a program of its own, or in the middle of a run"
+    " of tfde that has not ended (its `run.json` and `history.jsonl` say more).\n"
+)
 
 
 def model_card(

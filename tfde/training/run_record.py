@@ -20,7 +20,7 @@ from tfde.data.atomic import atomic_file
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.directory_lock import directory_lock
 from tfde.data.first_difference import first_difference
-from tfde.errors import ConfigError
+from tfde.errors import ConfigError, OtherRunError
 from tfde.recipe import TrainRun
 from tfde.training.checks import sources_of
 
@@ -62,8 +62,8 @@ def open_output(output: Path, run: Any, data: Mapping[str, Any]) -> Iterator[Non
         data: Checksums of all data that it reads.
 
     Raises:
-        ConfigError: the directory holds another run, the same run on other data, or something
-            that is no run; or another process trains into it.
+        OtherRunError: the directory holds another run, or the same run on other data.
+        ConfigError: it holds something that is no run; or another process trains into it.
     """
     record = json.loads(json.dumps({"run": dataclasses.asdict(run), "data": dict(data)}))
     path = output / RUN_FILE
@@ -75,7 +75,7 @@ def open_output(output: Path, run: Any, data: Mapping[str, Any]) -> Iterator[Non
     with directory_lock(output, "training into it"):
         odd = first_difference(_read(path), record) if names else ""
         if odd and names - _BEFORE_CHECKPOINT:
-            raise ConfigError(
+            raise OtherRunError(
                 f"{output} holds another run ({odd}); choose another output, or remove it."
             )
         if odd:

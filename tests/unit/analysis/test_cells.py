@@ -145,6 +145,10 @@ def test_merge_keeps_what_is_not_named():
             {"stages": {"finetune": {"steps": 0}}},
             r"cell size=odd: `stages\.finetune\.steps` must be at least 1",
         ),
+        (
+            {"stages": [{"steps": 1}]},
+            r"cell size=odd: `stages` must be a mapping of names to stages\. Received: \[",
+        ),
         ({"stages": {"finetune": None}}, r"cell size=odd: .*`stages` must be not empty"),
         ({"model": {"backbone": 3}}, r"cell size=odd: .*backbone"),
         ({"evaluate": {"k": 3}}, r"cell size=odd: .*k"),

@@ -74,6 +74,19 @@ def test_stage_by_stage_is_the_whole_run(tmp_path, folder):
     assert left == {"run.json", "history.jsonl", "model", "done.json"}
 
 
+def test_an_interrupted_stage_of_a_study_that_was_moved_is_done_anew(tmp_path, folder):
+    run = run_of(folder)
+    chain = stage_chain(run, tmp_path / "before" / "trained")
+    train_stage(chain[0])
+    train(chain[1].run, chain[1].path, verbose=0)  # killed before it was marked as done
+    expected = weights(chain[1].path / "model")
+    (tmp_path / "before").rename(tmp_path / "after")
+    moved = stage_chain(run, tmp_path / "after" / "trained")
+    assert train_stage(moved[1])["steps"] == 8
+    for name, array in weights(moved[1].path / "model").items():
+        np.testing.assert_array_equal(expected[name], array, err_msg=name)
+
+
 def test_names_change_with_what_decides_over_the_weights(tmp_path, folder):
     def names(run):
         return [stage.path.name for stage in stage_chain(run, tmp_path)]

@@ -1,12 +1,14 @@
 """What a study refuses before any work, and what it says when a cell fails."""
 
 import json
+import subprocess
 import sys
 
 import pytest
 import tiny
 
 from tfde.analysis.cell_work import measure, sample_queries
+from tfde.analysis.child_process import call_in_child
 from tfde.analysis.study import run_study
 from tfde.analysis.study_config import EvaluationConfig, StudyConfig, VocabularyConfig
 from tfde.analysis.study_figures import draw_results
@@ -67,6 +69,39 @@ def test_a_directory_of_something_else_is_left_alone(tmp_path, data):
     with pytest.raises(ConfigError, match=r" is not empty and holds no study; choose another out"):
         run_study(study_of(data), tmp_path)
     assert (tmp_path / "trained").exists()
+
+
+def test_the_directory_of_another_study_is_left_alone(tmp_path, data):
+    run_study(study_of(data), tmp_path)
+    kept = tmp_path / "trained" / "model"
+    kept.mkdir(parents=True)
+    before = (tmp_path / "study.json").read_bytes()
+    other = study_of(data, size={"small": {"model": "bm25"}})
+    with pytest.raises(ConfigError, match=r"holds another study \(of model, no cell in common\)"):
+        run_study(other, tmp_path)
+    assert kept.exists()
+    assert (tmp_path / "study.json").read_bytes() == before
+
+
+def test_a_result_names_the_commit_that_its_work_began_with(tmp_path, data, monkeypatch):
+    def git(*arguments):
+        author = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+        done = subprocess.run(["git", *author, *arguments], capture_output=True, check=True)
+        return done.stdout.decode().strip()
+
+    monkeypatch.chdir(tmp_path)
+    git("init", "--quiet")
+    git("commit", "--quiet", "--allow-empty", "--message", "first")
+    first = git("rev-parse", "HEAD")
+
+    def commit_meanwhile(*arguments):
+        git("commit", "--quiet", "--allow-empty", "--message", "second")
+        return call_in_child(*arguments)
+
+    monkeypatch.setattr("tfde.analysis.study.call_in_child", commit_meanwhile)
+    run_study(study_of(data), tmp_path / "out")
+    (record,) = map(json.loads, (tmp_path / "out" / "results.jsonl").read_text().splitlines())
+    assert record["commit"] == first
 
 
 def test_two_at_once_are_refused(tmp_path, data):

@@ -1,6 +1,8 @@
 """`tfde evaluate --report`: the page of two runs, read as a browser would."""
 
 import csv
+import gzip
+import json
 import re
 from html.parser import HTMLParser
 
@@ -10,6 +12,7 @@ import pytest
 from tfde.cli.main import main
 from tfde.data.dataset_writer import write_dataset
 from tfde.data.formats.records import Judgement
+from tfde.evaluation import report_directory
 from tfde.retrieval.runs import write_run
 from tfde.types import Document, Query
 
@@ -78,6 +81,47 @@ def test_the_page_stands_alone_and_says_what_the_runs_say(folder, capsys):
     # Odd queries, which b does not find, gain 1 in RR; even ones 1/2. b gains nowhere.
     assert "RR: where a.trec loses most to b.trec Nowhere." in re.sub(r"\s+", " ", text)
     assert "a.trec: rank 1; b.trec: not found" in text
+
+
+def test_the_charts_show_the_right_numbers(folder, monkeypatch):
+    drawn = {}
+    for name in ("recall_chart", "score_chart", "length_chart"):
+        original = getattr(report_directory, name)
+
+        def keep(values, name=name, original=original):
+            drawn[name] = values
+            return original(values)
+
+        monkeypatch.setattr(report_directory, name, keep)
+    # A query of another split, whose documents are none of this report's business.
+    with open("a.trec", "a") as file:
+        file.write("elsewhere Q0 d10 1 1.0 a\n")
+    assert evaluate("--report", "report") == 0
+    # Run b finds half of the documents, all of them second.
+    recall = drawn["recall_chart"]
+    assert (recall["a.trec"][1], recall["b.trec"][1], recall["b.trec"][2]) == (1.0, 0.0, 0.5)
+    scores = drawn["score_chart"]
+    assert scores["a.trec"] == ([2.0] * 10, [1.0] * 10)  # of what is relevant, and of the best else
+    assert scores["b.trec"] == ([1.0] * 5, [2.0] * 5)
+    # d0 has two words, d1 a title of one and three, d2 four, ...
+    lengths = drawn["length_chart"]
+    relevant = [2, 4, 4, 5, 6, 7, 8, 9, 10, 11]
+    assert sorted(lengths["corpus"]) == [*relevant, 12, 13]
+    assert sorted(lengths["relevant"]) == relevant
+    assert sorted(lengths["a.trec, first 10"]) == [*relevant, *[13] * 10]
+
+
+def test_a_query_of_many_words_is_cut(folder):
+    line = json.dumps({"_id": "q1", "text": "long " * 500})
+    path = folder / "data" / "queries.jsonl.gz"
+    lines = gzip.decompress(path.read_bytes()).decode().splitlines()
+    path.write_bytes(gzip.compress("\n".join([lines[0], line, *lines[2:]]).encode()))
+    assert evaluate("--report", "report") == 0
+    shown = "long " * 79 + "long…"
+    for name in ("report.html", "report.md"):
+        text = (folder / "report" / name).read_text()
+        assert shown[:390] in text
+        assert "long " * 81 not in text
 
 
 def test_markdown_and_table_of_queries(folder):

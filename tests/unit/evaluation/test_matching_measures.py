@@ -39,6 +39,16 @@ def test_each_objective_leads_with_its_measure():
     assert two["AUC"] == 1.0
 
 
+def test_a_model_that_gives_all_the_same_score_is_as_good_as_chance():
+    """Its measures are numbers, so that any better model counts as one."""
+    labels = np.array([1.0, 0.0, 0.0, 0.0])
+    same = np.zeros(4)
+    assert matching_measures("regression", same, labels) == {"spearman": 0.0, "pearson": 0.0}
+    assert matching_measures("ranking", same, labels, group_size=4) == {"AUC": 0.5, "P@1": 0.25}
+    two = np.array([1.0, 1.0, 0.0, 0.0])  # the right one and another share the first place
+    assert matching_measures("ranking", two, labels, group_size=4)["P@1"] == 0.5
+
+
 def test_labels_must_differ():
     with pytest.raises(ConfigError, match=r"`labels` must differ for binary\. Received: \[1\.\]"):
         matching_measures("binary", np.zeros(3), np.ones(3))

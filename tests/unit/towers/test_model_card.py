@@ -20,13 +20,16 @@ def test_a_card_says_what_the_model_is(tmp_path):
     assert "kind `bert`, vocabulary_size 120, num_layers 2, num_heads 2" in card
     assert "document_template `{title} \\| {text}`" in card
     assert "tokens that are read: query 8, document 16." in card
-    assert "No record: the model was saved by a program of its own" in card
+    assert "No record stands here: the model was saved by a program of its own" in card
     add_training(tmp_path / "model", "On **moon** texts.")
     changed = (tmp_path / "model" / "README.md").read_text()
     assert "## Training\nOn **moon** texts.\n\n## Limits\n- Longer texts are cut" in changed
     assert "No record" not in changed
-    add_training(tmp_path / "model", "No record: the model was saved by a program of its own,"
-                 " not by a run of tfde.")  # fmt: skip
+    nothing = (
+        "No record stands here: the model was saved by a program of its own, or in the middle of a"
+        " run of tfde that has not ended (its `run.json` and `history.jsonl` say more)."
+    )
+    add_training(tmp_path / "model", nothing)
     assert (tmp_path / "model" / "README.md").read_text() == card
 
 
