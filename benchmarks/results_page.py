@@ -4,11 +4,13 @@
 
 A table stands between `<!-- table: SOURCE -->` and `<!-- end -->`. SOURCE is
 
-    study NAME          the results of pipelines/studies/NAME.yaml, docs/figures/NAME.jsonl
+    study NAME          the results of pipelines/studies/NAME.yaml, docs/figures/NAME.jsonl, and
+                        what they are from, docs/figures/NAME.study.json (older ones have none)
     compared NAME       its differences from a baseline, docs/figures/NAME.csv
     matching TABLE      of benchmarks/matching_study.py, docs/figures/matching.jsonl
 
-These are the files `results.jsonl`, what `tfde study --csv` writes, and `cells.jsonl`, unchanged.
+These are the files `results.jsonl` and `study.json`, what `tfde study --csv` writes, and
+`cells.jsonl`, unchanged.
 `--check` writes nothing, and fails where the page says something else.
 """
 
@@ -25,7 +27,7 @@ import yaml
 from matching_tables import tables
 
 from tfde.analysis.results import read_results
-from tfde.analysis.tables import format_results, group_results
+from tfde.analysis.tables import format_origin, format_results, group_results
 from tfde.evaluation.report import align_table
 
 ROOT = Path(__file__).parents[1]
@@ -34,29 +36,42 @@ _TABLE = re.compile(r"(<!-- table: (\w+) ([^>]+?) -->\n).*?(<!-- end -->)", re.D
 
 
 def study(name: str) -> str:
-    """Returns the table of a study: means over seeds, with their spread."""
+    """Returns the table of a study: means over seeds, with their spread; and its origin."""
     described = yaml.safe_load((ROOT / "pipelines" / "studies" / f"{name}.yaml").read_text())
     axes = {axis: [str(value) for value in values] for axis, values in described["axes"].items()}
     records = read_results(ROOT / "docs" / "figures" / f"{name}.jsonl")
     places = {(*record["axes"].items(), record["seed"]): record["hash"] for record in records}
     if len(places) < len(records):
         sys.exit(f"docs/figures/{name}.jsonl: a place and seed has two results; remove the older")
-    return format_results(group_results(axes, records, records)).partition("\n\n")[0]
+    results = group_results(axes, records, records)
+    table = format_results(results).partition("\n\n")[0]
+    origin = ROOT / "docs" / "figures" / f"{name}.study.json"
+    if not origin.exists():
+        return table
+    data = json.loads(origin.read_text("utf-8"))["data"]
+    results = results._replace(data={Path(path).name: sums for path, sums in data.items()})
+    command = f"tfde study --run pipelines/studies/{name}.yaml --output studies/{name}"
+    return f"{table}\n\n{format_origin(results, command)}"
 
 
 def compared(name: str) -> str:
-    """Returns the table of a study's differences."""
+    """Returns the table of a study's differences, and how sure they are."""
     with (ROOT / "docs" / "figures" / f"{name}.csv").open(newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["against"]]
     axes = list(rows[0])[: list(rows[0]).index("measure")]
-    lines = [[*axes, "against", "measure", "difference", "interval", "p", "corrected"]]
+    lines = [[*axes, "against", "measure", "difference", "interval", "p", "corrected", "seeds"]]
     for row in rows:
         difference, low, high = (float(row[name]) for name in ("difference", "low", "high"))
         values = [*(row[axis] for axis in axes), row["against"], row["measure"]]
         numbers = [f"{difference:+.4f}", f"[{low:+.4f}, {high:+.4f}]"]
         numbers += [f"{float(row[name]):.4f}" for name in ("p", "corrected")]
-        lines.append([*values, *numbers])
-    return align_table(lines, text_columns=len(axes) + 2)
+        lines.append([*values, *numbers, row["common_seeds"]])
+    table = align_table(lines, text_columns=len(axes) + 2)
+    return (
+        f"{table}\n\nMeans over the seeds that both have; 95% intervals by bootstrap over queries; p"
+        " by paired randomization over queries, corrected by Benjamini and Hochberg for these"
+        f" {len(rows)} comparisons."
+    )
 
 
 def matching(title: str) -> str:

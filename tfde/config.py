@@ -87,9 +87,10 @@ BACKBONES: dict[str, type] = {"t5": T5Config, "bert": BertConfig, "bag_of_words"
 class Sharing:
     """What the two towers share, part by part.
 
-    `shared`: one set of weights for both towers. `separate`: one each, both starting from the
-    same values. `frozen`: one set for both, which training leaves as it is. (Frozen towers
-    that started equal stay equal, so a second copy would only cost memory.)
+    `shared`: one set of weights for both towers. `separate`: one each; both start from the values
+    of the backbone, while new projections are drawn one by one, as in Dong et al. 2022. `frozen`:
+    one set for both, which training leaves as it is. (Frozen towers that started equal stay
+    equal, so a second copy would only cost memory.)
     """
 
     token_embedder: Part = "shared"

@@ -213,6 +213,8 @@ class StageConfig:
         freeze: Parts that do not train in this stage: `token_embedder`, `encoder`, `projection`.
         sharing: What the towers share from this stage on, as the model's `sharing`; parts that
             become separate start alike. `null` changes nothing.
+        embedding_dim: Size of a new projection that takes the place of the model's in this stage,
+            random, and each tower's own where it is separate. `null` changes nothing.
         sampling_correction: Subtract the log of each document's share of the training pairs.
         optimizer: Optimizer and learning rate.
         validation: Retrieval on a dev split at intervals.
@@ -239,6 +241,7 @@ class StageConfig:
     document_max_length_tokens: int | None = None
     freeze: tuple[TowerPart, ...] = ()
     sharing: str | dict[str, str] | None = None
+    embedding_dim: int | None = None
     sampling_correction: bool = False
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     validation: ValidationConfig | None = None
@@ -278,6 +281,7 @@ class StageConfig:
             "batch_size",
             "chunk_size",
             "limit",
+            "embedding_dim",
             "checkpoint_every_steps",
             "log_every_steps",
         ):

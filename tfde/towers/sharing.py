@@ -50,7 +50,8 @@ def build_towers(
     """Builds the query and the document tower.
 
     A shared or frozen part is one layer object in both towers; a separate part of the document
-    tower is a second layer that starts from the same weights, unless it is given.
+    tower is a second layer. That of the backbone starts from the same weights, unless it is given;
+    a projection is drawn at random, each for itself.
 
     Args:
         backbone: The query tower's backbone, weights loaded.
@@ -102,8 +103,6 @@ def build_towers(
             (document_parts, "document_tower", skipped_tokens[1]),
         )
     )
-    if query_parts.projection is not None and document_projection is not None:
-        document_projection.set_weights(query_parts.projection.get_weights())
     return Towers(query_tower, document_tower, query_parts, document_parts)
 
 

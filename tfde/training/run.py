@@ -133,8 +133,7 @@ def _train_stages(run: TrainRun, output: Path, verbose: int) -> DualEncoder:
     sharing = model.config.sharing
     for name, stage in run.stages.items():  # what is wrong with the last is found before the first
         with errors_of_stage(name), frozen_parts(model.towers, stage.freeze):
-            if stage.sharing is not None:
-                sharing = check_resharing(sharing, stage.sharing)
+            sharing = check_resharing(sharing, stage.sharing)
             _stage_preprocessor(model, stage)
             if stage.objective == "masked_lm":
                 check_encoder(model)
@@ -146,9 +145,10 @@ def _train_stages(run: TrainRun, output: Path, verbose: int) -> DualEncoder:
         logger.info("an earlier run is taken up: stage %s, step %d", progress.stage, progress.step)
     first = names.index(progress.stage)
     for number, (name, stage) in enumerate(run.stages.items()):
-        if stage.sharing is not None:
-            keras.utils.set_random_seed(run.seed)  # of dropout, when the run is taken up here too
-            model = reshare(model, stage.sharing)
+        if stage.sharing is not None or stage.embedding_dim is not None:
+            # Dropout and a new projection are those of the run that is taken up here too.
+            keras.utils.set_random_seed(run.seed)
+            model = reshare(model, stage.sharing, embedding_dim=stage.embedding_dim)
         if number > first:
             progress = Progress(name)
         if number >= first:

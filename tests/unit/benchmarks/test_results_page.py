@@ -1,6 +1,7 @@
 """The page of results says what the studies' files say."""
 
 import importlib.util
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -37,10 +38,29 @@ def test_differences_are_those_of_the_file(script, tmp_path, monkeypatch):
     monkeypatch.setattr(script, "ROOT", tmp_path)
     (tmp_path / "docs" / "figures").mkdir(parents=True)
     (tmp_path / "docs" / "figures" / "s.csv").write_text(
-        "data,sharing,measure,mean,spread,seeds,against,difference,low,high,p,corrected\n"
-        "squad,ade,RR,0.5,,1,,,,,,\n"
-        "squad,sde,RR,0.6,,1,ade,0.1,0.05,0.15,0.0002,0.0004\n"
+        "data,sharing,measure,mean,spread,seeds,against,difference,low,high,p,corrected,common_seeds\n"
+        "squad,ade,RR,0.5,,3,,,,,,,\n"
+        "squad,sde,RR,0.6,,5,ade,0.1,0.05,0.15,0.0002,0.0004,3\n"
     )
     page = script.generate("<!-- table: compared s -->\nold\n<!-- end -->\n")
     assert "| squad | sde     | ade     | RR      |    +0.1000 | [+0.0500, +0.1500] |" in page
+    assert "0.0004 |     3 |" in page
+    assert "corrected by Benjamini and Hochberg for these 1 comparisons" in page
     assert "old" not in page
+
+
+def test_a_study_names_what_it_is_from(script, tmp_path, monkeypatch):
+    monkeypatch.setattr(script, "ROOT", tmp_path)
+    for folder in ("docs/figures", "pipelines/studies"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "pipelines/studies/s.yaml").write_text("axes: {size: {small: {}}}\n")
+    record = {"axes": {"size": "small"}, "seed": 1, "hash": "h", "measures": {"RR": 0.5}}
+    record |= {"seconds": {"evaluate": 36.0}, "commit": "c0ffee"}
+    (tmp_path / "docs/figures/s.jsonl").write_text(json.dumps(record) + "\n")
+    about = {"data": {"/somewhere/set": {"corpus.jsonl": "0123456789abcdef"}}}
+    (tmp_path / "docs/figures/s.study.json").write_text(json.dumps(about))
+    page = script.generate("<!-- table: study s -->\n<!-- end -->\n")
+    assert "- command: `tfde study --run pipelines/studies/s.yaml --output studies/s`" in page
+    assert "- commit: c0ffee" in page
+    assert "- data: set (sha256 corpus.jsonl 0123456789ab)" in page
+    assert "- time: 0.01 h" in page

@@ -27,6 +27,17 @@ def test_what_parts_starts_alike_and_goes_its_own_way(sharing):
     assert np.allclose(other.encode_queries(TEXTS), before, atol=1e-3) is (sharing == "ade")
 
 
+@pytest.mark.parametrize("sharing", ["ade", "ade_spl", None])
+def test_a_new_projection_is_drawn_by_each_tower_that_has_its_own(sharing):
+    model = tiny.dual_encoder(tiny.BERT, embedding_dim=4)
+    other = reshare(model, sharing, embedding_dim=3)
+    assert (model.embedding_dim, other.embedding_dim) == (4, 3)
+    query, document = other.towers.query_parts, other.towers.document_parts
+    np.testing.assert_array_equal(query.encoder.get_weights()[0], document.encoder.get_weights()[0])
+    same = np.array_equal(query.projection.get_weights()[0], document.projection.get_weights()[0])
+    assert same is (sharing != "ade")
+
+
 def test_each_tower_keeps_its_own_weights():
     model = tiny.dual_encoder(tiny.BERT, embedding_dim=4, sharing="ade_ste")
     encoder = model.towers.document_parts.encoder

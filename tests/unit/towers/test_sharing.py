@@ -33,10 +33,13 @@ def test_parameter_counts(name):
 
 
 @pytest.mark.parametrize("name", SHARING)
-def test_towers_start_equal_and_table_adds_up(name):
-    model = tiny.dual_encoder(tiny.T5, sharing=name, embedding_dim=D)
+def test_backbones_start_equal_separate_projections_do_not_and_the_table_adds_up(name):
     tokens = {"token_ids": np.array([[5, 6, 3, 0]]), "padding_mask": np.array([[1, 1, 1, 0]])}
-    np.testing.assert_array_equal(model.query_tower(tokens), model.document_tower(tokens))
+    plain = tiny.dual_encoder(tiny.T5, sharing=name)
+    np.testing.assert_array_equal(plain.query_tower(tokens), plain.document_tower(tokens))
+    model = tiny.dual_encoder(tiny.T5, sharing=name, embedding_dim=D)
+    equal = np.array_equal(model.query_tower(tokens), model.document_tower(tokens))
+    assert equal is (SHARING[name].projection == "shared")
     total, trainable = EXPECTED[name]
     last = model.summary_of_sharing().splitlines()[-1].split()
     assert last == ["total", f"{total:,}", f"{trainable:,}"]

@@ -11,6 +11,7 @@ from tfde.config import Sharing, TextConfig
 from tfde.data.pages import Page, Section, write_pages
 from tfde.errors import ConfigError
 from tfde.recipe import ModelConfig, OptimizerConfig, SourceConfig, StageConfig, TrainRun
+from tfde.towers.dual_encoder import DualEncoder
 from tfde.towers.sharing import frozen_parts
 from tfde.training.run import train
 
@@ -61,6 +62,16 @@ def test_towers_part_in_a_later_stage(tmp_path, run):
     assert before.config.sharing == Sharing.of("sde")
     for name, weight in model.towers.named_weights().items():
         np.testing.assert_array_equal(weight, again.towers.named_weights()[name])
+
+
+def test_a_later_stage_has_a_projection_of_its_own(tmp_path, run):
+    run = dataclasses.replace(run, model=dataclasses.replace(run.model, sharing="sde"))
+    model = train(with_second(run, sharing="ade", embedding_dim=5), tmp_path / "run", verbose=0)
+    assert model.embedding_dim == 5
+    assert DualEncoder.load(tmp_path / "run" / "model").embedding_dim == 5
+    message = r"`stages\.second\.embedding_dim` must be at least 1\. Received: 0"
+    with pytest.raises(ConfigError, match=message):
+        train(with_second(run, embedding_dim=0), tmp_path / "none", verbose=0)
 
 
 def test_separate_towers_do_not_become_one(tmp_path, run):
