@@ -68,8 +68,8 @@ def compared(name: str) -> str:
         lines.append([*values, *numbers, row["common_seeds"]])
     table = align_table(lines, text_columns=len(axes) + 2)
     return (
-        f"{table}\n\nMeans over the seeds that both have; 95% intervals by bootstrap over queries; p"
-        " by paired randomization over queries, corrected by Benjamini and Hochberg for these"
+        f"{table}\n\nMeans over the seeds that both have; 95% intervals by bootstrap over queries;"
+        " p by paired randomization over queries, corrected by Benjamini and Hochberg for these"
         f" {len(rows)} comparisons."
     )
 
