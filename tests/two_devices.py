@@ -17,7 +17,10 @@ import tiny
 
 import tfde
 from tfde.config import BackboneConfig
+from tfde.data.labelled_pairs import LabelledBatches, LabelledPairs
 from tfde.data.pairs import PairDataset
+from tfde.matching.match_trainer import MatchTrainer
+from tfde.matching.matcher import Matcher
 from tfde.types import Document, Pair, Query
 
 STEPS = 3
@@ -110,6 +113,7 @@ def refusals(strategy: tf.distribute.Strategy) -> dict[str, str]:
         model.compile("sgd")
     attempts = {
         "batch_size": lambda: model.fit(data(pairs, batch_size=3)),
+        "groups": lambda: rank_groups(strategy, group_size=3, batch_size=9),
         "last_batch": lambda: model.fit(data(pairs[:7], batch_size=4, shuffle=False)),
         "jit_compile": lambda: model.compile("sgd", jit_compile=True),
         "late": lambda: open_strategy("multi_worker", timeout_s=5),
@@ -123,6 +127,19 @@ def refusals(strategy: tf.distribute.Strategy) -> dict[str, str]:
         except ConfigError as error:
             said[name] = str(error)
     return said
+
+
+def rank_groups(strategy: tf.distribute.Strategy, *, group_size: int, batch_size: int) -> None:
+    """Trains a matcher on groups of pairs."""
+    count = 2 * batch_size
+    labels = np.tile(np.eye(1, group_size, dtype=np.float32)[0], count // group_size)
+    words = (tiny.WORDS * count)[:count]
+    pairs = LabelledPairs(words, [""] * count, words, labels, ("0", "1"), group_size)
+    with strategy.scope():
+        student = Matcher.from_backbone(tiny.BERT, kind="siamese", tokenizer=tiny.tokenizer())
+        trainer = MatchTrainer(student, objective="ranking", group_size=group_size)
+        trainer.compile("sgd")
+    trainer.fit(LabelledBatches(pairs, batch_size=batch_size, seed=1), steps=1, verbose=0)
 
 
 def main() -> None:

@@ -133,7 +133,7 @@ class MatchRun:
         batch_size: Pairs a batch; for `ranking`, whose groups are not torn, a multiple of one plus
             `data.negatives`.
         warmup: Share of the steps in which the learning rate grows.
-        score_scale: For `ranking`, one over the temperature of the scores.
+        score_scale: For `ranking` alone, one over the temperature of the scores.
         optimizer: Optimizer and learning rate; its `warmup_steps` are left to `warmup`.
         seed: Of new weights, dropout, and the order of pairs.
         precision: Keras' dtype policy; `auto` as in `tfde train`.

@@ -84,6 +84,7 @@ def test_what_replicas_cannot_do_is_refused():
     (said,) = run_two_devices("refusals")
     patterns = {
         "batch_size": r"`batch_size` must be a multiple of the 2 replicas, .* Received: 3",
+        "groups": r"`batch_size` must be a multiple of 2 replicas times 3 pairs of a group. Rec",
         "last_batch": r"the last batch must be a multiple of the 2 replicas, .* Received: 3",
         "jit_compile": r"`jit_compile` must be false with 2 replicas, .* jit_compile=True",
         "late": r"`distribution: multi_worker` must come before anything else .* Received: ",

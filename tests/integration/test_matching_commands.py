@@ -191,6 +191,7 @@ def test_a_killed_run_goes_on(work):
         (("objective: ranking",), "objective ranking needs a pair file with negatives"),
         (("epochs: 0",), "epochs"),
         (("warmup: 1",), "`warmup` must be in [0, 1)"),
+        (("score_scale: 20",), "`score_scale` must be 1 with objective classification. Received"),
         (
             ("teaching: {models: [/nowhere], virt_weight: 1.0}",),
             "`teaching.models`: The checkpoint must be a directory",
@@ -213,6 +214,55 @@ def test_mistakes_are_one_line(work, capsys, change, message):
     assert message in error
     assert "Traceback" not in error
     assert not (work / "mistake").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("{num_codes: 4}", "`options` of siamese are none. Received: num_codes"),
+        ("{dropout: 0.2}", "`options` of siamese are none. Received: dropout"),
+    ],
+)
+def test_options_of_another_kind(work, capsys, options, message):
+    path = recipe(work, "options", kind="siamese")
+    path.write_text(path.read_text().replace("model:", f"model:\n  options: {options}", 1))
+    code, _, error = tfde(capsys, "train-matcher", "--run", path, "--output", work / "options")
+    assert (code, message in error) == (1, True)
+
+
+def test_validation_that_could_not_be_measured_is_refused_before_training(work, capsys):
+    folder = work / "alike"
+    folder.mkdir()
+    lines = [f"red\t{word}\t{number}" for number, word in enumerate(("one", "two", "three"))]
+    (folder / "train.tsv").write_text("sentence1\tsentence2\tlabel\n" + "\n".join(lines) + "\n")
+    (folder / "dev.tsv").write_text("sentence1\tsentence2\tlabel\nred\tone\t2\nred\ttwo\t2\n")
+    text = recipe(work, "alike", more="objective: regression").read_text()
+    text = text.replace(f"{work}/pairs", str(folder)).replace(
+        f"test: {{data: {folder}, split: test}}", ""
+    )
+    (work / "alike.yaml").write_text(text)
+    code, _, error = tfde(
+        capsys, "train-matcher", "--run", work / "alike.yaml", "--output", work / "alike_run"
+    )
+    assert code == 1
+    assert "`validation` must have pairs with different labels" in error
+    assert not (work / "alike_run").exists()
+
+
+def test_labels_of_a_pair_file(work, capsys):
+    path = work / "ranked.jsonl"
+    path.write_text('{"query": "red", "positive": "apple", "negatives": ["cat", "dog"]}\n' * 8)
+    text = recipe(work, "named", more="objective: binary").read_text()
+    text = text.replace(f"test: {{data: {work}/pairs, split: test}}", f"test: {{data: {path}}}")
+    (work / "named.yaml").write_text(text)
+    arguments = ["train-matcher", "--run", work / "named.yaml", "--output", work / "named_run"]
+    code, _, error = tfde(capsys, *arguments)
+    assert code == 1
+    assert "a pair file's labels are 0 and 1 (right), those of the training pairs no, yes" in error
+    (work / "named.yaml").write_text(text + '\nlabels: ["no", "yes"]\n')
+    assert tfde(capsys, *arguments)[0] == 0
+    measured = json.loads((work / "named_run" / "measures.json").read_text())
+    assert measured["labels"] == ["no", "yes"]
 
 
 def test_pairs_of_one_label(work, capsys):

@@ -94,7 +94,7 @@ def maps_together(
     x = _Heads(states, layer, places[0], counts[0])
     y = _Heads(states, layer, places[1], counts[1])
     bias = states["bias"]
-    if bias.shape[1] == 1:  # padding alone, which is masked anyway
+    if bias.shape[2] == 1:  # padding alone, which is masked anyway
         return CrossMaps(_softmax(x, y), _softmax(y, x))
     bias = tf.broadcast_to(bias, tf.concat([tf.shape(x.where)[:1], tf.shape(bias)[1:]], 0))
     return CrossMaps(

@@ -23,13 +23,12 @@ from tfde.config import (
 )
 from tfde.errors import ConfigError, require
 from tfde.matching.attention_maps import TextTokens
-from tfde.matching.pair_scorer import PairScorer, PairTexts, read_preset
+from tfde.matching.pair_scorer import PairScorer, read_preset
 from tfde.matching.scorer import build_scorer
 from tfde.text.pair_preprocessor import PairPreprocessor
 from tfde.text.tokenizer import Tokenizer
 from tfde.towers.preset import WEIGHTS_FILE, preset_class
 from tfde.towers.weights import read_weights
-from tfde.types import Document
 
 
 class CrossEncoder(PairScorer):
@@ -62,7 +61,8 @@ class CrossEncoder(PairScorer):
         seed: int | None = None,
     ) -> None:
         scorer, parts = build_scorer(backbone, config, seed=seed)
-        super().__init__(scorer, config, preprocessor, name="cross_encoder")
+        dtype = backbone.encoder.dtype_policy
+        super().__init__(scorer, config, preprocessor, name="cross_encoder", dtype=dtype)
         self._parts = parts
 
     # ---- making, saving, loading -------------------------------------------------------------
@@ -202,10 +202,11 @@ class CrossEncoder(PairScorer):
     ) -> tuple[dict[str, tf.Tensor], tuple[TextTokens, TextTokens]]:
         """Returns what `prepare` does, and where the tokens of both texts stand in it.
 
-        T5 takes no `segment_ids`. Titles are not looked at: `score` puts them into the texts.
+        T5 takes no `segment_ids`.
         """
         names = ("token_ids", "segment_ids", "padding_mask")
-        tensors, counts = self.preprocessor.pairs_and_counts(first, texts)
+        second = self.preprocessor.documents(titles, texts)
+        tensors, counts = self.preprocessor.pairs_and_counts(first, second)
         inputs = dict(zip(names, tensors, strict=True))
         tokenizer = self.preprocessor.tokenizer
         start = tf.fill(tf.shape(counts[0]), int(tokenizer.start_id is not None))
@@ -221,16 +222,6 @@ class CrossEncoder(PairScorer):
         states: Any
         logits, states = self._parts.score(inputs, training=training, return_states=True)
         return logits, states
-
-    def _texts(self, pairs: list[tuple[str, str | Document]]) -> list[PairTexts]:
-        """Returns the pairs with every document as the template joins it."""
-        documents = [second for _, second in pairs if isinstance(second, Document)]
-        titles, texts = ([getattr(d, name) for d in documents] for name in ("title", "text"))
-        joined = iter(self.preprocessor.documents(titles, texts).numpy())
-        return [
-            (first, "", next(joined).decode() if isinstance(second, Document) else second)
-            for first, second in pairs
-        ]
 
 
 def _load(

@@ -42,7 +42,13 @@ class DualEncoderScorer(PairScorer):
             tower(tokens_of_side(side, inputs)) for side, tower in zip(SIDES, towers, strict=True)
         ]
         scorer = keras.Model(inputs, _similarity(*embeddings), name="scorer")
-        super().__init__(scorer, model.config, model.preprocessor, name="dual_encoder_scorer")
+        super().__init__(
+            scorer,
+            model.config,
+            model.preprocessor,
+            name="dual_encoder_scorer",
+            dtype=model.dtype_policy,
+        )
         # Not an attribute that Keras sees: it would list the towers twice.
         self._model = lambda: model
 

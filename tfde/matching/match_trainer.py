@@ -96,6 +96,8 @@ class MatchTrainer(keras.Model):
             kind=teaching.logit_loss if teaching and teaching.logit_weight else None,
         )
         require(score_scale > 0, "score_scale", "above 0", score_scale)
+        fits = score_scale == 1 or objective == "ranking"
+        require(fits, "score_scale", f"1 with objective {objective}", score_scale)
         self.student = student
         self.objective = objective
         self.group_size = group_size
@@ -151,6 +153,10 @@ class MatchTrainer(keras.Model):
         require(initial_step < steps, "initial_step", f"below the {steps} steps", initial_step)
         rule = f"{self.group_size}, as the trainer's"
         require(x.group_size == self.group_size, "group_size", rule, x.group_size)
+        replicas = self.distribute_strategy.num_replicas_in_sync
+        rule = f"a multiple of {replicas} replicas times {self.group_size} pairs of a group"
+        whole = x.batch_size % (replicas * self.group_size) == 0
+        require(whole, "batch_size", rule, x.batch_size)
         batches = x.dataset(start_step=initial_step).apply(
             tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
         )
@@ -304,6 +310,9 @@ def _virt_loss(student: PairScorer, teaching: Teaching) -> VirtLoss | None:
             f" template. Received: {text.query_prompt!r}, {text.document_prompt!r} and"
             f" {text.document_template!r}"
         )
+    template = teaching.teachers[0].preprocessor.text_config.document_template
+    rule = f"{template!r}, the teacher's: `virt_weight` compares token by token"
+    require(text.document_template == template, "document_template", rule, text.document_template)
     encoder, layers = apart
     with naming("virt_layers"):
         return VirtLoss(

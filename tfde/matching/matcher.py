@@ -69,7 +69,8 @@ class Matcher(PairScorer):
         seed: int | None = None,
     ) -> None:
         networks = MatcherNetworks(backbone, config, tokenizer=preprocessor.tokenizer, seed=seed)
-        super().__init__(networks.scorer, config, preprocessor, name=config.kind)
+        dtype = backbone.encoder.dtype_policy
+        super().__init__(networks.scorer, config, preprocessor, name=config.kind, dtype=dtype)
         self.networks = networks
         self._own_texts: Callable[[], StoredTexts | None] = lambda: None  # checked last
         self._encode_first = tf.function(self._encode_first_texts, input_signature=[_STRINGS])
@@ -205,6 +206,7 @@ class Matcher(PairScorer):
                 unknown dtype.
         """
         check_stored_dtype(dtype)
+        require(not isinstance(documents, str | Mapping), "documents", "a list", documents)
         documents = list(documents)
         if doc_ids is None:
             doc_ids = [getattr(d, "doc_id", str(row)) for row, d in enumerate(documents)]
@@ -234,6 +236,7 @@ class Matcher(PairScorer):
         Returns:
             vectors (Q, X, D) float32, and mask (Q, X) int32, 1 = a vector that counts.
         """
+        require(not isinstance(texts, str), "texts", "a list of strings", texts)
         found = self._encode_first(tf.constant(list(texts), tf.string))
         return found["vectors"].numpy(), found["mask"].numpy()
 

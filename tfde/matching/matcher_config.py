@@ -19,7 +19,7 @@ MatcherKind = Literal[
     "multi_vector",
 ]
 # Which fields beside those of all kinds a kind has.
-_FIELDS: dict[str, tuple[str, ...]] = {
+FIELDS: dict[str, tuple[str, ...]] = {
     "siamese": (),
     "deformer": ("apart_layers",),
     "dipair": ("first_tokens", "second_tokens", "top_layers"),
@@ -88,7 +88,7 @@ class MatcherConfig:
         alone = self.kind not in SCORE_ALONE or self.num_labels == 1
         require(alone, "num_labels", f"1 with {self.kind}, which gives a score", self.num_labels)
         require(0 <= self.dropout < 1, "dropout", "in [0, 1)", self.dropout)
-        own = _FIELDS[self.kind]
+        own = FIELDS[self.kind]
         for field in dataclasses.fields(self)[5:]:
             value = getattr(self, field.name)
             if field.name not in own:
@@ -102,8 +102,12 @@ class MatcherConfig:
                 last = self.backbone.num_layers - 1
                 value = last if field.name == "apart_layers" else _DEFAULTS[field.name]
                 object.__setattr__(self, field.name, value)
+            if field.name != "skip_punctuation":
+                require(type(value) is int, field.name, "an integer", value)
             if field.name == "apart_layers":
                 rule = f"in [1, {self.backbone.num_layers - 1}], of the backbone's layers"
                 require(1 <= value < self.backbone.num_layers, field.name, rule, value)
-            elif field.name != "skip_punctuation":
+            elif field.name == "skip_punctuation":
+                require(isinstance(value, bool), field.name, "true or false", value)
+            else:
                 require(value >= 1, field.name, "at least 1", value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import unicodedata
+import string
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -235,7 +235,7 @@ def meeting(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def punctuation_ids(tokenizer: Tokenizer) -> list[int]:
-    """Returns the ids of tokens that are nothing but punctuation or symbols, of ASCII."""
+    """Returns the ids of tokens that are one of ASCII's punctuation marks and nothing else."""
     return [
         token_id
         for token_id in range(tokenizer.vocabulary_size)
@@ -244,9 +244,10 @@ def punctuation_ids(tokenizer: Tokenizer) -> list[int]:
 
 
 def _is_punctuation(token: str) -> bool:
-    # A single one, as Khattab and Zaharia's list of ASCII's; "##" and "\u2581" mark words' parts.
-    text = token.removeprefix("##").removeprefix("\u2581")
-    return len(text) == 1 and unicodedata.category(text)[0] in "PS"
+    # The list of Khattab and Zaharia 2020; the marks say where words begin or go on.
+    for mark in ("##", "\u2581", "\u0120"):
+        token = token.removeprefix(mark)
+    return len(token) == 1 and token in string.punctuation
 
 
 def _single(vector: Any) -> TextVectors:
@@ -257,6 +258,11 @@ def _single(vector: Any) -> TextVectors:
 def _token_inputs(prefix: str) -> dict[str, Any]:
     names = (f"{prefix}token_ids", f"{prefix}padding_mask")
     return {name: keras.Input((None,), dtype="int32", name=name) for name in names}
+
+
+def _heads(hidden_dim: int, most: int) -> int:
+    """Returns how many heads share `hidden_dim` evenly; T5's heads may have a size of their own."""
+    return next(count for count in range(most, 0, -1) if hidden_dim % count == 0)
 
 
 def _own_layers(
@@ -295,7 +301,7 @@ def _own_layers(
         layers["top"] = BertEncoder(
             int(config.top_layers or 0),
             hidden_dim,
-            num_heads=config.backbone.num_heads,
+            num_heads=_heads(hidden_dim, config.backbone.num_heads),
             intermediate_dim=config.backbone.intermediate_dim,
             dropout=config.backbone.dropout,
             seed=seed,

@@ -39,15 +39,22 @@ class PairScorer(keras.Model):
         config: Its description, a dataclass with a `backbone`.
         preprocessor: Texts to token ids.
         name: The model's name.
+        dtype: Keras dtype policy of the encoder: in `mixed_float16` losses are scaled.
 
     Attributes:
         num_labels: N.
     """
 
     def __init__(
-        self, scorer: keras.Model, config: Any, preprocessor: BatchPreprocessor, *, name: str
+        self,
+        scorer: keras.Model,
+        config: Any,
+        preprocessor: BatchPreprocessor,
+        *,
+        name: str,
+        dtype: Any,
     ) -> None:
-        super().__init__(name=name)
+        super().__init__(name=name, dtype=dtype)
         self.scorer = scorer
         self.config = config
         self.preprocessor = preprocessor
@@ -144,8 +151,8 @@ class PairScorer(keras.Model):
         sigmoid by default where there is one label, which changes no order.
 
         Args:
-            pairs: The two texts of each pair, such as query and document; a `tfde.Document`
-                becomes a text by the preprocessor's template.
+            pairs: The two texts of each pair, such as query and document; a `tfde.Document`, or
+                a text without a title, goes through the preprocessor's template.
             batch_size: Pairs per batch; those of like length share one.
             show_progress: Whether a progress bar goes to stderr.
 
@@ -154,7 +161,7 @@ class PairScorer(keras.Model):
         """
         single = isinstance(pairs, str | Mapping | Document)
         require(not single, "pairs", "a list of pairs", pairs)
-        texts = self._texts([_check_pair(pair) for pair in pairs])
+        texts = [_texts_of(pair) for pair in pairs]
         scores = np.zeros((len(texts), self.num_labels), np.float32)
         lengths = [sum(map(len, pair)) for pair in texts]
         for rows in batches_by_length(
@@ -163,9 +170,6 @@ class PairScorer(keras.Model):
             batch = [tf.constant([texts[row][i] for row in rows], tf.string) for i in range(3)]
             scores[rows] = self._score(*batch).numpy()
         return scores[:, 0] if self.num_labels == 1 else scores
-
-    def _texts(self, pairs: list[tuple[str, str | Document]]) -> list[PairTexts]:
-        return [(first, *_title_and_text(second)) for first, second in pairs]
 
     def _score_texts(self, first: tf.Tensor, titles: tf.Tensor, texts: tf.Tensor) -> tf.Tensor:
         return self.scorer(self.prepare(first, titles, texts), training=False)
@@ -223,11 +227,7 @@ def read_preset(
         return config, build_backbone(config.backbone, dtype=dtype)
 
 
-def _title_and_text(second: str | Document) -> tuple[str, str]:
-    return ("", second) if isinstance(second, str) else (second.title, second.text)
-
-
-def _check_pair(pair: Any) -> tuple[str, str | Document]:
+def _texts_of(pair: Any) -> PairTexts:
     if (
         isinstance(pair, tuple | list)
         and not isinstance(pair, Query)
@@ -235,7 +235,8 @@ def _check_pair(pair: Any) -> tuple[str, str | Document]:
         and isinstance(pair[0], str)
         and isinstance(pair[1], str | Document)
     ):
-        return pair[0], pair[1]
+        first, second = pair
+        return (first, "", second) if isinstance(second, str) else (first, *second[1:])
     raise ConfigError(
         "`pairs` must hold pairs of two texts, or of a text and a tfde.Document."
         f" Received: {shorten(pair)}"

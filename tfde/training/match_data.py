@@ -35,6 +35,12 @@ def read_parts(run: MatchRun) -> dict[str, LabelledPairs]:
         if config is not None:
             parts[part] = read_part(config, run, names=names)
             names = names or parts[part].names or None
+            labels = parts[part].labels
+            if part != "data" and run.objective != "classification" and np.ptp(labels) == 0:
+                raise ConfigError(
+                    f"`{part}` must have pairs with different labels, which its measures compare."
+                    f" Received: {len(labels)} of {labels[0]:g}"
+                )
     return parts
 
 
@@ -73,6 +79,13 @@ def read_part(
             raise ConfigError(f"{path}: objective regression needs a folder of labelled pairs.")
         table = read_pairs(path, dataset=config.dataset)
         pairs = ranked_pairs(table, negatives=config.negatives, path=path)
+        if run.labels and len(run.labels) == 2:
+            pairs = dataclasses.replace(pairs, names=tuple(run.labels))
+        elif names is not None and tuple(names) != pairs.names:
+            raise ConfigError(
+                f"{path}: a pair file's labels are 0 and 1 (right), those of the training pairs"
+                f" {', '.join(names)}; `labels` says what wrong and right pairs are called."
+            )
     if config.held_out:
         pairs = _part_of(pairs, config, seed=run.seed)
     pairs = pairs.limited(config.limit, seed=run.seed)

@@ -26,6 +26,7 @@ from tfde.matching.dual_encoder_scorer import DualEncoderScorer
 from tfde.matching.load import load_pair_scorer
 from tfde.matching.match_trainer import MatchTrainer, Teaching
 from tfde.matching.matcher import Matcher
+from tfde.matching.matcher_config import FIELDS
 from tfde.matching.pair_scorer import PairScorer
 from tfde.text.read_tokenizer import read_tokenizer
 from tfde.towers.dual_encoder import DualEncoder
@@ -37,6 +38,7 @@ from tfde.training.match_data import data_checksums, read_parts
 from tfde.training.optimizers import build_optimizer
 from tfde.training.run_record import CHECKPOINT_FILE, open_output
 from tfde.training.training_card import write_training_cards
+from tfde.types import Document
 
 logger = logging.getLogger("tfde")
 
@@ -72,8 +74,8 @@ class MatchValidation:
 def score_pairs(model: PairScorer, pairs: LabelledPairs) -> np.ndarray:
     """Returns the logits of pairs, (P, N) or (P,) float32."""
     texts = zip(pairs.titles, pairs.texts, strict=True)
-    joined = [f"{title} {text}" if title else text for title, text in texts]
-    return model.score(list(zip(pairs.first, joined, strict=True)), batch_size=64)
+    documents = [Document("", title, text) for title, text in texts]
+    return model.score(list(zip(pairs.first, documents, strict=True)), batch_size=64)
 
 
 def train_matcher(run: MatchRun, output: str | Path, *, verbose: int | None = None) -> PairScorer:
@@ -241,6 +243,10 @@ def build_model(
         return DualEncoderScorer(
             DualEncoder.from_backbone(backbone, text=text, **shared, **config.options)
         )
+    own = FIELDS[config.kind]
+    for name in config.options.keys() - set(own):
+        rule = f"of {config.kind} are {', '.join(own) or 'none'}"
+        raise ConfigError(f"`options` {rule}. Received: {name}")
     return Matcher.from_backbone(backbone, kind=config.kind, text=text, **shared, **config.options)
 
 

@@ -15,6 +15,7 @@ from tfde.matching.match_loss import logit_loss, task_loss
 from tfde.matching.match_trainer import MatchTrainer, Teaching
 from tfde.matching.matcher import Matcher
 from tfde.text.word_piece_tokenizer import WordPieceTokenizer
+from tfde.types import Document
 
 TEXT = TextConfig(query_max_length_tokens=8, document_max_length_tokens=10)
 
@@ -253,3 +254,44 @@ def test_what_does_not_fit(make, message):
     with pytest.raises(ConfigError, match=message) as error:
         make()
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("make", [matcher, teacher])
+def test_titles_are_read_in_training_as_in_scoring(make):
+    model = make()
+    batch = {"first": ["red"], "title": ["apple pear"], "text": ["cat dog"], "label": [1.0]}
+    prepared = MatchTrainer(model).prepare_batch({k: tf.constant(v) for k, v in batch.items()})
+    scored = model.score([("red", Document("", "apple pear", "cat dog"))])
+    np.testing.assert_allclose(model(prepared["student"]), scored, atol=1e-6)
+    assert not np.allclose(scored, model.score([("red", "cat dog")]), atol=1e-4)
+
+
+def test_teacher_and_student_compare_the_same_tokens_where_there_are_titles():
+    trainer = MatchTrainer(matcher(), teaching=Teaching((teacher(),), virt_weight=1.0))
+    batch = {"first": ["red"], "title": ["apple pear"], "text": ["cat dog"], "label": [1.0]}
+    prepared = trainer.prepare_batch({k: tf.constant(v) for k, v in batch.items()})
+    own = prepared["student"]["second_token_ids"].numpy()[0]
+    whole = prepared["teachers"][0]["token_ids"].numpy()[0]
+    places = (prepared["student_tokens"][1], prepared["teacher_tokens"][0][1])
+    texts = [
+        list(ids[int(place.start[0]) :][: int(place.count[0])])
+        for ids, place in zip((own, whole), places, strict=True)
+    ]
+    assert texts[0] == texts[1]
+    assert len(texts[0]) == 4
+    other = TextConfig(8, 10, document_template="{text}")
+    rule = r"`document_template` must be '\{title\} \{text\}', the teacher's"
+    with pytest.raises(ConfigError, match=rule):
+        MatchTrainer(matcher(text=other), teaching=Teaching((teacher(),), virt_weight=1.0))
+
+
+def test_scores_are_scaled_where_they_are_ranked_alone():
+    rule = r"`score_scale` must be 1 with objective regression\. Received: 20"
+    with pytest.raises(ConfigError, match=rule):
+        MatchTrainer(matcher(num_labels=1), objective="regression", score_scale=20.0)
+
+
+def test_float16_scales_its_loss_whatever_the_global_policy():
+    trainer = MatchTrainer(matcher(dtype="mixed_float16"))
+    trainer.compile(tfde.adamw(1e-3, decay_steps=4))
+    assert isinstance(trainer.optimizer, keras.optimizers.LossScaleOptimizer)

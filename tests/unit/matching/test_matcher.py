@@ -1,5 +1,6 @@
 """Matchers: stored and fresh texts score alike, saving, training, and what they refuse."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -262,3 +263,44 @@ def test_no_documents():
     with pytest.raises(ConfigError, match="`documents` must be not empty"):
         matcher("siamese").store([])
     assert matcher("siamese").score([]).shape == (0, 3)
+
+
+def test_dipair_stands_on_heads_that_do_not_divide_the_width():
+    backbone = dataclasses.replace(tiny.T5, num_heads=3, key_value_dim=2)  # as T5's small one has 6
+    model = Matcher.from_backbone(backbone, kind="dipair", tokenizer=tiny.tokenizer(), seed=1)
+    assert np.isfinite(model.score([("red", "apple")])).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_codes": "5"}, r"`num_codes` must be an integer\. Received: '5'"),
+        ({"num_codes": 2.5}, r"`num_codes` must be an integer\. Received: 2\.5"),
+    ],
+)
+def test_options_are_integers(options, message):
+    with pytest.raises(ConfigError, match=message):
+        MatcherConfig(tiny.BERT, "poly_encoder", **options)
+
+
+def test_one_text_is_no_list():
+    model = Matcher.from_backbone(tiny.BERT, kind="siamese", tokenizer=tiny.tokenizer(), seed=1)
+    with pytest.raises(ConfigError, match=r"`documents` must be a list\. Received: 'red'"):
+        model.store("red")
+    with pytest.raises(ConfigError, match=r"`texts` must be a list of strings\. Received: 'red'"):
+        model.encode_first("red")
+
+
+@pytest.mark.parametrize(
+    ("token", "is_mark"),
+    [("(", True), ("##-", True), ("\u0120(", True), ("\u2581!", True), ("\u00bb", False),
+     ("a", False), ("...", False)],
+)  # fmt: skip
+def test_what_counts_as_punctuation(token, is_mark):
+    class Vocabulary:
+        vocabulary_size = 1
+
+        def id_to_token(self, _):
+            return token
+
+    assert punctuation_ids(Vocabulary()) == ([0] if is_mark else [])
