@@ -10,8 +10,9 @@ sentences, and a sentence drawn from BM25's 100 best. Three seeds for every mode
 VIRT, one for the cross-encoder; rte and stsb once, too small to rank anything by.
 
 A cell is a directory under `--output`: what is finished is not done again, what was interrupted
-goes on. `--tables` prints the tables of what is there, as Markdown, without training, and writes
-`cells.jsonl`, a line a finished cell; `--costs`
+goes on. Cells in a file of `--done`, such as docs/figures/matching.jsonl, count as finished; a
+teacher among them is trained again where it has to teach. `--tables` prints the tables of what is
+there, as Markdown, without training, and writes `cells.jsonl`, a line a finished cell; `--costs`
 measures, on two quiet cores, what a pair costs online: operations counted from the graph, and
 milliseconds from text to score with the second texts stored.
 """
@@ -164,7 +165,12 @@ def train(args: argparse.Namespace) -> None:
     """Trains every cell that is not finished, teachers first."""
     mine(args.output)
     known = tasks(args.output)
-    chosen = [c for c in cells(args.seeds) if not args.only or c.name.startswith(tuple(args.only))]
+    done = recorded(args)
+    chosen = [
+        cell
+        for cell in cells(args.seeds)
+        if cell not in done and (not args.only or cell.name.startswith(tuple(args.only)))
+    ]
     taught = {Cell(cell.task, "cross_encoder", False, 1) for cell in chosen if cell.virt}
     wanted = [*sorted(taught - set(chosen)), *chosen]
     threads = max(1, (os.cpu_count() or 1) // args.jobs)
@@ -193,9 +199,18 @@ def train(args: argparse.Namespace) -> None:
             list(pool.map(train_cell, part))
 
 
+def recorded(args: argparse.Namespace) -> dict[Cell, dict[str, Any]]:
+    """Returns the cells of earlier runs, as their `cells.jsonl` has them."""
+    lines = args.done.read_text("utf-8").splitlines() if args.done else []
+    records = map(json.loads, lines)
+    return {Cell(*(record[name] for name in Cell._fields)): record for record in records}
+
+
 def read_cells(args: argparse.Namespace) -> list[dict[str, Any]]:
     """Returns the settings and measures of every finished cell, and writes them to a file."""
+    done = recorded(args)
     seeds = {int(path.stem.rpartition("_")[2]) for path in args.output.glob("*/*_*.json")}
+    seeds |= {cell.seed for cell in done}
     records = []
     for cell in cells(sorted(seeds)):
         folder = args.output / cell.name
@@ -206,6 +221,8 @@ def read_cells(args: argparse.Namespace) -> list[dict[str, Any]]:
             settings["virt_weight"] = run.get("teaching", {}).get("virt_weight", 0.0)
             measures = json.loads((folder / "measures.json").read_text())
             records.append({**cell._asdict(), **settings, "test": measures})
+        elif cell in done:
+            records.append(done[cell])
     lines = [json.dumps(record) + "\n" for record in records]
     (args.output / "cells.jsonl").write_text("".join(lines))
     return records
@@ -283,6 +300,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=Path, required=True, help="directory of the cells")
     parser.add_argument("--only", nargs="+", help="cells whose names begin so, such as mrpc/virt")
+    parser.add_argument("--done", type=Path, help="cells.jsonl of an earlier run")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--learning-rate", type=float, default=3e-4)
