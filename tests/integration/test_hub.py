@@ -47,7 +47,7 @@ class Hub(ThreadingHTTPServer):
         silent: Whether requests are taken and never answered.
     """
 
-    daemon_threads = True
+    daemon_threads = False  # an answer must not outlive its test and print into another's output
 
     def __init__(self, directory):
         super().__init__(("127.0.0.1", 0), Handler)
@@ -55,6 +55,7 @@ class Hub(ThreadingHTTPServer):
         self.requested = []
         self.cut = set()
         self.private = self.silent = False
+        self.closing = threading.Event()
 
     @property
     def endpoint(self):
@@ -72,7 +73,8 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self):
         self.server.requested.append((self.command, self.path))
         if self.server.silent:
-            time.sleep(60)
+            self.server.closing.wait()
+            return
         path = self.path.partition("?")[0]
         allowed = self.headers.get("Authorization") == f"Bearer {TOKEN}"
         if self.server.private and not allowed:
@@ -145,6 +147,7 @@ def serving(directory):
         yield hub
     finally:
         hub.shutdown()
+        hub.closing.set()
         hub.server_close()
 
 
