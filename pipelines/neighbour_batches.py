@@ -1,0 +1,43 @@
+"""Clusters of queries whose answers stand near each other, for batches full of hard negatives.
+
+    python pipelines/neighbour_batches.py --dataset $TFDE_DATA/squad_sent --size 128 --output near.jsonl
+
+Sentences of one paragraph, and paragraphs of one article, stand one after the other in the corpus.
+Queries are taken in the order of their first answer there and cut into clusters of `--size` or more,
+so that a batch of one cluster (`topic_clusters` in a recipe) holds other sentences of each answer's
+paragraph: what a model confuses, as negatives that cost nothing.
+"""
+
+import argparse
+
+from tfde.data.dataset_directory import DatasetDirectory
+from tfde.data.query_clusters import write_clusters
+
+
+def neighbours(dataset: DatasetDirectory, split: str, size: int) -> dict[str, int]:
+    """Returns the cluster of each query of a split; every cluster has `size` queries or more."""
+    places = {document.doc_id: place for place, document in enumerate(dataset.documents())}
+    qrels = dataset.qrels(split)
+    first = {query_id: min(places[doc_id] for doc_id in found) for query_id, found in qrels.items()}
+    last = max(len(first) // size - 1, 0)  # takes the rest
+    return {
+        query_id: min(number // size, last)
+        for number, query_id in enumerate(sorted(first, key=first.__getitem__))
+    }
+
+
+def main() -> None:
+    """Writes the file of clusters."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--dataset", required=True, help="dataset directory")
+    parser.add_argument("--split", default="train", help="whose queries (train)")
+    parser.add_argument("--size", type=int, default=128, help="queries in a cluster (128)")
+    parser.add_argument("--output", required=True, help="file for `topic_clusters`")
+    args = parser.parse_args()
+    write_clusters(args.output, neighbours(DatasetDirectory(args.dataset), args.split, args.size))
+
+
+if __name__ == "__main__":
+    main()

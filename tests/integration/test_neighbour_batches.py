@@ -1,0 +1,29 @@
+"""Clusters of queries whose answers are neighbours, as a recipe reads them."""
+
+import json
+import runpy
+import sys
+from pathlib import Path
+
+from tfde.data.query_clusters import read_clusters
+
+SCRIPT = Path(__file__).parents[2] / "pipelines" / "neighbour_batches.py"
+
+
+def test_clusters_follow_the_corpus_and_none_is_too_small(tmp_path, monkeypatch):
+    data = tmp_path / "data"
+    (data / "qrels").mkdir(parents=True)
+    corpus = [json.dumps({"_id": f"d{i}", "title": "", "text": f"text {i}"}) for i in range(5)]
+    (data / "corpus.jsonl").write_text("\n".join(corpus))
+    queries = [json.dumps({"_id": f"q{i}", "text": f"query {i}"}) for i in range(5)]
+    (data / "queries.jsonl").write_text("\n".join(queries))
+    judged = ["q0\td4\t1", "q1\td0\t1", "q2\td1\t1", "q3\td3\t1", "q3\td0\t1", "q4\td2\t1"]
+    (data / "qrels" / "train.tsv").write_text(
+        "\n".join(["query-id\tcorpus-id\tscore", *judged]) + "\n"
+    )
+    output = tmp_path / "near.jsonl"
+    arguments = ["--dataset", str(data), "--size", "2", "--output", str(output)]
+    monkeypatch.setattr(sys, "argv", ["script", *arguments])
+    runpy.run_path(str(SCRIPT), run_name="__main__")
+    # By first answer: q1 and q3 (d0), q2 (d1), q4 (d2), q0 (d4); the last cluster takes the rest.
+    assert read_clusters(output) == {"q1": 0, "q3": 0, "q2": 1, "q4": 1, "q0": 1}
