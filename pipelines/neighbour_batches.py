@@ -1,11 +1,11 @@
 """Clusters of queries whose answers stand near each other, for batches full of hard negatives.
 
-    python pipelines/neighbour_batches.py --dataset $TFDE_DATA/squad_sent --size 128 --output near.jsonl
+    python pipelines/neighbour_batches.py --dataset $TFDE_DATA/squad_sent --output near.jsonl.gz
 
 Sentences of one paragraph, and paragraphs of one article, stand one after the other in the corpus.
-Queries are taken in the order of their first answer there and cut into clusters of `--size` or more,
-so that a batch of one cluster (`topic_clusters` in a recipe) holds other sentences of each answer's
-paragraph: what a model confuses, as negatives that cost nothing.
+Queries are taken in the order of their first answer there and cut into clusters of `--size` or
+more, so that a batch of one cluster (`topic_clusters` in a recipe) holds other sentences of each
+answer's paragraph: what a model confuses, as negatives that cost nothing.
 """
 
 import argparse
@@ -17,8 +17,11 @@ from tfde.data.query_clusters import write_clusters
 def neighbours(dataset: DatasetDirectory, split: str, size: int) -> dict[str, int]:
     """Returns the cluster of each query of a split; every cluster has `size` queries or more."""
     places = {document.doc_id: place for place, document in enumerate(dataset.documents())}
-    qrels = dataset.qrels(split)
-    first = {query_id: min(places[doc_id] for doc_id in found) for query_id, found in qrels.items()}
+    first = {
+        query_id: min(places[doc_id] for doc_id, relevance in judged.items() if relevance > 0)
+        for query_id, judged in dataset.qrels(split).items()
+        if any(relevance > 0 for relevance in judged.values())
+    }
     last = max(len(first) // size - 1, 0)  # takes the rest
     return {
         query_id: min(number // size, last)
@@ -36,7 +39,9 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=128, help="queries in a cluster (128)")
     parser.add_argument("--output", required=True, help="file for `topic_clusters`")
     args = parser.parse_args()
-    write_clusters(args.output, neighbours(DatasetDirectory(args.dataset), args.split, args.size))
+    dataset = DatasetDirectory(args.dataset)
+    dataset.validate([args.split])
+    write_clusters(args.output, neighbours(dataset, args.split, args.size))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from tfde.config import Pooling, TextConfig
@@ -345,3 +345,20 @@ class TrainRun:
         require(timeout_s >= 1, "collective_timeout_s", "at least 1", timeout_s)
         for name, stage in self.stages.items():
             stage.check(f"stages.{name}")
+
+    def competing_stages(self, last: str) -> list[str]:
+        """Returns the validated stages up to `last` that were measured alike, one after the other.
+
+        Alike is all but `every_steps`. Of their models the best is kept; a stage with another
+        validation begins anew.
+        """
+        names: list[str] = []
+        alike = None
+        for name, stage in self.stages.items():
+            if stage.validation is not None:
+                validation = replace(stage.validation, every_steps=1)
+                names = [*names, name] if validation == alike else [name]
+                alike = validation
+            if name == last:
+                break
+        return names

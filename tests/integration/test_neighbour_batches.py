@@ -17,7 +17,15 @@ def test_clusters_follow_the_corpus_and_none_is_too_small(tmp_path, monkeypatch)
     (data / "corpus.jsonl").write_text("\n".join(corpus))
     queries = [json.dumps({"_id": f"q{i}", "text": f"query {i}"}) for i in range(5)]
     (data / "queries.jsonl").write_text("\n".join(queries))
-    judged = ["q0\td4\t1", "q1\td0\t1", "q2\td1\t1", "q3\td3\t1", "q3\td0\t1", "q4\td2\t1"]
+    judged = [
+        "q0\td4\t1",
+        "q1\td0\t1",
+        "q2\td1\t1",
+        "q3\td3\t1",
+        "q3\td0\t1",
+        "q4\td2\t1",
+        "q4\td0\t0",
+    ]
     (data / "qrels" / "train.tsv").write_text(
         "\n".join(["query-id\tcorpus-id\tscore", *judged]) + "\n"
     )

@@ -12,6 +12,7 @@ from tfde.cli import train_matcher
 from tfde.cli.main import main
 from tfde.config import BertConfig
 from tfde.data.pages import Page, Section, write_pages
+from tfde.data.query_clusters import write_clusters
 from tfde.matching.cross_encoder import CrossEncoder
 from tfde.text.read_tokenizer import read_tokenizer
 
@@ -35,6 +36,7 @@ PLACES = {
     "DATASET": "dataset",
     "SQUAD_SENTENCES": "dataset",
     "PAGES": "pages",
+    "CLUSTERS": "clusters",
     "BERT_BASE": "checkpoint",
     "TFDE_MINILM": "checkpoint",
     "T5_BASE": "checkpoint",
@@ -60,6 +62,7 @@ def places(tmp_path_factory):
     pages = [
         Page(f"p{i}", f"red {i}", (Section("", PASSAGES),), (f"p{(i + 1) % 4}",)) for i in range(4)
     ]
+    write_clusters(folder / "near.jsonl", {f"q{i}": i // 30 for i in range(60)})
     (folder / "wikispeedia").mkdir()
     for name in ("pages.jsonl", "wikispeedia/pages.jsonl.gz"):
         write_pages(folder / name, pages)
@@ -77,6 +80,7 @@ def test_recipe_runs_dry(tmp_path, monkeypatch, capsys, places, path):
     text = path.read_text()
     stages = yaml.safe_load(text)["stages"]
     names = {"pairs": "pairs.jsonl", "dataset": "dataset", "pages": "pages.jsonl"}
+    names["clusters"] = "near.jsonl"
     for variable in re.findall(r"\$\{(\w+)\}", text):
         target = "" if variable == "TFDE_DATA" else names.get(PLACES[variable], "none")
         monkeypatch.setenv(variable, str(places / target))

@@ -195,7 +195,11 @@ def test_other_lengths_than_the_models_own(work, capsys):
     expected = DualEncoder.load(model).encode_documents(texts)
     np.testing.assert_allclose(embeddings.read(), expected, atol=1e-6)
     args = ["build-index", "--embeddings", work / "short", "--output", work / "short_index"]
-    assert tfde(capsys, *args)[0] == 0
+    args += ["--dataset", data, "--model", model]
+    code, _, error = tfde(capsys, *args)
+    assert code == 1
+    assert "`--model` must be the one that made the embeddings" in error
+    assert tfde(capsys, *args, *lengths)[0] == 0
     retrieve = ["retrieve", "--model", model, "--index", work / "short_index"]
     retrieve += ["--queries", data / "queries.jsonl", "--output", work / "short.trec"]
     code, _, error = tfde(capsys, *retrieve)

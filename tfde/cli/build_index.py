@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from jsonargparse.typing import NonNegativeInt, PositiveInt
 
+from tfde.cli.lengths import add_lengths, load_model
 from tfde.cli.parser import CommandParser, command_parser
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ def build_parser() -> CommandParser:
     )
     parser.add_argument("--dataset", help="dataset directory whose queries measure the recall")
     parser.add_argument("--model", help="model that encodes them: the one of the embeddings")
+    add_lengths(parser)
     return parser
 
 
@@ -136,9 +138,8 @@ def _encode_queries(args: Any, fingerprint: str) -> Any:
     """Returns the embeddings of at most `--sample` queries of the dataset."""
     from tfde.data.dataset_directory import DatasetDirectory
     from tfde.errors import MismatchError
-    from tfde.towers.dual_encoder import DualEncoder
 
-    model = DualEncoder.load(args.model)
+    model = load_model(args.model, args)
     if model.fingerprint() != fingerprint:
         raise MismatchError(
             f"`--model` must be the one that made the embeddings ({fingerprint})."

@@ -183,7 +183,9 @@ class DatasetDirectory:
 
     def checksums(self) -> dict[str, str]:
         """Returns the sha256 (hexadecimal) of every file, by its path inside the directory."""
-        files = [self.file("corpus.jsonl"), self.file("queries.jsonl")]
+        files = [self.file("corpus.jsonl")]
+        if self.has_queries or self.splits:
+            files.append(self.file("queries.jsonl"))
         files += [self.qrels_file(split) for split in self.splits]
         sums = {}
         for path in files:

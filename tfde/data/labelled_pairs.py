@@ -174,30 +174,31 @@ def ranked_pairs(pairs: Iterable[Pair], *, negatives: int, path: str | Path) -> 
     """Returns groups of a query with its positive and so many given negatives, labelled 1 and 0.
 
     Args:
-        pairs: Of a pair file; those without negatives are left out, which is logged.
+        pairs: Of a pair file; those with fewer negatives are left out, which is logged.
         negatives: Of each pair; more are not looked at.
         path: The file, for messages.
 
     Raises:
-        ConfigError: a pair has some negatives, but fewer than asked for; no pair has any.
+        ConfigError: no pair has so many.
     """
     rows: list[tuple[str, str, str]] = []
-    left_out = 0
+    left_out = most = 0
     for pair in pairs:
-        if not pair.negatives:
+        most = max(most, len(pair.negatives))
+        if len(pair.negatives) < negatives:
             left_out += 1
             continue
-        if len(pair.negatives) < negatives:
-            raise ConfigError(
-                f"{path}: `negatives` must be at most those of each pair."
-                f" Received: {negatives}, and {len(pair.negatives)} for {pair.query.text!r}"
-            )
         documents = (pair.positive, *pair.negatives[:negatives])
         rows += [(pair.query.text, document.title, document.text) for document in documents]
     if not rows:
-        raise ConfigError(f"{path}: no pair has negatives; tfde mine-negatives finds some.")
+        raise ConfigError(
+            f"{path}: `negatives` must be at most what a pair has, {most}; tfde mine-negatives"
+            f" finds more. Received: {negatives}"
+        )
     if left_out:
-        logger.warning("%s: %d pairs without negatives are left out", path, left_out)
+        logger.warning(
+            "%s: left out: %d pairs have fewer than %d negatives", path, left_out, negatives
+        )
     labels = np.zeros(len(rows), np.float32)
     labels[:: negatives + 1] = 1.0
     first, titles, texts = map(list, zip(*rows, strict=True))

@@ -176,5 +176,6 @@ def _document(
         kinds = "a string or an object with 'title' and 'text'"
         raise DataError(path, line, f"field {name!r} must hold {kinds}.", value)
     title = string_field(path, line, value, "title", optional=True)
-    text = string_field(path, line, value, "text")
+    title_alone = bool(title.strip()) and value.get("text") == ""
+    text = string_field(path, line, value, "text", optional=title_alone)
     return Document(id_of_text(text, title=title), title, text)

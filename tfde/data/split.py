@@ -10,13 +10,15 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from fractions import Fraction
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from tfde.data.atomic import atomic_directory, atomic_file, refuse_existing
 from tfde.data.dataset_directory import DatasetDirectory
+from tfde.data.json_lines import id_field, read_json_lines, write_json_lines
 from tfde.data.link_or_copy import link_or_copy
 from tfde.data.near_duplicates import NEARLY_EQUAL, near_duplicate_groups
 from tfde.data.qrels import write_qrels
@@ -219,6 +221,7 @@ def _write(
             write_qrels(temporary / "qrels" / f"{split}.tsv", judged)
         for path in kept.values():
             link_or_copy(path, temporary / "qrels" / path.name)
+        _divide_pairs(source, temporary / "pairs", qrels, kept)
         written = DatasetDirectory(temporary)
         record = {
             "format": FORMAT,
@@ -232,6 +235,27 @@ def _write(
         with atomic_file(temporary / SPLIT_FILE) as file:
             file.write_text(json.dumps(record, indent=2) + "\n", "utf-8")
     return record
+
+
+def _divide_pairs(
+    source: DatasetDirectory, output: Path, qrels: dict[str, Qrels], kept: Collection[str]
+) -> None:
+    """Writes the training pairs of each split's queries; those of the kept splits stay as is."""
+    divided = [source.pair_file(name) for name in source.pair_splits if name not in kept]
+    for path in (source.pair_file(name) for name in source.pair_splits if name in kept):
+        output.mkdir(exist_ok=True)
+        link_or_copy(path, output / path.name)
+    for split, judged in qrels.items():
+        records = (
+            record
+            for path in divided
+            for line, record in read_json_lines(path)
+            if id_field(path, line, record, "query_id") in judged
+        )
+        first = next(records, None)
+        if first is not None:
+            output.mkdir(exist_ok=True)
+            write_json_lines(output / f"{split}.jsonl.gz", chain([first], records))
 
 
 def _check_seed(seed: int) -> None:

@@ -16,7 +16,7 @@ import tensorflow as tf
 from tfde.data.atomic import atomic_file
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.errors import TrainingError
-from tfde.evaluation.measures import evaluate
+from tfde.evaluation.measures import depth, evaluate
 from tfde.recipe import ValidationConfig
 from tfde.retrieval.exact_index import ExactIndex
 from tfde.retrieval.retrieve import retrieve
@@ -87,7 +87,8 @@ class RetrievalValidation(keras.callbacks.Callback):
         embeddings = model.encode_documents(self.documents)
         doc_ids = [document.doc_id for document in self.documents]
         index = ExactIndex.build(embeddings, doc_ids)
-        run = retrieve(model, index, self.queries, k=min(100, len(doc_ids)))
+        k = min(max(100, depth(self.config.measures)), len(doc_ids))
+        run = retrieve(model, index, self.queries, k=k)
         return evaluate(run, self.qrels, self.config.measures)
 
 

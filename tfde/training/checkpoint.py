@@ -23,7 +23,7 @@ class Progress:
     Args:
         stage: Name of the stage.
         step: Steps of it that are done.
-        best: Best value of the stage's first validation measure so far.
+        best: Best value of the first validation measure so far, of the stages measured alike.
     """
 
     stage: str

@@ -193,6 +193,13 @@ def stage_pairs(
                 clusters=None if topics is None else read_clusters(topics),
             )
         )
+    wanted = stage.negatives_per_query
+    found = max(part.negatives_per_query for part in parts)
+    if wanted and not found and stage.refresh is None:
+        raise ConfigError(
+            "`negatives_per_query` must be 0 where no source has negatives; tfde mine-negatives"
+            f" finds some. Received: {wanted}"
+        )
     return parts[0] if len(parts) == 1 else PairMixture(parts)
 
 

@@ -110,9 +110,10 @@ def data_checksums(run: MatchRun) -> dict[str, Any]:
 
 
 def _part_of(pairs: LabelledPairs, config: MatchDataConfig, *, seed: int) -> LabelledPairs:
-    groups = len(pairs) // pairs.group_size
-    order = np.random.Generator(np.random.PCG64([seed, 1])).permutation(groups)
-    number = math.ceil(config.held_out * groups)
-    chosen = order[:number] if config.part == "held_out" else order[number:]
-    require(len(chosen) > 0, "held_out", f"such that some of {groups} are left", config.held_out)
-    return pairs.taken(np.sort(chosen))
+    groups = pairs.first[:: pairs.group_size]
+    places = {text: place for place, text in enumerate(dict.fromkeys(groups))}
+    order = np.random.Generator(np.random.PCG64([seed, 1])).permutation(len(places))
+    number = math.ceil(config.held_out * len(places))
+    chosen = set(order[:number] if config.part == "held_out" else order[number:])
+    require(bool(chosen), "held_out", f"such that some of {len(places)} are left", config.held_out)
+    return pairs.taken(np.array([i for i, text in enumerate(groups) if places[text] in chosen]))

@@ -208,6 +208,9 @@ def build_model(
     tokenizer = None if config.tokenizer is None else read_tokenizer(config.tokenizer)
     backbone: Any = config.backbone
     if isinstance(backbone, dict):
+        backbone = dict(backbone)
+        if tokenizer is not None:
+            backbone.setdefault("vocabulary_size", tokenizer.vocabulary_size)
         backbone = backbone_from_mapping(backbone, "model.backbone")
     shared: dict[str, Any] = {
         "num_labels": num_labels,

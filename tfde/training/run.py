@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from tfde.config import backbone_from_mapping
 from tfde.errors import ConfigError
-from tfde.recipe import StageConfig, TrainRun
+from tfde.recipe import ModelConfig, StageConfig, TrainRun
 from tfde.tasks.retrieval_task import RetrievalTask
 from tfde.text.preprocessor import TextPreprocessor
 from tfde.text.read_tokenizer import read_tokenizer
@@ -150,14 +150,16 @@ def _train_stages(run: TrainRun, output: Path, verbose: int) -> DualEncoder:
             keras.utils.set_random_seed(run.seed)
             model = reshare(model, stage.sharing, embedding_dim=stage.embedding_dim)
         if number > first:
-            progress = Progress(name)
+            alone = run.competing_stages(name) == [name]
+            progress = Progress(name, best=None if alone else progress.best)
         if number >= first:
             _train_stage(model, run, output, progress, verbose)
     if is_chief(tf.distribute.get_strategy()):
         model.save_to_preset(output / "model")
         validations = [s.validation for s in run.stages.values() if s.validation is not None]
         leading = validations[-1].measures[0] if validations else None
-        write_training_cards(output, command="tfde train", leading=leading)
+        competing = run.competing_stages(names[-1])
+        write_training_cards(output, command="tfde train", leading=leading, stages=competing)
         logger.info("model written to %s", output / "model")
     return model
 
@@ -263,6 +265,11 @@ def _build_model(run: TrainRun, output: Path) -> DualEncoder:
     config = run.model
     if isinstance(config.backbone, str) and is_preset(config.backbone):
         # Not in the dtype it was saved in: bfloat16 weights would round small updates away.
+        defaults = ModelConfig(config.backbone)
+        for field in dataclasses.fields(config):
+            value = getattr(config, field.name)
+            if value != getattr(defaults, field.name):
+                logger.warning("model.%s is ignored: %s has its own", field.name, config.backbone)
         dtype = choose_precision(run.precision, list_devices())
         return DualEncoder.from_preset(config.backbone, dtype=dtype)
     backbone: Any = config.backbone

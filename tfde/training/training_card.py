@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,12 @@ _DIGITS = 12  # of a checksum
 
 
 def write_training_cards(
-    output: Path, *, command: str, leading: str | None, tested: Mapping[str, Any] | None = None
+    output: Path,
+    *,
+    command: str,
+    leading: str | None,
+    stages: Collection[str] | None = None,
+    tested: Mapping[str, Any] | None = None,
 ) -> None:
     """Puts recipe, data, versions and measures into the cards of `model/` and `best_model/`.
 
@@ -25,13 +30,14 @@ def write_training_cards(
         output: Directory of a run that is finished.
         command: What the run was started by, such as `tfde train`.
         leading: The measure that chose the best model; `None` where nothing was validated.
+        stages: Those of whose models the best was kept; `None` for all.
         tested: Measures of the kept model on the test data.
     """
     record = json.loads((output / RUN_FILE).read_text("utf-8"))
     history = [json.loads(line) for line in (output / HISTORY_FILE).read_text("utf-8").splitlines()]
-    validated = [line for line in history if leading in line]
-    if validated:  # only those of the last stage compete
-        validated = [line for line in validated if line["stage"] == validated[-1]["stage"]]
+    validated = [
+        line for line in history if leading in line and (stages is None or line["stage"] in stages)
+    ]
     best = max(validated, key=lambda line: line[leading], default=None)
     kept = BEST_MODEL if (output / BEST_MODEL).exists() else "model"
     # What was measured before the last stage is nothing that `model/` has.

@@ -56,18 +56,19 @@ def test_pair_file_of_texts(tmp_path):
         {"query": "a?", "positive": "x", "negatives": ["y", {"title": "t", "text": "x"}]},
         {"query": "a?", "positive": {"title": "t", "text": "z"}},
         {"query": "b?", "positive": {"text": "x"}, "negatives": None},
+        {"query": "c?", "positive": {"title": "t", "text": ""}},
     )
     pairs = read_pairs(path)
-    assert [pair.query.text for pair in pairs] == ["a?", "a?", "b?"]
+    assert [pair.query.text for pair in pairs] == ["a?", "a?", "b?", "c?"]
     assert [(d.title, d.text) for d in (p.positive for p in pairs)] == [
-        ("", "x"), ("t", "z"), ("", "x")
+        ("", "x"), ("t", "z"), ("", "x"), ("t", "")
     ]  # fmt: skip
     assert [(d.title, d.text) for d in pairs[0].negatives] == [("", "y"), ("t", "x")]
     assert pairs[0].positive.doc_id == pairs[2].positive.doc_id
     assert pairs[0].query.query_id == pairs[1].query.query_id
     known = (pairs[0].positive.doc_id, pairs[1].positive.doc_id)
     assert pairs[0].positive_doc_ids == pairs[1].positive_doc_ids == known
-    assert len(pairs.documents) == 4
+    assert len(pairs.documents) == 5
 
 
 def test_pair_file_of_document_ids(tmp_path, dataset):
@@ -101,6 +102,7 @@ def test_written_pairs_read_back(tmp_path):
         ({"query": "a"}, r"p\.jsonl:2: field 'positive' is missing"),
         ({"query": "a", "positive": 3}, r":2: field 'positive' must hold a string or an object"),
         ({"query": "a", "positive": {"title": "t"}}, r":2: field 'text' is missing"),
+        ({"query": "a", "positive": {"title": " ", "text": ""}}, r"2: field 'text' must not be"),
         ({"query": "a", "positive": ""}, r":2: field 'positive' must not be empty"),
         ({"query": "a", "positive": "x", "negatives": "y"}, r":2: field 'negatives' must be a l"),
         ({"query": "a", "positive": "x", "negatives": [None]}, r":2: field 'negatives' must hold"),

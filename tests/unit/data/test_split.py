@@ -238,3 +238,29 @@ def test_squad_80_20_by_an_independent_comparison(tmp_path, data_dir):
     union = sizes[0][shared.row] + sizes[1][shared.col] - shared.data
     assert (shared.data / union).max() < NEARLY_EQUAL
     assert (shared.data / union).max() > 0.4  # the comparison does see likeness
+
+
+def test_training_pairs_go_with_their_queries(tmp_path, dataset):
+    folder = dataset / "pairs"
+    folder.mkdir()
+    for split, numbers in (("train", range(0, 50, 5)), ("dev", range(50, 60))):
+        rows = [
+            {"query": f"text {n}", "query_id": f"q{n}", "positive": "d0", "negatives": ["d1"]}
+            for n in numbers
+        ]
+        (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    split_by_ratio(dataset, tmp_path / "ratio", ratio=(80, 20))
+    divided = DatasetDirectory(tmp_path / "ratio")
+    found = {}
+    for split in divided.pair_splits:
+        with gzip.open(divided.pair_file(split), "rt") as file:
+            found[split] = {json.loads(line)["query_id"] for line in file}
+        assert found[split] <= set(divided.qrels(split))
+    assert sum(map(len, found.values())) == 20 == len(set().union(*found.values()))
+    split_train_share(dataset, tmp_path / "share", share=0.5)
+    shared = DatasetDirectory(tmp_path / "share")
+    assert shared.pair_file("dev").read_bytes() == (folder / "dev.jsonl").read_bytes()
+    with gzip.open(shared.pair_file("train"), "rt") as file:
+        left = {json.loads(line)["query_id"] for line in file}
+    assert left == {f"q{n}" for n in range(0, 50, 5)} & set(shared.qrels("train"))
+    assert 0 < len(left) < 10

@@ -6,7 +6,14 @@ import pytest
 import tiny
 
 from tfde.errors import ConfigError, TrainingError
-from tfde.recipe import ModelConfig, OptimizerConfig, StageConfig, TrainRun, ValidationConfig
+from tfde.recipe import (
+    ModelConfig,
+    OptimizerConfig,
+    SourceConfig,
+    StageConfig,
+    TrainRun,
+    ValidationConfig,
+)
 from tfde.training.checks import check_replicas, check_run, expand_run
 from tfde.training.run import train
 
@@ -124,6 +131,10 @@ def test_faults_of_the_last_stage_are_found_before_the_first(tmp_path):
         ({"optimizer": OptimizerConfig(warmup_steps=5)}, r"`warmup_steps` must be in \[0, decay"),
         ({"batch_size": 999}, r"`batch_size` must be at most the number of pairs, 32"),
         ({"negatives_per_query": 2}, r"`negatives_per_query` must be 0, for no pair has"),
+        (
+            {"data": None, "mixture": (SourceConfig(data),), "negatives_per_query": 2},
+            "`negatives_per_query` must be 0 where no source has negatives.* Received: 2",
+        ),
         ({"validation": ValidationConfig(data, measures=("Gold@1",))}, "Gold@1"),
     ):
         last = dataclasses.replace(first, **fault)

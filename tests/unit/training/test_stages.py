@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -10,9 +11,17 @@ import tiny
 from tfde.config import Sharing, TextConfig
 from tfde.data.pages import Page, Section, write_pages
 from tfde.errors import ConfigError
-from tfde.recipe import ModelConfig, OptimizerConfig, SourceConfig, StageConfig, TrainRun
+from tfde.recipe import (
+    ModelConfig,
+    OptimizerConfig,
+    SourceConfig,
+    StageConfig,
+    TrainRun,
+    ValidationConfig,
+)
 from tfde.towers.dual_encoder import DualEncoder
 from tfde.towers.sharing import frozen_parts
+from tfde.training.callbacks import RetrievalValidation
 from tfde.training.run import train
 
 BOW = {"kind": "bag_of_words", "embedding_dim": 4, "hidden_dim": 4}
@@ -79,6 +88,58 @@ def test_separate_towers_do_not_become_one(tmp_path, run):
     message = r"stages\.second: `sharing\.token_embedder` must stay separate.* Received: 'shared'"
     with pytest.raises(ConfigError, match=message):
         train(with_second(run, sharing="sde"), tmp_path / "run", verbose=0)
+
+
+@pytest.mark.parametrize("alike", [True, False])
+def test_the_best_model_is_the_best_of_stages_measured_alike(tmp_path, run, alike):
+    """A second stage that ruins the model leaves the first one's in `best_model`."""
+    data = run.stages["first"].data
+    validation = ValidationConfig(data, every_steps=2, measures=("RR",))
+    first = dataclasses.replace(run.stages["first"], steps=8, validation=validation)
+    run = dataclasses.replace(run, stages={"first": first})
+    other = dataclasses.replace(validation, every_steps=8, max_queries=1000 if alike else 11)
+    ruin = OptimizerConfig("adamw", 50.0, "constant")
+    both = with_second(run, validation=other, optimizer=ruin)
+    assert both.competing_stages("second") == (["first", "second"] if alike else ["second"])
+    train(both, tmp_path / "run", verbose=0)
+    lines = (tmp_path / "run" / "history.jsonl").read_text().splitlines()
+    found = [line for line in map(json.loads, lines) if "RR" in line]
+    values = [line["RR"] for line in found if line["stage"] == "first"]
+    assert max(values) > found[-1]["RR"]
+    kept = DualEncoder.load(tmp_path / "run" / "best_model")
+    kept_value = RetrievalValidation(other, seed=run.seed)(kept)["RR"]
+    card = (tmp_path / "run" / "best_model" / "README.md").read_text()
+    assert kept_value == pytest.approx(max(values) if alike else found[-1]["RR"])
+    assert f"of stage {'first' if alike else 'second'}: RR {kept_value:.4f}" in card
+
+
+def test_validation_is_as_deep_as_its_measures(tmp_path):
+    data = tiny.write_dataset(tmp_path / "data", documents=200)
+    config = ValidationConfig(str(data), measures=("R@200", "R@5"))
+    measured = RetrievalValidation(config, seed=0)(tiny.dual_encoder())
+    assert measured["R@200"] == 1.0 > measured["R@5"]
+
+
+def test_a_model_directory_brings_its_own(tmp_path, run, caplog):
+    train(run, tmp_path / "one", verbose=0)
+    model = ModelConfig(str(tmp_path / "one" / "model"), num_layers=1, text=TextConfig(8, 8))
+    train(dataclasses.replace(run, model=model), tmp_path / "two", verbose=0)
+    for name in ("num_layers", "text"):
+        assert f"model.{name} is ignored: {tmp_path / 'one' / 'model'} has its own" in caplog.text
+    assert "model.sharing" not in caplog.text
+
+
+def test_pairs_may_name_documents_of_a_corpus_alone(tmp_path, run):
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    shutil.copy(tmp_path / "data" / "corpus.jsonl", corpus)
+    pairs = tmp_path / "pairs.jsonl"
+    rows = [{"query": f"red {i}", "positive": f"d{i}"} for i in range(16)]
+    pairs.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    first = dataclasses.replace(run.stages["first"], data=str(pairs), dataset=str(corpus))
+    train(dataclasses.replace(run, stages={"first": first}), tmp_path / "run", verbose=0)
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert list(record["data"][str(corpus)]) == ["corpus.jsonl"]
 
 
 def test_history_has_the_rate_of_its_step(tmp_path, run):

@@ -16,23 +16,26 @@ def output(tmp_path):
     return tmp_path
 
 
-def write_run(output, stages, history):
+def write_run(output, stages, history, competing=None):
     record = {"run": {"stages": {name: {} for name in stages}}, "versions": {}, "data": {}}
     (output / "run.json").write_text(json.dumps(record))
     (output / "history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in history))
-    write_training_cards(output, command="tfde train", leading="RR")
+    write_training_cards(output, command="tfde train", leading="RR", stages=competing)
     return [(output / name / "README.md").read_text() for name in ("model", "best_model")]
 
 
-def test_last_and_best_of_the_last_stage(output):
+def test_last_and_best_of_the_stages_that_compete(output):
     history = [
         {"stage": "first", "step": 9, "RR": 0.9},
         {"stage": "second", "step": 3, "RR": 0.7},
         {"stage": "second", "step": 9, "RR": 0.6},
     ]
-    last, best = write_run(output, ["first", "second"], history)
+    last, best = write_run(output, ["first", "second"], history, ["second"])
     assert "at step 9 of stage second: RR 0.6000." in last
     assert "at step 3 of stage second: RR 0.7000." in best
+    last, best = write_run(output, ["first", "second"], history, ["first", "second"])
+    assert "at step 9 of stage second: RR 0.6000." in last
+    assert "at step 9 of stage first: RR 0.9000." in best
 
 
 def test_a_last_stage_that_was_not_validated(output):
