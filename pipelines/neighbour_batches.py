@@ -9,12 +9,15 @@ answer's paragraph: what a model confuses, as negatives that cost nothing.
 """
 
 import argparse
+import random
 
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.query_clusters import write_clusters
 
 
-def neighbours(dataset: DatasetDirectory, split: str, size: int) -> dict[str, int]:
+def neighbours(
+    dataset: DatasetDirectory, split: str, *, size: int, together: int, seed: int
+) -> dict[str, int]:
     """Returns the cluster of each query of a split; every cluster has `size` queries or more."""
     places = {document.doc_id: place for place, document in enumerate(dataset.documents())}
     first = {
@@ -22,11 +25,13 @@ def neighbours(dataset: DatasetDirectory, split: str, size: int) -> dict[str, in
         for query_id, judged in dataset.qrels(split).items()
         if any(relevance > 0 for relevance in judged.values())
     }
+    ordered = sorted(first, key=first.__getitem__)
+    rows = [ordered[i : i + together] for i in range(0, len(ordered), together)]
+    if together < size:
+        random.Random(seed).shuffle(rows)
     last = max(len(first) // size - 1, 0)  # takes the rest
-    return {
-        query_id: min(number // size, last)
-        for number, query_id in enumerate(sorted(first, key=first.__getitem__))
-    }
+    mixed = (query_id for row in rows for query_id in row)
+    return {query_id: min(number // size, last) for number, query_id in enumerate(mixed)}
 
 
 def main() -> None:
@@ -37,11 +42,22 @@ def main() -> None:
     parser.add_argument("--dataset", required=True, help="dataset directory")
     parser.add_argument("--split", default="train", help="whose queries (train)")
     parser.add_argument("--size", type=int, default=128, help="queries in a cluster (128)")
+    parser.add_argument(
+        "--together",
+        type=int,
+        help="neighbours that stay together, where a cluster is to hold several places of the"
+        " corpus (all of a cluster)",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="which places meet (0)")
     parser.add_argument("--output", required=True, help="file for `topic_clusters`")
     args = parser.parse_args()
     dataset = DatasetDirectory(args.dataset)
     dataset.validate([args.split])
-    write_clusters(args.output, neighbours(dataset, args.split, args.size))
+    together = args.together or args.size
+    if not 1 <= together <= args.size:
+        parser.error(f"together must be from 1 to size, {args.size}. Received: {together}")
+    clusters = neighbours(dataset, args.split, size=args.size, together=together, seed=args.seed)
+    write_clusters(args.output, clusters)
 
 
 if __name__ == "__main__":

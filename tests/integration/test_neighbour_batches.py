@@ -35,3 +35,13 @@ def test_clusters_follow_the_corpus_and_none_is_too_small(tmp_path, monkeypatch)
     runpy.run_path(str(SCRIPT), run_name="__main__")
     # By first answer: q1 and q3 (d0), q2 (d1), q4 (d2), q0 (d4); the last cluster takes the rest.
     assert read_clusters(output) == {"q1": 0, "q3": 0, "q2": 1, "q4": 1, "q0": 1}
+    arguments = ["--dataset", str(data), "--size", "4", "--together", "2", "--output", str(output)]
+    met = set()
+    for seed in range(9):
+        monkeypatch.setattr(sys, "argv", ["script", *arguments, "--seed", str(seed)])
+        runpy.run_path(str(SCRIPT), run_name="__main__")
+        order = list(read_clusters(output))
+        assert order.index("q3") == order.index("q1") + 1
+        assert order.index("q4") == order.index("q2") + 1
+        met.add(tuple(order))
+    assert len(met) > 2

@@ -118,8 +118,9 @@ def pairs_with_labels(places):
         (folder / f"{split}.tsv").write_text(text + "\n")
     for split in ("train", "dev"):
         (folder / f"{split}.jsonl").symlink_to(places / "pairs.jsonl")
-    row = {"query": "red", "positive": {"text": "cat"}, "negatives": [{"text": "dog"}] * 3}
-    (places / "ranked.jsonl").write_text(40 * f"{json.dumps(row)}\n")
+    row = {"positive": {"text": "cat"}, "negatives": [{"text": "dog"}] * 3}
+    lines = [json.dumps({"query": f"red {i}", **row}) for i in range(40)]
+    (places / "ranked.jsonl").write_text("\n".join(lines) + "\n")
     for labels in (1, 2):
         CrossEncoder.from_backbone(
             BertConfig(vocabulary_size=120, intermediate_dim=8, **BACKBONES["bert"]),
