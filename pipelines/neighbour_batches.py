@@ -53,7 +53,7 @@ def main() -> None:
     args = parser.parse_args()
     dataset = DatasetDirectory(args.dataset)
     dataset.validate([args.split])
-    together = args.together or args.size
+    together = args.size if args.together is None else args.together
     if not 1 <= together <= args.size:
         parser.error(f"together must be from 1 to size, {args.size}. Received: {together}")
     clusters = neighbours(dataset, args.split, size=args.size, together=together, seed=args.seed)
