@@ -17,6 +17,7 @@ os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 
 _WHERE = {
     "DualEncoder": "tfde.towers.dual_encoder",
+    "average_models": "tfde.towers.average",
     "CrossEncoder": "tfde.matching.cross_encoder",
     "Matcher": "tfde.matching.matcher",
     "MatcherConfig": "tfde.matching.matcher_config",

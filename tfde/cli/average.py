@@ -1,0 +1,47 @@
+"""`tfde average`: several trained dual encoders become one, the mean of their weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tfde.cli.parser import CommandParser, command_parser
+
+
+def build_parser() -> CommandParser:
+    """Returns the parser of the command."""
+    parser = command_parser(
+        "average",
+        "Averages the weights of models that were trained from one start, or of a model and the"
+        " checkpoint it was trained from. Choose the weights on a dev split.",
+    )
+    parser.add_argument(
+        "--model",
+        action="append",
+        required=True,
+        help="model directory, preset or checkpoint; repeat it",
+    )
+    parser.add_argument(
+        "--weights",
+        type=float,
+        nargs="+",
+        help="share of each model, in their order (all alike); divided by their sum",
+    )
+    parser.add_argument("--output", required=True, help="new model directory")
+    return parser
+
+
+def run(args: Any) -> int:
+    """Averages."""
+    from tfde.data.atomic import refuse_existing
+    from tfde.towers.average import average_models
+    from tfde.towers.model_card import add_training
+
+    refuse_existing(args.output, overwrite=False)
+    mean = average_models(args.model, args.weights)
+    mean.save_to_preset(args.output)
+    shares = args.weights or [1.0] * len(args.model)
+    rows = [f"- {share:g} of `{path}`" for path, share in zip(args.model, shares, strict=True)]
+    text = "By `tfde average`, the weighted mean of these models:\n" + "\n".join(rows)
+    add_training(args.output, text)
+    print(f"{args.output}: the mean of {len(args.model)} models")
+    return 0

@@ -1,0 +1,86 @@
+"""The weighted mean of the weights of several dual encoders."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import keras
+import numpy as np
+
+from tfde.config import TowersConfig
+from tfde.errors import MismatchError, require
+from tfde.towers.dual_encoder import DualEncoder
+from tfde.towers.preset import preset_class
+
+
+def average_models(
+    models: Sequence[str | Path], weights: Sequence[float] | None = None
+) -> DualEncoder:
+    """Returns a dual encoder whose weights are the mean of those of several ones.
+
+    Models that were trained from one start lie in one valley of the loss, and their mean is often
+    better than each: two trainings of one task (model soups, Wortsman et al. 2022a), or a trained
+    model and what it started from, which gives back what training on few data forgot (WiSE-FT,
+    Wortsman et al. 2022b).
+
+    Args:
+        models: Two or more of what `DualEncoder.load` takes. The first brings lengths, template
+            and prompts; a checkpoint after it is shared out to towers as the first is.
+        weights: Share of each model, above 0; they are divided by their sum. `None`: all alike.
+
+    Raises:
+        ConfigError: too few models, or weights that do not go with them.
+        MismatchError: models of other sizes, sharing, pooling or vocabulary.
+    """
+    require(not isinstance(models, str) and len(models) > 1, "models", "two or more", models)
+    shares = [1.0] * len(models) if weights is None else list(weights)
+    right = len(shares) == len(models) and all(0 < x < math.inf for x in shares)
+    require(right, "weights", f"{len(models)} numbers above 0, one for each model", weights)
+    shares = [share / math.fsum(shares) for share in shares]
+    mean = DualEncoder.load(models[0])
+    sums = {name: shares[0] * _float32(weight) for name, weight in _weights(mean).items()}
+    for path, share in zip(models[1:], shares[1:], strict=True):
+        if preset_class(path) is not None:
+            model = DualEncoder.from_preset(path)
+        else:
+            model = DualEncoder.from_backbone(path, sharing=mean.config.sharing)
+        _check_alike(model, mean, f"{path} and {models[0]}")
+        for name, weight in _weights(model).items():
+            sums[name] += share * _float32(weight)
+    for name, weight in _weights(mean).items():
+        weight.assign(sums[name])
+    return mean
+
+
+def _weights(model: DualEncoder) -> dict[str, keras.Variable]:
+    return model.towers.named_weights()
+
+
+def _float32(weight: keras.Variable) -> np.ndarray:
+    return keras.ops.convert_to_numpy(weight).astype(np.float32)
+
+
+def _check_alike(model: DualEncoder, first: DualEncoder, paths: str) -> None:
+    """Refuses models whose weights do not mean the same; dropout has none."""
+    ours, theirs = _described(model.config), _described(first.config)
+    for name, value in theirs.items():
+        if ours.get(name) != value:
+            raise MismatchError(
+                f"{paths} cannot be averaged: `{name}` must be alike."
+                f" Received: {ours.get(name)} and {value}"
+            )
+    if model.preprocessor.tokenizer.fingerprint_bytes() != (
+        first.preprocessor.tokenizer.fingerprint_bytes()
+    ):
+        raise MismatchError(f"{paths} cannot be averaged: their tokenizers must be alike.")
+
+
+def _described(config: TowersConfig) -> dict[str, object]:
+    values = {f"backbone.{name}": x for name, x in dataclasses.asdict(config.backbone).items()}
+    values |= dataclasses.asdict(config)
+    for name in ("backbone", "backbone.dropout"):
+        del values[name]
+    return values
