@@ -42,6 +42,7 @@ _WHERE = {
     "CrossEncoderConfig": "tfde.config",
     "TextConfig": "tfde.config",
     "PairTextConfig": "tfde.config",
+    "ParentConfig": "tfde.config",
     "ValidationConfig": "tfde.recipe",
     "RetrievalValidation": "tfde.training.callbacks",
     "train_sentencepiece": "tfde.text.train_sentencepiece",

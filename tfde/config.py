@@ -6,6 +6,7 @@ A model directory's `config.json` holds exactly these fields.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
@@ -158,6 +159,30 @@ class TextConfig:
         rule = "one with {text} (and perhaps {title} and [SEP])"
         require("{text}" in template, "document_template", rule, template)
         object.__setattr__(self, "buckets", tuple(sorted(set(self.buckets))))
+
+
+@dataclass(frozen=True)
+class ParentConfig:
+    """How documents take a share of what they are parts of into their embeddings.
+
+    A query's score is then that of the document plus `weight` times that of its parent.
+
+    Args:
+        weight: How much of the parent's embedding is added to the document's; above 0.
+        separator: What stands between the parent's and the part's own name in a document's id,
+            at its last place: the parent of `page.7` is `page`.
+        max_length_tokens: Longest parent, special tokens included.
+    """
+
+    weight: float = 0.5
+    separator: str = "."
+    max_length_tokens: int = 256
+
+    def __post_init__(self) -> None:
+        require(0 < self.weight < math.inf, "weight", "above 0", self.weight)
+        require(bool(self.separator), "separator", "one or more characters", self.separator)
+        length = self.max_length_tokens
+        require(length >= 3, "max_length_tokens", "an integer of at least 3", length)
 
 
 @dataclass(frozen=True)

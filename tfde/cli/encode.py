@@ -9,6 +9,7 @@ from typing import Any
 from jsonargparse.typing import PositiveInt
 
 from tfde.cli.lengths import add_lengths, load_model
+from tfde.cli.parents import add_parents, parent_config
 from tfde.cli.parser import CommandParser, command_parser
 
 
@@ -31,6 +32,7 @@ def build_parser() -> CommandParser:
         help="of the stored numbers; int8 has a scale for each vector",
     )
     add_lengths(parser)
+    add_parents(parser)
     return parser
 
 
@@ -50,6 +52,7 @@ def run(args: Any) -> int:
         shard_size=args.shard_size,
         batch_size=args.batch_size,
         dtype=args.dtype,
+        parents=parent_config(args),
         total=dataset.num_documents,
         show_progress=sys.stderr.isatty(),
     )

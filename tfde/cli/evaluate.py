@@ -15,6 +15,7 @@ from jsonargparse.typing import PositiveInt
 
 from tfde.cli.lengths import add_lengths, load_model
 from tfde.cli.names import name_and_path, split_name
+from tfde.cli.parents import add_parents, parent_config
 from tfde.cli.parser import CommandParser, command_parser
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ def build_parser() -> CommandParser:
         " lengths, and the queries on which systems differ most (pip install tfde[figures])",
     )
     add_lengths(parser)
+    add_parents(parser)
     return parser
 
 
@@ -237,6 +239,7 @@ def _model(
         queries,
         k,
         batch_size=args.batch_size,
+        parents=parent_config(args),
         total=dataset.num_documents,
         show_progress=sys.stderr.isatty(),
     )

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -61,6 +62,8 @@ class EmbeddingsWriter:
         shard_size: Documents a shard.
         batch_size: Documents a batch.
         dtype: Of the stored embeddings; int8 has a float32 scale for each vector.
+        settings: What else decides about the embeddings, as JSON values; it goes into the
+            manifest, and a run with others does not resume.
 
     Raises:
         ConfigError: an impossible setting.
@@ -75,6 +78,7 @@ class EmbeddingsWriter:
         shard_size: int = 20_000,
         batch_size: int = 64,
         dtype: EmbeddingDtype = "float32",
+        settings: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         for name, value in (("shard_size", shard_size), ("batch_size", batch_size)):
             require(value >= 1, name, "at least 1", value)
@@ -91,6 +95,7 @@ class EmbeddingsWriter:
             "dtype": dtype,
             "shard_size": shard_size,
             "batch_size": batch_size,
+            **settings,
         }
 
     @contextmanager
@@ -107,9 +112,9 @@ class EmbeddingsWriter:
             raise ConfigError(f"{output}: exists and holds no embeddings; choose a new directory.")
         output.mkdir(parents=True, exist_ok=True)
         with directory_lock(output, "encoding into it"):
-            if (output / SETTINGS).exists():
+            if any(output.glob("shard-*.json")):
                 self._take_up(read_json(output / SETTINGS))
-            else:
+            else:  # a run that failed before its first shard leaves nothing to go on with
                 write_json(output / SETTINGS, self._settings)
             yield
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
+from typing import cast
 
 from tqdm import tqdm
 
+from tfde.config import ParentConfig
 from tfde.data.batched import batched
 from tfde.retrieval.embeddings import Embeddings
 from tfde.retrieval.embeddings_writer import DocumentEncoder, EmbeddingDtype, EmbeddingsWriter
+from tfde.retrieval.parents import ParentEncoder, ParentModel, in_parents
 from tfde.types import Document
 
 
@@ -21,6 +25,7 @@ def encode_corpus(
     shard_size: int = 20_000,
     batch_size: int = 64,
     dtype: EmbeddingDtype = "float32",
+    parents: ParentConfig | None = None,
     total: int | None = None,
     show_progress: bool = False,
 ) -> Embeddings:
@@ -37,6 +42,8 @@ def encode_corpus(
         shard_size: Documents a shard.
         batch_size: Documents a batch.
         dtype: Of the stored embeddings; int8 has a float32 scale for each vector.
+        parents: Embeddings are to have a share of what the documents are parts of; `model` must
+            then be a `tfde.DualEncoder`.
         total: Number of documents, for the progress bar.
         show_progress: Whether a progress bar goes to stderr.
 
@@ -50,6 +57,11 @@ def encode_corpus(
         CorruptError: a finished shard is damaged.
         DataError: an id with white space.
     """
+    settings = {}
+    if parents is not None:
+        settings = {"parents": asdict(parents)}
+        model = ParentEncoder(cast(ParentModel, model), parents)
+        documents = in_parents(documents, parents.separator)
     writer = EmbeddingsWriter(
         output,
         fingerprint=model.fingerprint(),
@@ -57,6 +69,7 @@ def encode_corpus(
         shard_size=shard_size,
         batch_size=batch_size,
         dtype=dtype,
+        settings=settings,
     )
     shards = 0
     with (

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import Protocol, cast
 
 import numpy as np
 from tqdm import tqdm
 
+from tfde.config import ParentConfig
 from tfde.data.batched import batched
 from tfde.data.files import check_id
 from tfde.errors import ConfigError, DataError, MismatchError, require
 from tfde.retrieval.embeddings_writer import BATCHES_PER_WINDOW, DocumentEncoder, encode_finite
+from tfde.retrieval.parents import ParentEncoder, ParentModel, in_parents
 from tfde.retrieval.top_k import TopK
 from tfde.types import Document, Query, Run
 
@@ -88,6 +90,7 @@ def retrieve_from_corpus(
     k: int,
     *,
     batch_size: int = 64,
+    parents: ParentConfig | None = None,
     total: int | None = None,
     show_progress: bool = False,
 ) -> Run:
@@ -102,6 +105,7 @@ def retrieve_from_corpus(
         queries: With ids that differ.
         k: At least 1.
         batch_size: Texts a batch.
+        parents: As in `encode_corpus`.
         total: Number of documents, for the progress bar.
         show_progress: Whether a progress bar goes to stderr.
 
@@ -113,6 +117,10 @@ def retrieve_from_corpus(
     query_embeddings = model.encode_queries([q.text for q in queries], batch_size=batch_size)
     if not np.isfinite(query_embeddings).all():
         raise ConfigError("embeddings of queries must be finite; the model gives NaN or infinity.")
+    encoder: DocumentEncoder = model
+    if parents is not None:
+        encoder = ParentEncoder(cast(ParentModel, model), parents)
+        documents = in_parents(documents, parents.separator)
     groups = [
         slice(start, start + _QUERIES_AT_ONCE) for start in range(0, len(queries), _QUERIES_AT_ONCE)
     ]
@@ -121,7 +129,7 @@ def retrieve_from_corpus(
     with tqdm(total=total, unit="doc", desc="encode", disable=not show_progress) as bar:
         for window in batched(documents, batch_size * BATCHES_PER_WINDOW):
             embeddings = encode_finite(
-                model, window, batch_size=batch_size, dtype=np.dtype(np.float32)
+                encoder, window, batch_size=batch_size, dtype=np.dtype(np.float32)
             )
             for group, top in zip(groups, best, strict=True):
                 top.update(query_embeddings[group] @ embeddings.T, len(doc_ids))

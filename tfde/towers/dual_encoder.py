@@ -79,7 +79,7 @@ class DualEncoder(PairTrainer):
         )
         self.query_tower = self._towers.query_tower
         self.document_tower = self._towers.document_tower
-        self._encoders: dict[str, TowerEncoder] = {}
+        self._encoders: dict[tuple[str, int | None], TowerEncoder] = {}
         self.built = True
 
     # ---- making, saving, loading -------------------------------------------------------------
@@ -288,12 +288,7 @@ class DualEncoder(PairTrainer):
         lengths = {name: length for name, length in given.items() if length is not None}
         if not lengths:
             return
-        longest = getattr(self.config.backbone, "max_sequence_length", None)
-        for name, length in lengths.items():
-            fits = longest is None or length <= longest
-            require(fits, name, f"at most {longest}, the positions that the backbone has", length)
-        text = dataclasses.replace(self.preprocessor.text_config, **lengths)
-        self.preprocessor = TextPreprocessor(self.preprocessor.tokenizer, text)
+        self.preprocessor = self._cut_at(**lengths)
         self._encoders = {}
 
     # ---- encoding ----------------------------------------------------------------------------
@@ -322,6 +317,7 @@ class DualEncoder(PairTrainer):
         documents: Iterable[Document | Mapping[str, str] | str],
         *,
         batch_size: int = 64,
+        max_length_tokens: int | None = None,
         show_progress: bool = False,
     ) -> np.ndarray:
         """Returns the embeddings of documents, (N, D) float32, in the order given.
@@ -329,17 +325,32 @@ class DualEncoder(PairTrainer):
         Args:
             documents: `tfde.Document`, mappings with `text` (and `title`), or plain texts.
             batch_size: Documents per batch; those of like length share one.
+            max_length_tokens: Longest document, in place of the model's own length.
             show_progress: Whether a progress bar goes to stderr.
 
         Raises:
-            ConfigError: an entry is none of these.
+            ConfigError: an entry is none of these, or a length that the backbone cannot read.
         """
         require(not isinstance(documents, str | Mapping), "documents", "a list", documents)
         pairs = [title_and_text(document) for document in documents]
-        return self._encoder("document")(pairs, batch_size=batch_size, show_progress=show_progress)
+        encoder = self._encoder("document", max_length_tokens)
+        return encoder(pairs, batch_size=batch_size, show_progress=show_progress)
 
-    def _encoder(self, side: str) -> TowerEncoder:
-        if side not in self._encoders:
+    def _encoder(self, side: str, max_length_tokens: int | None = None) -> TowerEncoder:
+        key = side, max_length_tokens
+        if key not in self._encoders:
             tower = self.query_tower if side == "query" else self.document_tower
-            self._encoders[side] = TowerEncoder(tower, self.preprocessor, side=side)
-        return self._encoders[side]
+            preprocessor = self.preprocessor
+            if max_length_tokens is not None:
+                preprocessor = self._cut_at(**{f"{side}_max_length_tokens": max_length_tokens})
+            self._encoders[key] = TowerEncoder(tower, preprocessor, side=side)
+        return self._encoders[key]
+
+    def _cut_at(self, **lengths: int) -> TextPreprocessor:
+        """Returns the preprocessor with other lengths."""
+        longest = getattr(self.config.backbone, "max_sequence_length", None)
+        for name, length in lengths.items():
+            fits = longest is None or length <= longest
+            require(fits, name, f"at most {longest}, the positions that the backbone has", length)
+        text = dataclasses.replace(self.preprocessor.text_config, **lengths)
+        return TextPreprocessor(self.preprocessor.tokenizer, text)
