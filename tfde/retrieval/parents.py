@@ -61,7 +61,7 @@ class ParentEncoder:
     def __init__(self, model: ParentModel, config: ParentConfig) -> None:
         self._model = model
         self._config = config
-        with naming("parents"):  # before anything is written
+        with naming("parents.max_length_tokens"):  # before anything is written
             self._encode_parents([], batch_size=1)
 
     @property

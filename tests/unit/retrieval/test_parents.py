@@ -90,7 +90,9 @@ def test_ids_and_order_that_tell_no_parents(tmp_path, model):
     torn = [DOCUMENTS[0], DOCUMENTS[2], DOCUMENTS[1]]
     with pytest.raises(ConfigError, match=r"must follow one another .* Received: 'a' again after"):
         list(in_parents(torn, "."))
-    with pytest.raises(ConfigError, match=r"`parents`: .* at most 32, the positions that the"):
+    with pytest.raises(
+        ConfigError, match=r"`parents.max_length_tokens`: .* at most 32, the positions"
+    ):
         encode_corpus(model, DOCUMENTS, tmp_path / "e2", parents=ParentConfig())
     assert not (tmp_path / "e2").exists()
 
