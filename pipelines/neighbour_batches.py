@@ -3,9 +3,10 @@
     python pipelines/neighbour_batches.py --dataset $TFDE_DATA/squad_sent --output near.jsonl.gz
 
 Sentences of one paragraph, and paragraphs of one article, stand one after the other in the corpus.
-Queries are taken in the order of their first answer there and cut into clusters of `--size` or
-more, so that a batch of one cluster (`topic_clusters` in a recipe) holds other sentences of each
-answer's paragraph: what a model confuses, as negatives that cost nothing.
+Queries are taken in the order of their first answer there, `--together` neighbours from each of
+several places of the corpus make a cluster of `--size` or more, and a batch of one cluster
+(`topic_clusters` in a recipe) holds other sentences of each answer's paragraph: what a model
+confuses, as negatives that cost nothing.
 """
 
 import argparse
@@ -45,18 +46,21 @@ def main() -> None:
     parser.add_argument(
         "--together",
         type=int,
-        help="neighbours that stay together, where a cluster is to hold several places of the"
-        " corpus (all of a cluster)",
+        default=16,
+        help="neighbours of one place that stay together (16); with as many as --size, a cluster is"
+        " one place",
     )
     parser.add_argument("--seed", type=int, default=0, help="which places meet (0)")
     parser.add_argument("--output", required=True, help="file for `topic_clusters`")
     args = parser.parse_args()
     dataset = DatasetDirectory(args.dataset)
     dataset.validate([args.split])
-    together = args.size if args.together is None else args.together
-    if not 1 <= together <= args.size:
-        parser.error(f"together must be from 1 to size, {args.size}. Received: {together}")
-    clusters = neighbours(dataset, args.split, size=args.size, together=together, seed=args.seed)
+    for name in ("size", "together"):
+        if getattr(args, name) < 1:
+            parser.error(f"{name} must be at least 1. Received: {getattr(args, name)}")
+    clusters = neighbours(
+        dataset, args.split, size=args.size, together=args.together, seed=args.seed
+    )
     write_clusters(args.output, clusters)
 
 
