@@ -10,7 +10,7 @@ A table stands between `<!-- table: SOURCE -->` and `<!-- end -->`. SOURCE is
     matching TABLE      of benchmarks/matching_study.py, docs/figures/matching.jsonl
 
 These are the files `results.jsonl` and `study.json`, what `tfde study --csv` writes, and
-`cells.jsonl`, unchanged.
+`cells.jsonl`, unchanged but for paths, which name TFDE_DATA and TFDE_MINILM.
 `--check` writes nothing, and fails where the page says something else.
 """
 
