@@ -8,9 +8,11 @@ A table stands between `<!-- table: SOURCE -->` and `<!-- end -->`. SOURCE is
                         what they are from, docs/figures/NAME.study.json (older ones have none)
     compared NAME       its differences from a baseline, docs/figures/NAME.csv
     matching TABLE      of benchmarks/matching_study.py, docs/figures/matching.jsonl
+    zero_shot MEASURE   of benchmarks/zero_shot.py, docs/figures/zero_shot.jsonl
+    encoders DTYPE      of benchmarks/encoder_sizes.py, docs/figures/encoders_DTYPE.json
 
-These are the files `results.jsonl` and `study.json`, what `tfde study --csv` writes, and
-`cells.jsonl`, unchanged but for paths, which name TFDE_DATA and TFDE_MINILM.
+These are the files `results.jsonl` and `study.json`, what `tfde study --csv` writes, and what the
+programs write, unchanged but for paths, which name TFDE_DATA and TFDE_MINILM.
 `--check` writes nothing, and fails where the page says something else.
 """
 
@@ -24,6 +26,7 @@ import sys
 from pathlib import Path
 
 import yaml
+import zero_shot
 from matching_tables import tables
 
 from tfde.analysis.results import read_results
@@ -74,15 +77,41 @@ def compared(name: str) -> str:
     )
 
 
+def figures(name: str) -> list[dict]:
+    """Returns the lines of a file of docs/figures."""
+    lines = (ROOT / "docs" / "figures" / name).read_text("utf-8").splitlines()
+    return [json.loads(line) for line in lines]
+
+
 def matching(title: str) -> str:
     """Returns one of the tables of the study of matching."""
-    lines = (ROOT / "docs" / "figures" / "matching.jsonl").read_text("utf-8").splitlines()
-    return tables([json.loads(line) for line in lines])[title]
+    return tables(figures("matching.jsonl"))[title]
+
+
+def other_sets(measure: str) -> str:
+    """Returns a measure of models on sets they were not trained on: a row a set."""
+    return zero_shot.table(figures("zero_shot.jsonl"), measure)
+
+
+def encoders(dtype: str) -> str:
+    """Returns what questions and documents cost by the size of the encoder."""
+    about = json.loads((ROOT / "docs" / "figures" / f"encoders_{dtype}.json").read_text("utf-8"))
+    lines = [["encoder", "parameters", "a question, ms", "documents/s"]]
+    for name, row in about["rows"].items():
+        millions = f"{row['parameters'] / 1e6:.1f} M"
+        lines.append([name, millions, f"{row['question_ms']:.1f}", f"{row['documents_per_s']:.0f}"])
+    return align_table(lines, text_columns=1)
 
 
 def generate(page: str) -> str:
     """Returns the page with its tables made anew."""
-    sources = {"study": study, "compared": compared, "matching": matching}
+    sources = {
+        "study": study,
+        "compared": compared,
+        "matching": matching,
+        "zero_shot": other_sets,
+        "encoders": encoders,
+    }
     return _TABLE.sub(lambda m: f"{m[1]}{sources[m[2]](m[3])}\n{m[4]}", page)
 
 

@@ -49,6 +49,22 @@ def test_differences_are_those_of_the_file(script, tmp_path, monkeypatch):
     assert "old" not in page
 
 
+def test_programs_have_tables_of_their_own(script, tmp_path, monkeypatch):
+    monkeypatch.setattr(script, "ROOT", tmp_path)
+    figures = tmp_path / "docs" / "figures"
+    figures.mkdir(parents=True)
+    found = [("a", "BM25", 0.5), ("a", "dense", 0.25), ("b", "BM25", 0.7), ("b", "dense", 0.75)]
+    records = [{"set": s, "system": system, "R@100": value} for s, system, value in found]
+    (figures / "zero_shot.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+    row = {"parameters": 1_234_567, "question_ms": 3.21, "documents_per_s": 99.6}
+    (figures / "encoders_float32.json").write_text(json.dumps({"rows": {"small": row}}))
+    tables = ("zero_shot R@100", "encoders float32")
+    page = script.generate("".join(f"<!-- table: {name} -->\n<!-- end -->\n" for name in tables))
+    assert "| a | 0.5000 | 0.2500 |" in page
+    assert "| mean | 0.6000 | 0.5000 |" in page
+    assert "| small   |      1.2 M |            3.2 |         100 |" in page
+
+
 def test_a_study_names_what_it_is_from(script, tmp_path, monkeypatch):
     monkeypatch.setattr(script, "ROOT", tmp_path)
     for folder in ("docs/figures", "pipelines/studies"):
