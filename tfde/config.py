@@ -184,6 +184,12 @@ class ParentConfig:
         length = self.max_length_tokens
         require(length >= 3, "max_length_tokens", "an integer of at least 3", length)
 
+    @classmethod
+    def from_manifest(cls, manifest: Mapping[str, Any]) -> ParentConfig | None:
+        """Returns what embeddings or an index were made with; `None`: documents stand alone."""
+        parents = manifest.get("parents")
+        return None if parents is None else cls(**parents)
+
 
 @dataclass(frozen=True)
 class PairTextConfig:

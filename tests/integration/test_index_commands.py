@@ -4,16 +4,20 @@ import gzip
 import json
 import re
 
+import numpy as np
 import pytest
 import tiny
 
 from tfde.cli.main import main
+from tfde.config import ParentConfig
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.retrieval.encode_corpus import encode_corpus
+from tfde.retrieval.exact_index import ExactIndex
 from tfde.retrieval.load_index import load_index
 from tfde.retrieval.retrieve import retrieve
 from tfde.retrieval.runs import read_run
 from tfde.retrieval.scann_index import ScannIndex
+from tfde.types import Document
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +117,29 @@ def test_the_road_of_a_live_index(work, model, capsys):
     assert "scann, dimension 6, model " in out
     assert "generation 2\nindex 296 documents (" in out
     assert "\nadded 0 documents (" in out
+
+
+@pytest.mark.parametrize("kind", [ExactIndex, ScannIndex])
+def test_documents_are_added_with_the_share_of_their_parents(work, model, kind, capsys):
+    parents = ParentConfig(weight=0.25, max_length_tokens=16)
+    pages = [Document(f"page{i}.{j}", f"t{i}", f"w{i} w{j}") for i in range(40) for j in range(3)]
+    index = work / f"parents_{kind.__name__}"
+    encoded = encode_corpus(model, pages[:60], work / f"{index}_e", parents=parents)
+    kind.from_embeddings(encoded).save(index)
+    all_at_once = encode_corpus(model, pages, work / f"{index}_all", parents=parents)
+
+    add = ["index", "add", index, "--model", work / "model", "--input"]
+    file = write(work / "pages.jsonl.gz", pages[60:])
+    code, _, error = tfde(capsys, *add, file, "--batch_size", 1)  # pages fall in several batches
+    assert (code, error) == (0, "")
+    np.testing.assert_allclose(load_index(index).vectors(), all_at_once.read(), atol=1e-5)
+    code, _, error = tfde(capsys, *add, write(work / "alone.jsonl.gz", [Document("x", "", "w1")]))
+    assert code == 1
+    assert "must have an id PARENT.PART. Received: 'x'" in error
+    assert tfde(capsys, "index", "compact", index)[0] == 0  # which is built of them and knows too
+    assert load_index(index).parents == parents
+    assert tfde(capsys, *add, file)[0] == 0
+    np.testing.assert_allclose(load_index(index).vectors(), all_at_once.read(), atol=1e-5)
 
 
 def test_what_is_refused_changes_nothing(work, capsys):

@@ -83,16 +83,21 @@ def _add(args: Any) -> None:
     from tfde.data.dataset_directory import unique_documents
     from tfde.retrieval.embeddings_writer import BATCHES_PER_WINDOW, encode_finite
     from tfde.retrieval.live_index import LiveIndex
+    from tfde.retrieval.parents import ParentEncoder, in_parents
 
     start, added = time.perf_counter(), 0
     with (
         LiveIndex.open(args.index, write=True) as index,
         tqdm(unit="doc", desc="add", disable=None) as progress,
     ):
-        model = load_model(args.model, args)
+        model: Any = load_model(args.model, args)
+        documents: Any = unique_documents(args.input)
+        if index.parents is not None:
+            model = ParentEncoder(model, index.parents)
+            documents = in_parents(documents, index.parents.separator)
         fingerprint = model.fingerprint()
         index.check_model(fingerprint)
-        for window in batched(unique_documents(args.input), args.batch_size * BATCHES_PER_WINDOW):
+        for window in batched(documents, args.batch_size * BATCHES_PER_WINDOW):
             embeddings = encode_finite(
                 model, window, batch_size=args.batch_size, dtype=np.dtype(np.float32)
             )

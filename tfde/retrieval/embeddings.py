@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tfde.config import ParentConfig
 from tfde.data.files import check_sha256, open_array, read_ids, read_json
 from tfde.data.scaled_rows import ScaledRows
 from tfde.errors import CorruptError
@@ -31,6 +32,7 @@ class Embeddings:
         self.path = path
         self.manifest = manifest
         self.fingerprint: str = manifest["fingerprint"]
+        self.parents = ParentConfig.from_manifest(manifest)
         self.shape: tuple[int, int] = (manifest["rows"], manifest["dim"])
         self.dtype = np.dtype(manifest["dtype"])
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 
+from tfde.config import ParentConfig
 from tfde.data.files import new_file, open_array, read_ids, write_ids
 from tfde.data.scaled_rows import ScaledRows
 from tfde.retrieval.embeddings import Embeddings
@@ -35,6 +37,7 @@ class ExactIndex:
         parts: Consecutive blocks of the vectors, each `(rows, D)` floating.
         doc_ids: N document ids in the order of the vectors.
         fingerprint: Of the model that encoded them; "" if unknown.
+        parents: How they have a share of their parents, if they do.
     """
 
     def __init__(
@@ -43,10 +46,12 @@ class ExactIndex:
         doc_ids: Sequence[str] | np.ndarray,
         *,
         fingerprint: str = "",
+        parents: ParentConfig | None = None,
     ) -> None:
         self._parts = tuple(parts)
         self.doc_ids = np.array(doc_ids, dtype=object)
         self.fingerprint = fingerprint
+        self.parents = parents
         self.shape = (len(self.doc_ids), self._parts[0].shape[1])
 
     @classmethod
@@ -75,7 +80,7 @@ class ExactIndex:
         for shard in shards:
             check_embeddings(shard, str(embeddings.path))
         doc_ids = check_doc_ids(embeddings.doc_ids, len(embeddings))
-        return cls(shards, doc_ids, fingerprint=embeddings.fingerprint)
+        return cls(shards, doc_ids, fingerprint=embeddings.fingerprint, parents=embeddings.parents)
 
     def search(self, query_embeddings: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns the `k` documents of highest dot product, ties in the order of the index.
@@ -145,7 +150,13 @@ class ExactIndex:
                         file.write(block.tobytes())
 
         rows, dim = self.shape
-        manifest = {"kind": "exact", "rows": rows, "dim": dim, "fingerprint": self.fingerprint}
+        manifest = {
+            "kind": "exact",
+            "rows": rows,
+            "dim": dim,
+            "fingerprint": self.fingerprint,
+            "parents": self.parents and asdict(self.parents),
+        }
         write_index(output, manifest, write, overwrite=overwrite)
 
     @classmethod
@@ -167,6 +178,7 @@ class ExactIndex:
             [open_array(path / VECTORS)],
             read_ids(path / DOC_IDS),
             fingerprint=manifest["fingerprint"],
+            parents=ParentConfig.from_manifest(manifest),
         )
 
 

@@ -100,13 +100,15 @@ def write_base(path: Path, view: LiveView) -> Base:
     new: ExactIndex | ScannIndex
     if isinstance(base, ExactIndex):
         parts = [view.base.rows(), view.delta.rows()]
-        ExactIndex(parts, doc_ids, fingerprint=base.fingerprint).save(directory, overwrite=True)
+        exact = ExactIndex(parts, doc_ids, fingerprint=base.fingerprint, parents=base.parents)
+        exact.save(directory, overwrite=True)
         new = ExactIndex.load(directory, verify=False)
     else:
         built = ScannIndex.build(
             view.vectors(),
             list(doc_ids),
             fingerprint=base.fingerprint,
+            parents=base.parents,
             parameters=_parameters(base, len(doc_ids)),
         )
         built.save(directory, overwrite=True)

@@ -48,6 +48,7 @@ class LiveIndex:
     def __init__(self, path: Path, files: LiveFiles) -> None:
         self.path = path
         self.fingerprint = files.base.index.fingerprint
+        self.parents = files.base.index.parents
         self._overlay = Overlay(files.base)
         self._overlay.apply(files.changes)
         self._view = self._overlay.view(files.sequence)

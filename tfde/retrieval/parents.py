@@ -117,7 +117,7 @@ def in_parents(documents: Iterable[Document], separator: str) -> Iterator[Docume
     for parent_id, group in itertools.groupby(documents, lambda d: _parent_id(d, separator)):
         if parent_id in seen:
             raise ConfigError(
-                "with parents, documents of one parent must follow one another in the corpus."
+                "documents of one parent must follow one another to have a share of it."
                 f" Received: {shorten(parent_id)} again after another"
             )
         seen.add(parent_id)
@@ -132,7 +132,7 @@ def _parent_id(document: Document, separator: str) -> str:
     parent_id, _, _ = document.doc_id.rpartition(separator)
     if not parent_id:
         raise ConfigError(
-            f"with parents, a document's id must be PARENT{separator}PART."
+            f"documents with a share of their parents must have an id PARENT{separator}PART."
             f" Received: {shorten(document.doc_id)}"
         )
     return parent_id

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from scann import scann_ops_pybind
 
+from tfde.config import ParentConfig
 from tfde.data.files import open_array, read_ids, write_array, write_ids
 from tfde.errors import ConfigError, CorruptError
 from tfde.retrieval.embeddings import Embeddings
@@ -44,6 +45,7 @@ class ScannIndex:
         doc_ids: N document ids in the order of the vectors.
         parameters: What the searcher was built with, resolved.
         fingerprint: Of the model that encoded the vectors; "" if unknown.
+        parents: How they have a share of their documents' parents, if they do.
     """
 
     def __init__(
@@ -54,12 +56,14 @@ class ScannIndex:
         parameters: ScannParameters,
         *,
         fingerprint: str = "",
+        parents: ParentConfig | None = None,
     ) -> None:
         self._searcher = searcher
         self._vectors = vectors
         self.doc_ids = np.array(doc_ids, dtype=object)
         self.parameters = parameters
         self.fingerprint = fingerprint
+        self.parents = parents
         self.shape: tuple[int, int] = vectors.shape
 
     @classmethod
@@ -69,6 +73,7 @@ class ScannIndex:
         doc_ids: Sequence[str],
         *,
         fingerprint: str = "",
+        parents: ParentConfig | None = None,
         parameters: ScannParameters | None = None,
     ) -> ScannIndex:
         """Trains and fills an index; its recall is to be measured with `recall`.
@@ -77,6 +82,7 @@ class ScannIndex:
             embeddings: `(N, D)` floating.
             doc_ids: N ids in the same order.
             fingerprint: Of the model that encoded them.
+            parents: How they have a share of their documents' parents, if they do.
             parameters: Kind and sizes; by default decided by N.
 
         Raises:
@@ -89,7 +95,7 @@ class ScannIndex:
         doc_ids = check_doc_ids(doc_ids, len(vectors))
         resolved = (parameters or ScannParameters()).resolved(*vectors.shape)
         searcher = _build_searcher(vectors, resolved)
-        return cls(searcher, vectors, doc_ids, resolved, fingerprint=fingerprint)
+        return cls(searcher, vectors, doc_ids, resolved, fingerprint=fingerprint, parents=parents)
 
     @classmethod
     def from_embeddings(
@@ -104,6 +110,7 @@ class ScannIndex:
             embeddings.read(),
             embeddings.doc_ids,
             fingerprint=embeddings.fingerprint,
+            parents=embeddings.parents,
             parameters=parameters,
         )
 
@@ -123,9 +130,7 @@ class ScannIndex:
                 "only `num_leaves_to_search` and `reorder` may differ from what the index was"
                 f" built with, {self.parameters}. Received: {parameters}"
             )
-        return ScannIndex(
-            self._searcher, self._vectors, self.doc_ids, parameters, fingerprint=self.fingerprint
-        )
+        return self._changed(parameters=parameters)
 
     def search(
         self,
@@ -258,6 +263,7 @@ class ScannIndex:
             "rows": rows,
             "dim": dim,
             "fingerprint": self.fingerprint,
+            "parents": self.parents and dataclasses.asdict(self.parents),
             "parameters": dataclasses.asdict(self.parameters),
         }
         write_index(output, manifest, write, overwrite=overwrite)
@@ -270,13 +276,7 @@ class ScannIndex:
         Raises:
             CorruptError: the vectors there are damaged.
         """
-        return ScannIndex(
-            self._searcher,
-            _open_vectors(Path(path)),
-            self.doc_ids,
-            self.parameters,
-            fingerprint=self.fingerprint,
-        )
+        return self._changed(vectors=_open_vectors(Path(path)))
 
     @classmethod
     def load(cls, path: str | Path, *, verify: bool = True) -> ScannIndex:
@@ -302,6 +302,19 @@ class ScannIndex:
             read_ids(path / DOC_IDS),
             ScannParameters(**manifest["parameters"]),
             fingerprint=manifest["fingerprint"],
+            parents=ParentConfig.from_manifest(manifest),
+        )
+
+    def _changed(
+        self, *, vectors: np.ndarray | None = None, parameters: ScannParameters | None = None
+    ) -> ScannIndex:
+        return ScannIndex(
+            self._searcher,
+            self._vectors if vectors is None else vectors,
+            self.doc_ids,
+            parameters or self.parameters,
+            fingerprint=self.fingerprint,
+            parents=self.parents,
         )
 
 

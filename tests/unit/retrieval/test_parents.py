@@ -82,7 +82,7 @@ def test_a_run_with_another_weight_does_not_go_on(tmp_path, model):
 
 def test_ids_and_order_that_tell_no_parents(tmp_path, model):
     parents = ParentConfig(separator="#", max_length_tokens=16)
-    with pytest.raises(ConfigError, match=r"id must be PARENT#PART. Received: 'a.0'"):
+    with pytest.raises(ConfigError, match=r"must have an id PARENT#PART. Received: 'a.0'"):
         encode_corpus(model, DOCUMENTS, tmp_path / "e", parents=parents)
     # Nothing was finished, so that the mended command begins anew in the same place.
     parents = dataclasses.replace(parents, separator=".")
