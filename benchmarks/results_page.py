@@ -1,18 +1,17 @@
-"""Writes the tables of docs/results.md anew from the files in docs/figures.
+"""Writes the tables of docs/results.md anew from the files in docs/studies and docs/figures.
 
     python benchmarks/results_page.py [--check]
 
 A table stands between `<!-- table: SOURCE -->` and `<!-- end -->`. SOURCE is
 
-    study NAME          the results of pipelines/studies/NAME.yaml, docs/figures/NAME.jsonl, and
-                        what they are from, docs/figures/NAME.study.json (older ones have none)
-    compared NAME       its differences from a baseline, docs/figures/NAME.csv
+    study NAME          the results of pipelines/studies/NAME.yaml, docs/studies/NAME
+    compared NAME       its differences from a baseline, docs/studies/NAME/comparisons.csv
     matching TABLE      of benchmarks/matching_study.py, docs/figures/matching.jsonl
     zero_shot MEASURE   of benchmarks/zero_shot.py, docs/figures/zero_shot.jsonl
     encoders DTYPE      of benchmarks/encoder_sizes.py, docs/figures/encoders_DTYPE.json
 
-These are the files `results.jsonl` and `study.json`, what `tfde study --csv` writes, and what the
-programs write, unchanged but for paths, which name TFDE_DATA and TFDE_MINILM.
+docs/studies/NAME is a study's directory without its models, and what `tfde study --csv` writes; two
+are from before there were `study.json` and `queries`. The others are what the programs write.
 `--check` writes nothing, and fails where the page says something else.
 """
 
@@ -29,8 +28,8 @@ import yaml
 import zero_shot
 from matching_tables import tables
 
-from tfde.analysis.results import read_results
-from tfde.analysis.tables import format_origin, format_results, group_results
+from tfde.analysis.results import RESULTS_FILE, STUDY_FILE, read_results
+from tfde.analysis.tables import format_origin, format_results, group_results, load_results
 from tfde.evaluation.report import align_table
 
 ROOT = Path(__file__).parents[1]
@@ -40,26 +39,21 @@ _TABLE = re.compile(r"(<!-- table: (\w+) ([^>]+?) -->\n).*?(<!-- end -->)", re.D
 
 def study(name: str) -> str:
     """Returns the table of a study: means over seeds, with their spread; and its origin."""
-    described = yaml.safe_load((ROOT / "pipelines" / "studies" / f"{name}.yaml").read_text())
-    axes = {axis: [str(value) for value in values] for axis, values in described["axes"].items()}
-    records = read_results(ROOT / "docs" / "figures" / f"{name}.jsonl")
-    places = {(*record["axes"].items(), record["seed"]): record["hash"] for record in records}
-    if len(places) < len(records):
-        sys.exit(f"docs/figures/{name}.jsonl: a place and seed has two results; remove the older")
-    results = group_results(axes, records, records)
-    table = format_results(results).partition("\n\n")[0]
-    origin = ROOT / "docs" / "figures" / f"{name}.study.json"
-    if not origin.exists():
-        return table
-    data = json.loads(origin.read_text("utf-8"))["data"]
-    results = results._replace(data={Path(path).name: sums for path, sums in data.items()})
+    directory = ROOT / "docs" / "studies" / name
+    run = ROOT / "pipelines" / "studies" / f"{name}.yaml"
+    if not (directory / STUDY_FILE).exists():
+        described = yaml.safe_load(run.read_text("utf-8"))["axes"]
+        axes = {axis: [str(value) for value in values] for axis, values in described.items()}
+        records = read_results(directory / RESULTS_FILE)
+        return format_results(group_results(axes, records, records)).partition("\n\n")[0]
+    results = load_results(directory)
     command = f"tfde study --run pipelines/studies/{name}.yaml --output studies/{name}"
-    return f"{table}\n\n{format_origin(results, command)}"
+    return f"{format_results(results)}\n\n{format_origin(results, command)}"
 
 
 def compared(name: str) -> str:
     """Returns the table of a study's differences, and how sure they are."""
-    with (ROOT / "docs" / "figures" / f"{name}.csv").open(newline="") as file:
+    with (ROOT / "docs" / "studies" / name / "comparisons.csv").open(newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["against"]]
     axes = list(rows[0])[: list(rows[0]).index("measure")]
     lines = [[*axes, "against", "measure", "difference", "interval", "p", "corrected", "seeds"]]

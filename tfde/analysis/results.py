@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import os
 import zlib
@@ -45,15 +46,20 @@ def append_result(path: Path, record: dict[str, Any]) -> None:
 def write_by_query(output: Path, key: str, found: Mapping[str, Any]) -> None:
     """Writes the measures of each query.
 
+    The ids, which results of the same queries have in common, are a file of their own, named
+    after its content.
+
     Args:
         output: Directory of the study.
         key: Hash of the result.
         found: `query_ids`, and `by_query`: measure -> values in their order.
     """
-    path = _by_query_file(output, key)
-    record = {name: found[name] for name in ("query_ids", "by_query")}
-    with atomic_file(path) as temporary:
-        temporary.write_bytes(gzip.compress(json.dumps(record).encode(), mtime=0))
+    ids = json.dumps(found["query_ids"]).encode()
+    name = f"ids-{hashlib.sha256(ids).hexdigest()[:16]}"
+    if not _queries_file(output, name).exists():
+        _write(_queries_file(output, name), ids)
+    record = {"query_ids": name, "by_query": found["by_query"]}
+    _write(_queries_file(output, key), json.dumps(record).encode())
 
 
 def read_by_query(output: Path, key: str) -> dict[str, dict[str, float]]:
@@ -61,26 +67,39 @@ def read_by_query(output: Path, key: str) -> dict[str, dict[str, float]]:
 
     Raises:
         ConfigError: there is no such file.
-        CorruptError: the file is damaged.
+        CorruptError: the file, or that of the ids, is damaged.
     """
-    path = _by_query_file(output, key)
+    record = _read(output, key, key)
+    path = _queries_file(output, key)
+    try:
+        ids = _read(output, record["query_ids"], key)
+        return {
+            name: dict(zip(ids, values, strict=True)) for name, values in record["by_query"].items()
+        }
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CorruptError(f"{path}: is damaged ({error}).") from error
+
+
+def _read(output: Path, name: str, key: str) -> Any:
+    path = _queries_file(output, name)
     if not path.is_file():
         raise ConfigError(
             f"{path}: does not exist; comparisons need the measures of each query."
             f" Remove the line with {key} from {RESULTS_FILE}, and do the study again."
         )
     try:
-        record = json.loads(gzip.decompress(path.read_bytes()))
-        return {
-            name: dict(zip(record["query_ids"], values, strict=True))
-            for name, values in record["by_query"].items()
-        }
-    except (OSError, EOFError, ValueError, KeyError, zlib.error) as error:
+        return json.loads(gzip.decompress(path.read_bytes()))
+    except (OSError, EOFError, ValueError, zlib.error) as error:
         raise CorruptError(f"{path}: is damaged ({error}).") from error
 
 
-def _by_query_file(output: Path, key: str) -> Path:
-    return output / QUERIES_FOLDER / f"{key}.json.gz"
+def _write(path: Path, content: bytes) -> None:
+    with atomic_file(path) as temporary:
+        temporary.write_bytes(gzip.compress(content, mtime=0))
+
+
+def _queries_file(output: Path, name: str) -> Path:
+    return output / QUERIES_FOLDER / f"{name}.json.gz"
 
 
 def _record(path: Path, number: int, line: bytes) -> dict[str, Any]:

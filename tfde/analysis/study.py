@@ -36,7 +36,7 @@ from tfde.evaluation.measures import parse_measures
 from tfde.text.train_sentencepiece import train_sentencepiece
 from tfde.training.checks import check_run, check_stages, expand_path, expand_run
 from tfde.training.negative_refresh import check_refreshes
-from tfde.training.run_record import checksum, data_checksums
+from tfde.training.run_record import checksum, data_paths
 
 logger = logging.getLogger("tfde")
 
@@ -107,14 +107,17 @@ def run_study(
 
 
 def _data(plans: Sequence[_Plan], checksum_of: Callable[[Path], Any]) -> dict[str, Any]:
-    """Returns path -> checksums of all that cells are trained on and all that they search."""
+    """Returns path, as the study names it -> checksums: of all that cells read or search."""
     found: dict[str, Any] = {}
     for plan in plans:
+        named, paths = [], []
         for stage in plan.chain:
-            found |= data_checksums(expand_run(stage.run), checksum_of=checksum_of)
-        for path in (plan.evaluation.dataset, plan.evaluation.more_candidates):
-            if path is not None:
-                found[path] = checksum_of(Path(path))
+            named += data_paths(stage.run)
+            paths += data_paths(expand_run(stage.run))
+        for of, evaluation in ((named, plan.cell.evaluation), (paths, plan.evaluation)):
+            more = evaluation.more_candidates
+            of += [evaluation.dataset, *([] if more is None else [more])]
+        found |= {name: checksum_of(Path(path)) for name, path in zip(named, paths, strict=True)}
     return found
 
 

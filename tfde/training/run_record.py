@@ -140,6 +140,11 @@ def data_checksums(
         run: The run, its paths expanded.
         checksum_of: Another `checksum`, such as one that remembers.
     """
+    return {path: checksum_of(Path(path)) for path in dict.fromkeys(data_paths(run))}
+
+
+def data_paths(run: TrainRun) -> list[str]:
+    """Returns the paths of all data the run reads, as the run names them; some may come twice."""
     paths: list[str] = []
     for stage in run.stages.values():
         for source in sources_of(stage):
@@ -149,4 +154,4 @@ def data_checksums(
             paths.append(stage.topic_clusters)
         if stage.validation is not None:
             paths.append(stage.validation.dataset)
-    return {path: checksum_of(Path(path)) for path in dict.fromkeys(paths)}
+    return paths

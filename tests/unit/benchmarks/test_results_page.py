@@ -36,8 +36,8 @@ def test_a_table_is_made_anew_and_the_rest_is_left_alone(script):
 
 def test_differences_are_those_of_the_file(script, tmp_path, monkeypatch):
     monkeypatch.setattr(script, "ROOT", tmp_path)
-    (tmp_path / "docs" / "figures").mkdir(parents=True)
-    (tmp_path / "docs" / "figures" / "s.csv").write_text(
+    (tmp_path / "docs/studies/s").mkdir(parents=True)
+    (tmp_path / "docs/studies/s/comparisons.csv").write_text(
         "data,sharing,measure,mean,spread,seeds,against,difference,low,high,p,corrected,common_seeds\n"
         "squad,ade,RR,0.5,,3,,,,,,,\n"
         "squad,sde,RR,0.6,,5,ade,0.1,0.05,0.15,0.0002,0.0004,3\n"
@@ -67,16 +67,20 @@ def test_programs_have_tables_of_their_own(script, tmp_path, monkeypatch):
 
 def test_a_study_names_what_it_is_from(script, tmp_path, monkeypatch):
     monkeypatch.setattr(script, "ROOT", tmp_path)
-    for folder in ("docs/figures", "pipelines/studies"):
-        (tmp_path / folder).mkdir(parents=True)
-    (tmp_path / "pipelines/studies/s.yaml").write_text("axes: {size: {small: {}}}\n")
+    folder = tmp_path / "docs/studies/s"
+    folder.mkdir(parents=True)
     record = {"axes": {"size": "small"}, "seed": 1, "hash": "h", "measures": {"RR": 0.5}}
     record |= {"seconds": {"evaluate": 36.0}, "commit": "c0ffee"}
-    (tmp_path / "docs/figures/s.jsonl").write_text(json.dumps(record) + "\n")
-    about = {"data": {"/somewhere/set": {"corpus.jsonl": "0123456789abcdef"}}}
-    (tmp_path / "docs/figures/s.study.json").write_text(json.dumps(about))
+    (folder / "results.jsonl").write_text(json.dumps(record) + "\n")
+    cells = [
+        {name: record[name] for name in ("axes", "seed", "hash")} | {"seed": s} for s in (1, 2)
+    ]
+    data = {"${DATA}/set": {"corpus.jsonl": "0123456789abcdef"}}
+    about = {"axes": {"size": ["small"]}, "cells": cells, "data": data}
+    (folder / "study.json").write_text(json.dumps(about))
     page = script.generate("<!-- table: study s -->\n<!-- end -->\n")
     assert "- command: `tfde study --run pipelines/studies/s.yaml --output studies/s`" in page
     assert "- commit: c0ffee" in page
-    assert "- data: set (sha256 corpus.jsonl 0123456789ab)" in page
+    assert "- data: ${DATA}/set (sha256 corpus.jsonl 0123456789ab)" in page
+    assert "1 of 2 cells are done." in page
     assert "- time: 0.01 h" in page
