@@ -11,11 +11,19 @@ from tfde.types import Document, Query
 
 
 class Chart(NamedTuple):
-    """A picture: name of its file, heading, and what is drawn."""
+    """A picture.
+
+    Attributes:
+        name: Of its file.
+        heading: What stands above it.
+        svg: What is drawn.
+        lines: Its numbers as a table, the header first; a line's first cell is its name.
+    """
 
     name: str
     heading: str
     svg: str
+    lines: Sequence[Sequence[str]] = ()
 
 
 class ShownDocument(NamedTuple):

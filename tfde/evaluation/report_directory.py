@@ -76,10 +76,11 @@ def write_report(
     for system in systems:
         found = (first_documents(system.run.get(q, {}), _TOP) for q in relevant)
         lengths[f"{system.name}, first {_TOP}"] = corpus.of(itertools.chain.from_iterable(found))
+    curves = _curves(systems, qrels, depth)
     charts = [
-        Chart("recall", "Recall", recall_chart(_curves(systems, qrels, depth))),
+        Chart("recall", "Recall", recall_chart(curves), _recall_lines(curves)),
         Chart("scores", "Scores", score_chart(_scores(systems, relevant))),
-        Chart("lengths", "Lengths", length_chart(lengths)),
+        Chart("lengths", "Lengths", length_chart(lengths), _length_lines(lengths)),
     ]
     if len(systems) > 1:
         chart = difference_chart(systems, measures[0])
@@ -172,6 +173,22 @@ def _curves(
         values = evaluate(system.run, qrels, names)
         found[system.name] = dict(zip(cutoffs, values.values(), strict=True))
     return found
+
+
+def _recall_lines(curves: Mapping[str, Mapping[int, float]]) -> list[list[str]]:
+    cutoffs = next(iter(curves.values()), {})
+    rows = ([name, *(f"{value:.4f}" for value in curve.values())] for name, curve in curves.items())
+    return [["system", *(f"R@{k}" for k in cutoffs)], *rows]
+
+
+def _length_lines(lengths: Mapping[str, Sequence[int]]) -> list[list[str]]:
+    """Returns how long documents are, in words; documents that several queries find count often."""
+    lines = [["length in words", "documents", "mean", "25 %", "median", "75 %"]]
+    for name, part in lengths.items():
+        numbers = [np.mean(part), *np.percentile(part, (25, 50, 75))] if part else []
+        cells = [f"{number:.1f}" for number in numbers] or ["-"] * 4
+        lines.append([name, f"{len(part):,}", *cells])
+    return lines
 
 
 def _scores(

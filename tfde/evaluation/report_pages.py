@@ -87,6 +87,8 @@ def markdown_page(report: Report) -> str:
         lines += ["", _NOTE_ON_PAIRS]
     for chart in report.charts:
         lines += ["", f"## {chart.heading}", "", f"![{chart.heading}](charts/{chart.name}.svg)"]
+        if chart.lines:
+            lines += ["", align_table(chart.lines, text_columns=1)]
     if report.examples:
         lines += ["", "## Gains and losses"]
     for pair in report.examples:
@@ -192,7 +194,8 @@ def _html_table(lines: Sequence[Sequence[str]], *, text_columns: int) -> str:
 
 
 def _html_chart(chart: Chart) -> str:
-    return f'<h2 id="{chart.name}">{chart.heading}</h2>\n<figure>{chart.svg}</figure>'
+    table = _html_table(chart.lines, text_columns=1) if chart.lines else ""
+    return f'<h2 id="{chart.name}">{chart.heading}</h2>\n<figure>{chart.svg}</figure>{table}'
 
 
 def _html_examples(pair: ExamplePair, measure: str) -> str:

@@ -109,6 +109,9 @@ def test_the_charts_show_the_right_numbers(folder, monkeypatch):
     assert sorted(lengths["corpus"]) == [*relevant, 12, 13]
     assert sorted(lengths["relevant"]) == relevant
     assert sorted(lengths["a.trec, first 10"]) == [*relevant, *[13] * 10]
+    page = re.sub(" +", " ", (folder / "report/report.md").read_text())
+    assert "| relevant | 10 | 6.6 | 4.2 | 6.5 | 8.8 |" in page
+    assert "| b.trec | 0.0000 | 0.5000 | 0.5000 |" in page
 
 
 def test_a_query_of_many_words_is_cut(folder):
