@@ -83,8 +83,8 @@ def write_report(
         Chart("lengths", "Lengths", length_chart(lengths), _length_lines(lengths)),
     ]
     if len(systems) > 1:
-        chart = difference_chart(systems, measures[0])
-        charts.insert(1, Chart("differences", "Differences by query", chart))
+        drawn = difference_chart(systems, measures[0])
+        charts.insert(1, Chart("differences", "Differences by query", drawn))
     by_name = {system.name: system for system in systems}
     examples = [
         ExamplePair(
@@ -122,8 +122,8 @@ def write_report(
         (temporary / "report.html").write_text(html_page(report), "utf-8")
         (temporary / "report.md").write_text(markdown_page(report), "utf-8")
         (temporary / "charts").mkdir()
-        for name, _, svg in charts:
-            (temporary / "charts" / f"{name}.svg").write_text(svg, "utf-8")
+        for chart in charts:
+            (temporary / "charts" / f"{chart.name}.svg").write_text(chart.svg, "utf-8")
         _write_queries(temporary / "queries.csv", report, queries)
 
 
