@@ -5,7 +5,9 @@
 A table stands between `<!-- table: SOURCE -->` and `<!-- end -->`. SOURCE is
 
     study NAME          the results of pipelines/studies/NAME.yaml, docs/studies/NAME
-    compared NAME       its differences from a baseline, docs/studies/NAME/comparisons.csv
+    compared NAME AXIS [MEASURE ...]
+                        its differences from a value of the axis, all or in these measures,
+                        docs/studies/NAME/against_AXIS.csv
     matching TABLE      of benchmarks/matching_study.py, docs/figures/matching.jsonl
     zero_shot MEASURE   of benchmarks/zero_shot.py, docs/figures/zero_shot.jsonl
     encoders DTYPE      of benchmarks/encoder_sizes.py, docs/figures/encoders_DTYPE.json
@@ -51,13 +53,16 @@ def study(name: str) -> str:
     return f"{format_results(results)}\n\n{format_origin(results, command)}"
 
 
-def compared(name: str) -> str:
+def compared(source: str) -> str:
     """Returns the table of a study's differences, and how sure they are."""
-    with (ROOT / "docs" / "studies" / name / "comparisons.csv").open(newline="") as file:
+    name, axis, *measures = source.split()
+    with (ROOT / "docs" / "studies" / name / f"against_{axis}.csv").open(newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["against"]]
     axes = list(rows[0])[: list(rows[0]).index("measure")]
     lines = [[*axes, "against", "measure", "difference", "interval", "p", "corrected", "seeds"]]
     for row in rows:
+        if measures and row["measure"] not in measures:
+            continue
         difference, low, high = (float(row[name]) for name in ("difference", "low", "high"))
         values = [*(row[axis] for axis in axes), row["against"], row["measure"]]
         numbers = [f"{difference:+.4f}", f"[{low:+.4f}, {high:+.4f}]"]
@@ -66,7 +71,7 @@ def compared(name: str) -> str:
     table = align_table(lines, text_columns=len(axes) + 2)
     return (
         f"{table}\n\nMeans over the seeds that both have; 95% intervals by bootstrap over queries;"
-        " p by paired randomization over queries, corrected by Benjamini and Hochberg for these"
+        " p by paired randomization over queries, corrected by Benjamini and Hochberg for"
         f" {len(rows)} comparisons."
     )
 

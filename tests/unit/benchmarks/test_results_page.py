@@ -37,15 +37,17 @@ def test_a_table_is_made_anew_and_the_rest_is_left_alone(script):
 def test_differences_are_those_of_the_file(script, tmp_path, monkeypatch):
     monkeypatch.setattr(script, "ROOT", tmp_path)
     (tmp_path / "docs/studies/s").mkdir(parents=True)
-    (tmp_path / "docs/studies/s/comparisons.csv").write_text(
+    (tmp_path / "docs/studies/s/against_sharing.csv").write_text(
         "data,sharing,measure,mean,spread,seeds,against,difference,low,high,p,corrected,common_seeds\n"
         "squad,ade,RR,0.5,,3,,,,,,,\n"
         "squad,sde,RR,0.6,,5,ade,0.1,0.05,0.15,0.0002,0.0004,3\n"
+        "squad,sde,P@1,0.6,,5,ade,0.2,0.05,0.15,0.0002,0.0004,3\n"
     )
-    page = script.generate("<!-- table: compared s -->\nold\n<!-- end -->\n")
+    page = script.generate("<!-- table: compared s sharing RR -->\nold\n<!-- end -->\n")
     assert "| squad | sde     | ade     | RR      |    +0.1000 | [+0.0500, +0.1500] |" in page
     assert "0.0004 |     3 |" in page
-    assert "corrected by Benjamini and Hochberg for these 1 comparisons" in page
+    assert "corrected by Benjamini and Hochberg for 2 comparisons" in page
+    assert "0.2000" not in page
     assert "old" not in page
 
 
