@@ -36,6 +36,7 @@ from tfde.evaluation.report import align_table
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "results.md"
+FOLDED = "<details><summary>Command, commit, data, time</summary>\n\n{}\n\n</details>"
 _TABLE = re.compile(r"(<!-- table: (\w+) ([^>]+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -50,7 +51,8 @@ def study(name: str) -> str:
         return format_results(group_results(axes, records, records)).partition("\n\n")[0]
     results = load_results(directory)
     command = f"tfde study --run pipelines/studies/{name}.yaml --output studies/{name}"
-    return f"{format_results(results)}\n\n{format_origin(results, command)}"
+    origin = format_origin(results, command)
+    return f"{format_results(results)}\n\n{FOLDED.format(origin)}"
 
 
 def compared(source: str) -> str:

@@ -4,7 +4,8 @@
         --model MiniLM=$TFDE_MINILM [--sets scifact medquad ...]
 
 nDCG@10 and R@100 on the test splits of TFDE_DATA's sets, as BEIR reports them: all documents are
-candidates, searched exactly, 100 a query. SQuAD and Stack Exchange are left out, for
+candidates, searched exactly, 100 a query; models read 256 tokens of each text, however long the
+texts of their training were. SQuAD and Stack Exchange are left out, for
 all-MiniLM-L6-v2 was trained on both. A hybrid is the fusion of a model's 100 best and BM25's by
 reciprocal ranks (constant 60, fixed before looking). `zero_shot.jsonl` in the output holds what the
 tables hold; with `--report` each set also gets the page of `tfde evaluate --report`, which says how
@@ -29,6 +30,7 @@ SETS = (
 )
 MEASURES = ("nDCG@10", "R@100")
 BM25 = "BM25"
+LENGTHS = ("--query_max_length_tokens", 256, "--document_max_length_tokens", 256)
 
 
 def tfde(*arguments: object) -> str:
@@ -42,7 +44,7 @@ def measure(name: str, models: dict[str, str], output: Path, *, report: bool) ->
     runs = output / "runs" / name
     given = [f"--model={model}={path}" for model, path in models.items()]
     evaluate = ["evaluate", "--dataset", dataset, "--split", "test"]
-    tfde(*evaluate, *given, "--bm25", "--save_runs", runs, "--measures", *MEASURES)
+    tfde(*evaluate, *given, *LENGTHS, "--bm25", "--save_runs", runs, "--measures", *MEASURES)
     numbered = sorted(runs.glob("[0-9]*.trec"), key=lambda run: int(run.name.partition("_")[0]))
     systems = dict(zip([*models, BM25], numbered, strict=True))  # in the order of the table
     for model in models:

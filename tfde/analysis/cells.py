@@ -5,14 +5,16 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jsonargparse
 
+from tfde import recipe
+from tfde.analysis import study_config
 from tfde.analysis.study_config import BM25, EvaluationConfig, StudyConfig, values_of
 from tfde.errors import ConfigError, require
+from tfde.plain_errors import field_names, plain_message
 from tfde.recipe import TrainRun
 
 
@@ -127,9 +129,7 @@ def _parse(fields: dict[str, Any], name: str) -> dict[str, Any]:
     try:
         parsed = parser.instantiate(parser.parse_object(fields))
     except (jsonargparse.ArgumentError, ConfigError) as error:
-        # Where our dataclasses live is nothing that a study's author knows.
-        message = " ".join(str(error).split())
-        message = re.sub(r"Problem with given class_path '[\w.]+': ", "", message)
+        message = plain_message(str(error), lambda: field_names(recipe, study_config))
         raise ConfigError(f"cell {name}: {message}") from error
     return {field: getattr(parsed, field) for field in fields}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import re
 import sys
@@ -11,19 +10,7 @@ from typing import NoReturn
 
 import jsonargparse
 
-# What jsonargparse says -> what says the same to a recipe's author, who does not know our classes.
-_PLAIN = (
-    (r"Problem with given class_path '[\w.]+': ", ""),
-    (
-        r"Does not validate against any of the Union subtypes Subtypes: .*? Errors: - (.*?)"
-        r" - Expected a <class 'NoneType'>.*",
-        r"\1",
-    ),
-    (r"Expected an? typing\.Literal\[([^\]]*)\]\. Got value: ", r"must be one of \1. Received: "),
-    (r"Expected an? <class '(\w+)'>\. Got value: ", r"must be a \1. Received: "),
-    (r"Group '(\w+)' does not accept option '([\w.]+)'", r"\1 has no field '\2'"),
-    (r"Parser key \"\w+\": Unable to load config '([^']+)' - ", r"\1: "),
-)
+from tfde.plain_errors import field_names, plain_message
 
 
 class CommandParser(jsonargparse.ArgumentParser):
@@ -33,9 +20,7 @@ class CommandParser(jsonargparse.ArgumentParser):
         """Prints the message as one line, then exits."""
         if not self.exit_on_error:  # a parser that jsonargparse made for a nested value
             super().error(message, ex)
-        line = " ".join(part.strip() for part in message.splitlines() if part.strip())
-        for pattern, plain in _PLAIN:
-            line = re.sub(pattern, plain, line)
+        line = plain_message(message, _fields)
         unread = re.match(r"([^ :]+): (?=Parser key \"(\w+)\": Unable to load)", line)
         if unread and not Path(unread[1]).is_file():
             line = f"{unread[2]} must be a file. Received: '{unread[1]}'"
@@ -45,28 +30,18 @@ class CommandParser(jsonargparse.ArgumentParser):
 
 
 def _suggestion(line: str, options: list[str]) -> str:
-    """Returns the option, or the field of a recipe, that was probably meant by an unknown one."""
-    option = re.search(r"unrecognized arguments: (--[^\s=]+)", line)
-    field = re.search(r"Option '(\w+)' is not accepted|has no field '(?:\w+\.)*(\w+)'", line)
-    if option:
-        near = difflib.get_close_matches(option[1], options, n=1)
-    elif field:
-        near = difflib.get_close_matches(field[1] or field[2], _fields(), n=1)
-    else:
-        near = []
+    """Returns the option that was probably meant by an unknown one."""
+    unknown = re.search(r"unrecognized arguments: (--[^\s=]+)", line)
+    near = difflib.get_close_matches(unknown[1], options, n=1) if unknown else []
     return f"; did you mean {near[0]}?" if near else ""
 
 
 def _fields() -> list[str]:
-    """Returns the names of all fields of recipes."""
+    """Returns the names of all fields of recipes and studies."""
     from tfde import match_recipe, recipe
+    from tfde.analysis import study_config
 
-    return [
-        field.name
-        for kind in (*vars(recipe).values(), *vars(match_recipe).values())
-        if isinstance(kind, type) and dataclasses.is_dataclass(kind)
-        for field in dataclasses.fields(kind)
-    ]
+    return field_names(recipe, match_recipe, study_config)
 
 
 def command_parser(command: str, description: str) -> CommandParser:

@@ -75,6 +75,11 @@ def test_a_field_that_is_misspelled_is_answered_with_the_nearest(capsys, tmp_pat
         main(["train-matcher", "--run", str(recipe), "--output", str(tmp_path / "out")])
     line = capsys.readouterr().err
     assert "run has no field 'model.pool'; did you mean pooling?" in line
+    recipe.write_text("base: {seed: 1}\naxis: {size: {small: {model: {sharing: sde}}}}\n")
+    with pytest.raises(SystemExit):
+        main(["study", "--run", str(recipe), "--output", str(tmp_path / "out")])
+    line = capsys.readouterr().err
+    assert "run has no field 'axis'; did you mean axes?" in line
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,57 @@
+"""What jsonargparse says of a description, in the words of its author."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import re
+from collections.abc import Callable, Sequence
+from types import ModuleType
+
+# Its words -> what says the same without our classes.
+_PLAIN = (
+    (r"Problem with given class_path '[\w.]+': ", ""),
+    (
+        r"Does not validate against any of the Union subtypes Subtypes: .*? Errors: - (.*?)"
+        r" - Expected a <class 'NoneType'>.*",
+        r"\1",
+    ),
+    (r"Expected an? typing\.Literal\[([^\]]*)\]\. Got value: ", r"must be one of \1. Received: "),
+    (r"Expected an? <class '(\w+)'>\. Got value: ", r"must be a \1. Received: "),
+    (r"Group '(\w+)' does not accept option '([\w.]+)'", r"\1 has no field '\2'"),
+    (r"Parser key \"\w+\": Unable to load config '([^']+)' - ", r"\1: "),
+    (r"Parser key \"run\.([\w.]+)\": ", r"\1: "),
+)
+
+
+def plain_message(message: str, fields: Callable[[], Sequence[str]]) -> str:
+    """Returns a parser's message as one line, with the field that was probably meant.
+
+    Args:
+        message: The message.
+        fields: Gives the names of all fields that there are, if the message is of one.
+    """
+    line = " ".join(message.split())
+    for pattern, plain in _PLAIN:
+        line = re.sub(pattern, plain, line)
+    nested = re.search(r"has no field '([\w.]+)'", line)
+    if nested:  # what an unknown field holds is no field either
+        parts, known = nested[1].split("."), fields()
+        count = next((n for n, part in enumerate(parts, start=1) if part not in known), len(parts))
+        line = line.replace(nested[0], f"has no field '{'.'.join(parts[:count])}'")
+    unknown = re.search(r"Option '(\w+)' is not accepted|has no field '(?:\w+\.)*(\w+)'", line)
+    if not unknown:
+        return line
+    near = difflib.get_close_matches(unknown[1] or unknown[2], fields(), n=1)
+    return line + (f"; did you mean {near[0]}?" if near else "")
+
+
+def field_names(*modules: ModuleType) -> list[str]:
+    """Returns the names of all fields of the dataclasses in modules."""
+    return [
+        field.name
+        for module in modules
+        for kind in vars(module).values()
+        if isinstance(kind, type) and dataclasses.is_dataclass(kind)
+        for field in dataclasses.fields(kind)
+    ]
