@@ -198,7 +198,7 @@ def test_a_killed_run_goes_on(work):
         ),
         (
             ("teaching: {models: [/nowhere], virt_layers: 3}",),
-            'mistake.yaml: Parser key "run.teaching": Parser key "virt_layers": must be a dict.',
+            "mistake.yaml: teaching: virt_layers: must be a dict. Received: 3",
         ),
     ],
 )
