@@ -78,11 +78,11 @@ def test_growth(tmp_path):
     for name in ("ms_alone", "ms_in_batch"):
         whole = 10 * small[name] + shards["merging"][name]
         assert shards[name] == pytest.approx(whole, abs=1e-3)
-    (hashed,) = result["dim"]
-    assert (hashed["kind"], hashed["dim"]) == ("hash", 8)
-    assert hashed["recall"] > 0.9  # the target, 0.95, holds for the queries that choose
-    assert hashed["setting"]["reorder"] >= 10
-    assert hashed["bytes_per_vector"] > 4 * 8
+    (tuned,) = result["dim"]
+    assert (tuned["kind"], tuned["dim"]) == ("tree", 8)
+    assert tuned["recall"] > 0.9  # the target, 0.95, holds for the queries that choose
+    assert tuned["setting"]["reorder"] >= 10
+    assert tuned["bytes_per_vector"] > 4 * 8
     assert [point["k"] for point in result["k"]] == [1, 5]
     assert figure.read_bytes().startswith(b"\x89PNG")
 
