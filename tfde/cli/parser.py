@@ -21,7 +21,7 @@ class CommandParser(jsonargparse.ArgumentParser):
         if not self.exit_on_error:  # a parser that jsonargparse made for a nested value
             super().error(message, ex)
         line = plain_message(message, _fields)
-        unread = re.match(r"([^ :]+): (?=Parser key \"(\w+)\": Unable to load)", line)
+        unread = re.match(r"([^ :]+): (\w+): Unable to load", line)
         if unread and not Path(unread[1]).is_file():
             line = f"{unread[2]} must be a file. Received: '{unread[1]}'"
         line += _suggestion(line, list(self._option_string_actions))
