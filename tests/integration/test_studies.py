@@ -114,6 +114,15 @@ def test_killed_and_given_again(tmp_path, capsys):
     expected = measure(tmp_path / "whole" / "model", cell.evaluation)
     assert records[1]["measures"] == expected["measures"]
 
+    # Both cells at the same time; the second begins when the first has trained what both need.
+    assert main([*arguments[:-1], str(tmp_path / "together"), "--jobs", "2"]) == 0
+    together = (tmp_path / "together" / "results.jsonl").read_text().splitlines()
+    for record in map(json.loads, together):
+        (same,) = [other for other in records if other["hash"] == record["hash"]]
+        assert record["measures"] == same["measures"]
+    assert len(list((tmp_path / "together").glob("trained/*/done.json"))) == 3
+    assert "2 of 2 cells are done." in capsys.readouterr().out
+
     # Nothing left to do: the models go unless they are to be kept.
     run_study(StudyConfig(**{**vars(study), "keep_models": False}), output)
     assert list((output / "trained").iterdir()) == []

@@ -66,10 +66,15 @@ def do_cell(chain: Sequence[ChainedStage], evaluation: EvaluationConfig) -> dict
     return record
 
 
+def is_trained(stage: ChainedStage) -> bool:
+    """Returns whether a stage is trained to its end."""
+    return (stage.path / _DONE_FILE).exists()
+
+
 def train_stage(stage: ChainedStage) -> dict[str, Any]:
     """Trains a stage, or goes on where a killed process stopped; returns its seconds and steps."""
     path = stage.path / _DONE_FILE
-    if path.exists():
+    if is_trained(stage):
         done: dict[str, Any] = json.loads(path.read_text("utf-8"))
         return done
     start = time.perf_counter()

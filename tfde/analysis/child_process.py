@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import wait
@@ -15,18 +15,21 @@ from typing import Any
 from tfde.errors import TrainingError
 
 
-def call_in_child(function: Callable[..., Any], *args: Any) -> Any:
+def call_in_child(
+    function: Callable[..., Any], *args: Any, cores: Collection[int] | None = None
+) -> Any:
     """Returns what `function(*args)` returns in a fresh process, which dies with this one.
 
     Args:
         function: Of a module, so that the other process finds it.
         args: What it takes; like its result, it must be possible to pickle it.
+        cores: Those that it may use; `None`: those of this process.
 
     Raises:
         TrainingError: the function raised something, or its process was killed.
     """
     context = multiprocessing.get_context("spawn")  # a fork of TensorFlow hangs
-    with ProcessPoolExecutor(1, mp_context=context, initializer=_die_with_parent) as pool:
+    with ProcessPoolExecutor(1, mp_context=context, initializer=_begin, initargs=(cores,)) as pool:
         try:
             result, error = pool.submit(_call, function, args).result()
         except BrokenProcessPool:
@@ -46,6 +49,12 @@ def _call(function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, str
             traceback.print_exc()
         message = " ".join(str(error).split()) or "without a message"
         return None, f"{type(error).__name__}: {message}"
+
+
+def _begin(cores: Collection[int] | None) -> None:
+    if cores is not None:
+        os.sched_setaffinity(0, cores)  # before TensorFlow counts the cores for its threads
+    _die_with_parent()
 
 
 def _die_with_parent() -> None:

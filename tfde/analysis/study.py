@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from tqdm import tqdm
 
-from tfde.analysis.cell_work import DEPTH, do_cell
+from tfde.analysis.cell_work import DEPTH, do_cell, is_trained
 from tfde.analysis.cells import Cell, expand_cells, select_cells
 from tfde.analysis.child_process import call_in_child
 from tfde.analysis.results import (
@@ -25,6 +25,7 @@ from tfde.analysis.results import (
     read_results,
     write_by_query,
 )
+from tfde.analysis.side_by_side import core_shares, side_by_side
 from tfde.analysis.stage_chain import ChainedStage, digest, stage_chain
 from tfde.analysis.study_config import EvaluationConfig, StudyConfig, VocabularyConfig
 from tfde.data.atomic import atomic_file
@@ -63,6 +64,7 @@ def run_study(
     output: str | Path,
     *,
     only: Mapping[str, str] | None = None,
+    jobs: int = 1,
     show_progress: bool = False,
 ) -> None:
     """Does the cells of a study that are not done yet.
@@ -76,14 +78,18 @@ def run_study(
         study: The study.
         output: Directory of the study; that of an interrupted one is continued.
         only: Values of axes, or of `seed`; other cells are left for later.
+        jobs: How many cells are at work at the same time, each on its share of the cores. Cells
+            that need a training which another one does wait for it.
         show_progress: Whether a progress bar over cells goes to stderr.
 
     Raises:
         ConfigError: something the study names is missing or impossible (found before any work);
-            `output` holds something else, or another process works in it.
+            `output` holds something else, or another process works in it; there are fewer cores
+            than `jobs`.
         TrainingError: the work of a cell failed; all before it is kept.
     """
     output = Path(output)
+    core_shares(jobs)
     cells = expand_cells(study)
     chosen = cells if not only else select_cells(cells, only)
     for cell in cells:
@@ -103,7 +109,7 @@ def run_study(
             temporary.write_text(json.dumps(record, indent=2) + "\n", "utf-8")
         wanted = [plan for plan in plans if any(plan.cell is cell for cell in chosen)]
         with tqdm(total=len(wanted), unit="cell", disable=not show_progress) as bar:
-            _work(wanted, plans, output, keep_models=study.keep_models, bar=bar)
+            _work(wanted, plans, output, jobs=jobs, keep_models=study.keep_models, bar=bar)
 
 
 def _data(plans: Sequence[_Plan], checksum_of: Callable[[Path], Any]) -> dict[str, Any]:
@@ -150,36 +156,55 @@ def _refuse_foreign(output: Path, cells: Sequence[Cell]) -> None:
 
 
 def _work(
-    wanted: Sequence[_Plan], plans: Sequence[_Plan], output: Path, *, keep_models: bool, bar: Any
+    wanted: Sequence[_Plan],
+    plans: Sequence[_Plan],
+    output: Path,
+    *,
+    jobs: int,
+    keep_models: bool,
+    bar: Any,
 ) -> None:
     path = output / RESULTS_FILE
     results = read_results(path)
-    _check_pairs([plan for plan in wanted if not _is_done(plan, results)])
-    for number, plan in enumerate(wanted, start=1):
+    waiting = [plan for plan in wanted if not _is_done(plan, results)]
+    _check_pairs(waiting)
+
+    def forget_models() -> None:
         if not keep_models:
             _forget_models(output / _TRAINED, [p for p in plans if not _is_done(p, results)])
-        if not _is_done(plan, results):
-            logger.info("cell %d of %d: %s", number, len(wanted), plan.cell.name)
-            # BM25 in several places of the grid is one result.
-            equal = next((result for result in results if result["hash"] == plan.key), None)
-            found = dict(equal) if equal is not None else _do(plan, output)
-            found |= plan.place
-            append_result(path, found)
-            results.append(found)
-            logger.info(
-                "  %s  (%s)",
-                "  ".join(f"{name} {value:.4f}" for name, value in found["measures"].items()),
-                ", ".join(f"{name} {value:.0f} s" for name, value in found["seconds"].items()),
-            )
+
+    def work(plan: _Plan, cores: Sequence[int]) -> dict[str, Any]:
+        number = wanted.index(plan) + 1
+        logger.info("cell %d of %d: %s", number, len(wanted), plan.cell.name)
+        # BM25 in several places of the grid is one result.
+        equal = next((result for result in results if result["hash"] == plan.key), None)
+        return {**(_do(plan, output, cores) if equal is None else equal), **plan.place}
+
+    forget_models()
+    bar.update(len(wanted) - len(waiting))
+    for plan, found in side_by_side(waiting, work, jobs=jobs, must_wait=_must_wait):
+        append_result(path, found)
+        results.append(found)
+        forget_models()
+        logger.info(
+            "  %s:  %s  (%s)",
+            plan.cell.name,
+            "  ".join(f"{name} {value:.4f}" for name, value in found["measures"].items()),
+            ", ".join(f"{name} {value:.0f} s" for name, value in found["seconds"].items()),
+        )
         bar.update()
-    if not keep_models:
-        _forget_models(output / _TRAINED, [p for p in plans if not _is_done(p, results)])
 
 
-def _do(plan: _Plan, output: Path) -> dict[str, Any]:
+def _must_wait(plan: _Plan, other: _Plan) -> bool:
+    """Returns whether another cell is at work on what this one needs too."""
+    needed = {stage.path for stage in plan.chain if not is_trained(stage)}
+    return plan.key == other.key or any(stage.path in needed for stage in other.chain)
+
+
+def _do(plan: _Plan, output: Path, cores: Sequence[int]) -> dict[str, Any]:
     commit = _commit()  # the process of the cell reads the code now, not when it has ended
     try:
-        done: dict[str, Any] = call_in_child(do_cell, plan.chain, plan.evaluation)
+        done: dict[str, Any] = call_in_child(do_cell, plan.chain, plan.evaluation, cores=cores)
     except TrainingError as error:
         raise TrainingError(f"cell {plan.cell.name}: {error}") from None
     write_by_query(output, plan.key, done)

@@ -34,6 +34,12 @@ def build_parser() -> CommandParser:
         help="only the cells with these values, or with seed=VALUE; the others are left for later",
     )
     parser.add_argument(
+        "--jobs",
+        type=int,
+        default=1,
+        help="cells at the same time, each on its share of the cores (without a GPU)",
+    )
+    parser.add_argument(
         "--table", action="store_true", help="print the table of what is done, and do nothing"
     )
     parser.add_argument(
@@ -76,7 +82,8 @@ def run(args: Any) -> int:
         from tfde.analysis.study import run_study
 
         show_logs()
-        run_study(study, args.output, only=only, show_progress=sys.stderr.isatty())
+        progress = sys.stderr.isatty()
+        run_study(study, args.output, only=only, jobs=args.jobs, show_progress=progress)
     results = load_results(args.output)
     comparisons = []
     if args.against:

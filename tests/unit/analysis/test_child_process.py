@@ -17,3 +17,9 @@ def test_result_error_and_death(tmp_path):
         call_in_child(os.listdir, missing)
     with pytest.raises(TrainingError, match="its process was killed; perhaps the machine has too"):
         call_in_child(signal.raise_signal, signal.SIGKILL)
+
+
+def test_cores():
+    core = min(os.sched_getaffinity(0))
+    assert call_in_child(os.sched_getaffinity, 0, cores=[core]) == {core}
+    assert call_in_child(os.sched_getaffinity, 0) == os.sched_getaffinity(0)

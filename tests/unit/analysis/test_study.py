@@ -94,9 +94,9 @@ def test_a_result_names_the_commit_that_its_work_began_with(tmp_path, data, monk
     git("commit", "--quiet", "--allow-empty", "--message", "first")
     first = git("rev-parse", "HEAD")
 
-    def commit_meanwhile(*arguments):
+    def commit_meanwhile(*arguments, **options):
         git("commit", "--quiet", "--allow-empty", "--message", "second")
-        return call_in_child(*arguments)
+        return call_in_child(*arguments, **options)
 
     monkeypatch.setattr("tfde.analysis.study.call_in_child", commit_meanwhile)
     run_study(study_of(data), tmp_path / "out")
