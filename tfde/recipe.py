@@ -275,6 +275,9 @@ class StageConfig:
         for name in ("topic_clusters", "refresh"):
             value = getattr(self, name)
             must(not self.mixture or value is None, name, "null with `mixture`", value)
+        corrects = self.topic_clusters is not None and self.sampling_correction
+        rule = "false with `topic_clusters`, whose batches are no sample of all pairs"
+        must(not corrects, "sampling_correction", rule, True)
         for name in (
             "steps",
             "epochs",

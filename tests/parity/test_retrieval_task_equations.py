@@ -119,12 +119,19 @@ def test_without_the_removal_an_oracle_is_punished_for_duplicates():
     np.testing.assert_allclose(loss, 2 / 4 * np.log(2), rtol=1e-9)
 
 
-@pytest.mark.parametrize("factor", [1.0, 30.0])  # expected counts may be above 1
-def test_expected_counts_are_subtracted_but_for_the_own_positive(factor):
+@pytest.mark.parametrize(
+    "counts",
+    [
+        [0.5, 0.2, 0.1, 0.15, 0.05],
+        [15.0, 6.0, 3.0, 4.5, 1.5],  # expected counts may be above 1
+        [30.0, 1e-5, 1e-5, 1e-8, 0.5],  # tensorflow-recommenders' correction ends at 1e-6 and 1
+    ],
+)
+def test_expected_counts_are_subtracted_but_for_the_own_positive(counts):
     rng = np.random.default_rng(2)
     queries, candidates = unit(rng, B), unit(rng, B)
     keys = np.arange(1, B + 1)
-    counts = factor * np.array([0.5, 0.2, 0.1, 0.15, 0.05])
+    counts = np.array(counts)
     loss, *_ = run(RetrievalTask(0.2), queries, candidates, keys, keys[:, None], counts)
     logits = queries @ candidates.T / 0.2
     corrected = logits - np.log(counts) * (1 - np.eye(B))

@@ -182,7 +182,10 @@ class DatasetDirectory:
             read_qrels(self.qrels_file(split), query_ids=query_ids, doc_ids=doc_ids)
 
     def checksums(self) -> dict[str, str]:
-        """Returns the sha256 (hexadecimal) of every file, by its path inside the directory."""
+        """Returns the sha256 (hexadecimal) of corpus, queries and qrels, by their paths inside.
+
+        Answers and given pairs do not count.
+        """
         files = [self.file("corpus.jsonl")]
         if self.has_queries or self.splits:
             files.append(self.file("queries.jsonl"))

@@ -83,6 +83,7 @@ class LabelledBatches:
         self.batch_size = min(batch_size, len(pairs))
         self.group_size = size
         self._pairs, self._seed = pairs, seed
+        self._order: tuple[int, np.ndarray] = (-1, np.arange(0))
 
     @property
     def steps_per_epoch(self) -> int:
@@ -92,10 +93,13 @@ class LabelledBatches:
     def batch(self, step: int) -> LabelledPairs:
         """Returns batch number `step`, from 0."""
         epoch, place = divmod(step, self.steps_per_epoch)
-        groups = len(self._pairs) // self.group_size
-        rng = np.random.Generator(np.random.PCG64([self._seed, epoch]))
+        known, order = self._order  # read once: two iterators may be in two epochs
+        if known != epoch:
+            rng = np.random.Generator(np.random.PCG64([self._seed, epoch]))
+            order = rng.permutation(len(self._pairs) // self.group_size)
+            self._order = (epoch, order)
         size = self.batch_size // self.group_size
-        return self._pairs.taken(rng.permutation(groups)[place * size : (place + 1) * size])
+        return self._pairs.taken(order[place * size : (place + 1) * size])
 
     def dataset(self, *, start_step: int = 0) -> tf.data.Dataset:
         """Returns an endless dataset of `first`, `title`, `text` (B,) string, `label` float32."""

@@ -32,8 +32,8 @@ class PairTable(Sequence[Pair]):
         negative_rows: Rows in `documents` of all pairs' negatives, (sum,) int32.
         negative_starts: Where each pair's negatives start in `negative_rows`, (N + 1,) int64.
         document_keys: Key of each of `documents`, (documents,) int64.
-        known_positives: Keys of the known positives of each of `queries`, 0 = padding,
-            (queries, P) int64.
+        known_keys: Keys of the known positives of all `queries`, (sum,) int64.
+        known_starts: Where each query's start in `known_keys`, (queries + 1,) int64.
     """
 
     def __init__(self, pairs: Iterable[Pair]) -> None:
@@ -68,10 +68,27 @@ class PairTable(Sequence[Pair]):
         self.document_keys = np.array(
             [key_of(document.doc_id) for document in self.documents], np.int64
         )
-        width = max(map(len, self._known_ids), default=0)
-        self.known_positives = np.zeros((len(self.queries), width), np.int64)
-        for row, ids in enumerate(self._known_ids):
-            self.known_positives[row, : len(ids)] = [key_of(doc_id) for doc_id in ids]
+        self.known_keys = np.array(
+            [key_of(doc_id) for ids in self._known_ids for doc_id in ids], np.int64
+        )
+        self.known_starts = np.cumsum([0, *map(len, self._known_ids)], dtype=np.int64)
+
+    def known_positives(self, queries: np.ndarray) -> np.ndarray:
+        """Returns the keys of the known positives of these queries, 0 = padding.
+
+        Args:
+            queries: Rows in `queries`, (B,) int.
+
+        Returns:
+            (B, P) int64, P the most that one of them has, at least 1.
+        """
+        starts = self.known_starts[queries]
+        counts = self.known_starts[queries + 1] - starts
+        places = np.arange(max(counts.max(initial=0), 1))
+        inside = places < counts[:, np.newaxis]
+        known = np.zeros(inside.shape, np.int64)
+        known[inside] = self.known_keys[(starts[:, np.newaxis] + places)[inside]]
+        return known
 
     @property
     def max_negatives(self) -> int:

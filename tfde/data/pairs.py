@@ -152,7 +152,6 @@ class PairDataset(PairBatches):
         positives = table.positive_rows[rows]
         negatives = self._negatives(step, rows)
         queries = table.query_rows[rows]
-        known = table.known_positives[queries]
         # Row -1 is "no negative": title and text are empty, the key is 0.
         keys = np.where(negatives >= 0, table.document_keys[negatives], 0)
         return {
@@ -160,7 +159,7 @@ class PairDataset(PairBatches):
             "document_title": self._texts(positives, "title"),
             "document_text": self._texts(positives, "text"),
             "document_key": table.document_keys[positives],
-            "positive_keys": known[:, : max(int((known != 0).sum(1).max(initial=0)), 1)],
+            "positive_keys": table.known_positives(queries),
             "negative_title": self._texts(negatives, "title"),
             "negative_text": self._texts(negatives, "text"),
             "negative_key": keys,

@@ -12,7 +12,9 @@ def ranking(results: Mapping[str, float]) -> list[str]:
 
     Scores are compared in float32; equal ones come by id, descending. So ranks agree with measures.
     """
-    return sorted(sorted(results, reverse=True), key=lambda doc_id: -np.float32(results[doc_id]))
+    doc_ids = sorted(results, reverse=True)
+    scores = np.array([results[doc_id] for doc_id in doc_ids], np.float32)
+    return [doc_ids[row] for row in np.argsort(-scores, kind="stable")]
 
 
 def first_documents(results: Mapping[str, float], count: int) -> dict[str, float]:

@@ -1,8 +1,10 @@
 """Splits for the study of few labels: by query, with near duplicates on one side.
 
 Every choice is by a hash of seed and query id: it depends neither on the order of the queries nor
-on the ratio, so the train queries of a small split are also train queries of a larger one with
-the same seed, and the test queries of the larger one are test queries of the small one.
+on the ratio, so the queries of a small split that are not for testing are so in a larger one with
+the same seed, and the test queries of the larger one are test queries of the small one. Which of
+them are dev queries is chosen in each split anew: do not tune on the dev queries of one what was
+trained on the train queries of another.
 """
 
 from __future__ import annotations

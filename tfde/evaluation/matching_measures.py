@@ -40,8 +40,15 @@ def matching_measures(
     """
     known = get_args(Objective)
     require(objective in known, "objective", f"one of {', '.join(known)}", objective)
-    logits = np.asarray(logits, np.float64).reshape(len(labels), -1)
-    labels = np.asarray(labels)
+    logits, labels = np.asarray(logits, np.float64), np.asarray(labels)
+    if logits.ndim == 1:
+        logits = logits[:, np.newaxis]
+    rule = f"({len(labels)}, N), a row a label" + (
+        "" if objective == "classification" else f", with N = 1 for {objective}"
+    )
+    fits = logits.ndim == 2 and len(logits) == len(labels)
+    fits = fits and (objective == "classification" or logits.shape[1] == 1)
+    require(fits, "logits", f"of shape {rule}", logits.shape)
     if objective != "classification" and len(set(labels.tolist())) < 2:
         raise ConfigError(f"`labels` must differ for {objective}. Received: {labels[:1]} alone")
     if objective == "classification":

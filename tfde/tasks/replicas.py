@@ -43,6 +43,19 @@ def share_of_mean(value: tf.Tensor) -> tf.Tensor:
     return value if context is None else value / context.num_replicas_in_sync
 
 
+def sum_over_replicas(value: tf.Tensor) -> tf.Tensor:
+    """Returns the sum of what the replicas have; no gradient flows through it.
+
+    Args:
+        value: Of any shape, the same in all replicas.
+    """
+    context = _replica_context()
+    value = tf.stop_gradient(value)
+    if context is None:
+        return value
+    return context.all_reduce(tf.distribute.ReduceOp.SUM, _placed(value))
+
+
 def mean_over_replicas(logs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     """Returns the means over all replicas of scalars that each has of as many rows."""
     context = _replica_context()

@@ -66,16 +66,13 @@ class RetrievalTask:
         score_mask: tf.Tensor,
         expected_counts: tf.Tensor | None,
     ) -> tf.Tensor:
-        probability, own = None, tf.zeros([], query_embeddings.dtype)
-        if expected_counts is not None:
-            # The task wants at most 1; a factor that all candidates share changes no softmax.
-            probability = expected_counts / tf.maximum(tf.reduce_max(expected_counts), 1.0)
-            own = tf.math.log(expected_counts[: tf.shape(query_embeddings)[0]])[:, tf.newaxis]
-
         def loss(y_true: tf.Tensor, y_pred: tf.Tensor, sample_weight: None) -> tf.Tensor:
-            # The own positive is no draw: it is there by choice, and its copies are masked. So
-            # it gets back what the task took from it.
-            return self._cross_entropy(y_true, y_pred + tf.cast(y_true, y_pred.dtype) * own)
+            if expected_counts is not None:
+                # Not by the task, which takes every count for one in [1e-6, 1]. The own positive
+                # is no draw: it is there by choice, and its copies are masked.
+                others = 1.0 - tf.cast(y_true, y_pred.dtype)
+                y_pred -= others * tf.math.log(expected_counts)
+            return self._cross_entropy(y_true, y_pred)
 
         retrieval = self._tfrs.tasks.Retrieval(loss=loss, temperature=self.temperature)
         # `call`, not `__call__`: a Keras 2 layer would cast its first argument to float32.
@@ -83,7 +80,6 @@ class RetrievalTask:
             query_embeddings,
             candidate_embeddings,
             score_mask=score_mask,
-            candidate_sampling_probability=probability,
             compute_metrics=False,
             compute_batch_metrics=False,
         )

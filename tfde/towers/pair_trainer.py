@@ -115,8 +115,10 @@ class PairTrainer(keras.Model):
         Args:
             x: `tfde.pairs(...)`, or a `tf.data.Dataset` of batches with the same keys.
             epochs: Passes over the pairs.
-            steps: Train up to this step instead; it counts from the beginning of the data.
-            initial_step: First batch to take, to go on where an earlier run stopped.
+            steps: Train up to this step instead; it counts from the beginning of the data, which
+                is read again where it ends.
+            initial_step: First batch to take, to go on where an earlier run stopped; with a
+                `tf.data.Dataset` it needs `steps`.
             preprocessor: Texts to token ids in this training, where texts are cut elsewhere than
                 the model cuts them; `None` takes the model's own.
             callbacks: Keras callbacks.
@@ -144,6 +146,12 @@ class PairTrainer(keras.Model):
                 steps = x.steps_per_epoch
             else:
                 epochs, steps = 1, total - initial_step
+        elif steps is not None or initial_step:
+            total = steps or 0
+            rule = f"below `steps`, {steps}"
+            require(0 <= initial_step < total, "initial_step", rule, initial_step)
+            batches = x.repeat().skip(initial_step)
+            epochs, steps = 1, total - initial_step
         halves = {weight.dtype for weight in self.trainable_weights} & {"bfloat16", "float16"}
         for dtype in sorted(halves):
             _LOG.warning(

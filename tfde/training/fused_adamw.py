@@ -29,7 +29,8 @@ class FusedAdamW(keras.optimizers.AdamW):
             grads, _ = tf.clip_by_global_norm(
                 [_sum_equal_rows(grad) for grad in grads], self.global_clipnorm
             )
-        return [None if grad is None else tf.convert_to_tensor(grad) for grad in grads]
+        dense = [None if grad is None else tf.convert_to_tensor(grad) for grad in grads]
+        return dense if self.global_clipnorm else super()._clip_gradients(dense)
 
     def _apply_weight_decay(self, variables: list[tf.Variable]) -> None:
         if self.weight_decay:  # Keras subtracts zero from all weights
@@ -39,7 +40,7 @@ class FusedAdamW(keras.optimizers.AdamW):
         self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: tf.Tensor
     ) -> None:
         """Updates one weight and its two moments."""
-        if variable.dtype != tf.float32:  # the kernel would round 0.999 to 1
+        if self.amsgrad or variable.dtype != tf.float32:  # the kernel would round 0.999 to 1
             super().update_step(gradient, variable, learning_rate)
             return
         index = self._get_variable_index(variable)

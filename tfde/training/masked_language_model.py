@@ -13,7 +13,7 @@ from tfde.backbones.seeded_layer import SeededLayer
 from tfde.backbones.transformer import TransformerEncoder
 from tfde.config import T5Config
 from tfde.errors import ConfigError
-from tfde.tasks.replicas import share_of_mean, sum_gradients
+from tfde.tasks.replicas import sum_gradients, sum_over_replicas
 from tfde.text.tokenizer import Tokenizer
 from tfde.towers.dual_encoder import DualEncoder
 from tfde.towers.pair_trainer import PairTrainer, tokens_of
@@ -108,12 +108,13 @@ class MaskedLanguageModel(PairTrainer):
         with tf.GradientTape() as tape:
             sums = [self._sums(parts, tokens_of(side, data)) for side, parts in sides.items()]
             loss, found, count = (tf.add_n(column) for column in zip(*sums, strict=True))
-            loss = share_of_mean(loss / count)
+            count = sum_over_replicas(count)  # replicas mask more or fewer
+            loss = loss / count
             scaled = self.optimizer.scale_loss(loss)
         gradients = tape.gradient(scaled, weights)
         self.optimizer.apply(sum_gradients(gradients), weights)
         self._loss_tracker.update_state(loss * replicas, sample_weight=count)
-        self._accuracy.update_state(found / count, sample_weight=count)
+        self._accuracy.update_state(found / count * replicas, sample_weight=count)
         return self.get_metrics_result()
 
     def _sums(self, parts: TowerParts, tokens: Mapping[str, tf.Tensor]) -> tuple[tf.Tensor, ...]:

@@ -16,7 +16,7 @@ from tfde.data.labelled_pairs import LabelledPairs, ranked_pairs, read_labelled_
 from tfde.data.read_pairs import read_pairs
 from tfde.errors import ConfigError, require
 from tfde.match_recipe import MatchDataConfig, MatchRun
-from tfde.training.run_record import checksum
+from tfde.training.run_record import checkpoint_checksums, checksum
 
 
 def read_parts(run: MatchRun) -> dict[str, LabelledPairs]:
@@ -94,9 +94,12 @@ def read_part(
     return pairs
 
 
-def data_checksums(run: MatchRun) -> dict[str, Any]:
-    """Returns file or dataset -> checksum of all that a run reads pairs from."""
-    found: dict[str, Any] = {}
+def input_checksums(run: MatchRun) -> dict[str, Any]:
+    """Returns path -> checksum of all that a run reads: pairs, checkpoints, teachers."""
+    taught_by = () if run.teaching is None else run.teaching.models
+    found: dict[str, Any] = {
+        **checkpoint_checksums(run.model.backbone, run.model.tokenizer, *taught_by)
+    }
     for name in ("data", "validation", "test"):
         part = getattr(run, name)
         if part is None:

@@ -34,7 +34,7 @@ from tfde.training.callbacks import BEST_MODEL, StageCallback
 from tfde.training.checkpoint import Progress, read_progress, restore_checkpoint
 from tfde.training.checks import expand_path
 from tfde.training.devices import choose_precision, list_devices
-from tfde.training.match_data import data_checksums, read_parts
+from tfde.training.match_data import input_checksums, read_parts
 from tfde.training.optimizers import build_optimizer
 from tfde.training.run_record import CHECKPOINT_FILE, open_output
 from tfde.training.training_card import write_training_cards
@@ -108,7 +108,7 @@ def train_matcher(run: MatchRun, output: str | Path, *, verbose: int | None = No
     try:
         keras.utils.set_random_seed(run.seed)
         trainer = _build_trainer(run, parts["data"])  # what does not fit leaves no output behind
-        with open_output(output, run, data_checksums(run)):
+        with open_output(output, run, input_checksums(run)):
             model = _train(trainer, run, parts, output, verbose)
             measured = None
             if "test" in parts:

@@ -55,6 +55,7 @@ from tfde.training.run_record import (
     NEGATIVES,
     PAGES,
     VOCABULARY_FILE,
+    checkpoint_checksums,
     data_checksums,
     open_output,
 )
@@ -68,7 +69,7 @@ _TRAINED_VOCABULARY = 8000
 def train(run: TrainRun, output: str | Path, *, verbose: int | None = None) -> DualEncoder:
     """Trains a model by its run, or goes on where an interrupted run stopped.
 
-    `output` holds `run.json` (the resolved run, versions, data checksums), `history.jsonl`,
+    `output` holds `run.json` (the resolved run, versions, checksums), `history.jsonl`,
     `tensorboard/`, `checkpoint.safetensors`, `model/` (the last weights), with validation
     `best_model/`, and with refreshed negatives the last pair file of each stage in `negatives/`.
 
@@ -105,7 +106,8 @@ def train(run: TrainRun, output: str | Path, *, verbose: int | None = None) -> D
         check_stages(run, stores, with_pages=False)
         check_replicas(run, strategy.num_replicas_in_sync)
         chief = is_chief(strategy)
-        with open_output(output, run, data_checksums(run)) if chief else nullcontext():
+        starts = checkpoint_checksums(run.model.backbone, run.model.tokenizer)
+        with open_output(output, run, data_checksums(run) | starts) if chief else nullcontext():
             if chief:
                 build_page_stores(run, stores)
             wait_for_all(strategy)

@@ -59,7 +59,7 @@ def open_output(output: Path, run: Any, data: Mapping[str, Any]) -> Iterator[Non
     Args:
         output: The directory.
         run: The description, a dataclass.
-        data: Checksums of all data that it reads.
+        data: Checksums of all that it reads.
 
     Raises:
         OtherRunError: the directory holds another run, or the same run on other data.
@@ -129,6 +129,29 @@ def checksum(path: Path) -> Any:
         return DatasetDirectory(path).checksums()
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def files_of(path: Path) -> list[Path]:
+    """Returns a file, or all files of a directory; nothing if there is neither."""
+    return [path] if path.is_file() else sorted(filter(Path.is_file, path.rglob("*")))
+
+
+def checkpoint_checksums(*named: Any) -> dict[str, str]:
+    """Returns path -> sha256 of what a run starts from, as far as it lies on this machine.
+
+    Args:
+        named: Checkpoints and tokenizers as a run names them: a path, or two with a comma between.
+            Names that are no path, sizes of random weights and `None` have no checksum.
+    """
+    found = {}
+    for name in named:
+        if not isinstance(name, str):
+            continue
+        for path in [name] if Path(name).exists() else map(str.strip, name.split(",")):
+            if files := files_of(Path(path)):
+                lines = [f"{file.relative_to(path)} {checksum(file)}\n" for file in files]
+                found[path] = hashlib.sha256("".join(lines).encode()).hexdigest()
+    return found
 
 
 def data_checksums(

@@ -57,7 +57,7 @@ def _training(
     versions = ", ".join(f"{name} {value}" for name, value in record["versions"].items())
     recipe = yaml.safe_dump(_said(record["run"]), sort_keys=False, allow_unicode=True)
     lines = [f"By `{command}` ({versions}), with this recipe:", "```yaml", recipe.rstrip(), "```"]
-    lines += ["", "Data, by the first digits of their sha256:"]
+    lines += ["", "Data and checkpoints, by the first digits of their sha256:"]
     for path, sums in record["data"].items():
         files = sums if isinstance(sums, dict) else {"": sums}
         shown = ", ".join(f"{name} {value[:_DIGITS]}".strip() for name, value in files.items())

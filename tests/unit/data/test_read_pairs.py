@@ -1,7 +1,9 @@
 import json
 
+import numpy as np
 import pytest
 
+from tfde.data.ids import key_of
 from tfde.data.pair_table import PairTable
 from tfde.data.read_pairs import read_pairs, write_pairs
 from tfde.errors import ConfigError, DataError
@@ -176,6 +178,19 @@ def test_nothing_to_read_is_said(tmp_path, dataset):
     (dataset / "qrels" / "train.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td1\t0\n")
     with pytest.raises(DataError, match=r"split 'train' must have at least one judgement above 0"):
         read_pairs(dataset)
+
+
+def test_a_query_with_many_positives_costs_no_other_query_memory():
+    ids = [f"d{i}" for i in range(1000)]
+    popular = Pair(Query("q0", "?"), document(0), positive_doc_ids=tuple(ids))
+    others = [Pair(Query(f"q{i}", "?"), document(i)) for i in range(1, 500)]
+    table = PairTable([popular, *others])
+    assert table.known_keys.nbytes == 8 * (1000 + 499)
+    known = table.known_positives(np.array([3, 0]))
+    assert known.shape == (2, 1000)
+    assert known[0].tolist() == [key_of("d3")] + [0] * 999
+    assert set(known[1].tolist()) == set(map(key_of, ids))
+    assert table.known_positives(np.array([3, 4])).tolist() == [[key_of("d3")], [key_of("d4")]]
 
 
 def test_one_id_for_two_texts_is_refused():

@@ -88,6 +88,15 @@ def test_small_splits_lie_inside_large_ones(tmp_path, dataset):
     assert found[80]["test"] < found[20]["test"] < found[5]["test"]
 
 
+def test_dev_queries_of_a_small_split_are_not_for_testing_in_a_large_one(tmp_path, dataset):
+    found = []
+    for train in (20, 80):
+        split_by_ratio(dataset, tmp_path / f"{train}", ratio=(train, 100 - train), dev_share=0.2)
+        found.append(sides(tmp_path / f"{train}"))
+    small, large = found
+    assert small["train"] | small["dev"] < large["train"] | large["dev"]
+
+
 def test_seed_decides_and_order_does_not(tmp_path, dataset):
     split_by_ratio(dataset, tmp_path / "one", ratio=(1, 1), seed=1)
     split_by_ratio(dataset, tmp_path / "two", ratio=(1, 1), seed=2)

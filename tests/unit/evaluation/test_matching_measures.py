@@ -54,3 +54,17 @@ def test_labels_must_differ():
         matching_measures("binary", np.zeros(3), np.ones(3))
     with pytest.raises(ConfigError, match="`objective` must be one of"):
         matching_measures("guess", np.zeros(3), np.ones(3))
+
+
+@pytest.mark.parametrize(
+    ("objective", "shape", "rule"),
+    [
+        ("classification", (4, 3), r"\(3, N\), a row a label"),
+        ("binary", (6,), r"\(3, N\), a row a label, with N = 1 for binary"),
+        ("binary", (3, 2), r"\(3, N\), a row a label, with N = 1 for binary"),
+        ("regression", (3, 1, 1), r"\(3, N\), a row a label, with N = 1 for regression"),
+    ],
+)
+def test_logits_must_be_those_of_the_labels(objective, shape, rule):
+    with pytest.raises(ConfigError, match=rf"^`logits` must be of shape {rule}\. Received: \("):
+        matching_measures(objective, np.zeros(shape), np.array([0.0, 1.0, 1.0]))

@@ -168,6 +168,24 @@ def test_fit_learns(tmp_path, precision, backbone):
     assert history.history["in_batch_accuracy"][-1] > 4 / 16  # four times chance
 
 
+def test_a_dataset_is_taken_up_at_a_step(tmp_path):
+    data = pairs(tiny.write_dataset(tmp_path / "data", documents=40), batch_size=8)
+    weights = []
+    for parts in ([(0, 6)], [(0, 2), (2, 5), (5, 6)]):
+        model = tiny.dual_encoder(embedding_dim=8, dropout=0.0)
+        model.compile("sgd", task=RetrievalTask(0.1))
+        for start, stop in parts:
+            batches = data.dataset(steps=4)  # as a user's: it ends, and is read again
+            model.fit(batches, steps=stop, initial_step=start, verbose=0)
+        weights.append([weight.numpy() for weight in model.weights])
+    for whole, taken_up in zip(*weights, strict=True):
+        np.testing.assert_array_equal(whole, taken_up)
+    with pytest.raises(
+        ConfigError, match=r"`initial_step` must be below `steps`, None\. Received: 1"
+    ):
+        model.fit(data.dataset(steps=4), initial_step=1)
+
+
 def test_frozen_embedder_stays_as_it_is(tmp_path):
     data = tiny.write_dataset(tmp_path / "data", documents=40)
     model = tiny.dual_encoder(tiny.T5, sharing="ade_fte", embedding_dim=8)

@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 
 from tfde.errors import ConfigError
+from tfde.training.fused_adamw import FusedAdamW
 from tfde.training.optimizers import LinearDecay, adafactor, adamw
 
 
@@ -52,6 +53,21 @@ def test_clipping_bounds_the_update():
     optimizer.apply([np.array([30.0, 40.0], np.float32)], [weight])
     moment = next(v for v in optimizer.variables if "momentum" in v.path)
     np.testing.assert_allclose(moment.numpy(), 0.1 * np.array([0.6, 0.8]), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "options", [{"clipnorm": 1.0}, {"clipvalue": 0.5}, {"global_clipnorm": 1.0}, {"amsgrad": True}]
+)
+def test_options_do_what_they_do_in_keras(options):
+    found = []
+    for kind in (FusedAdamW, keras.optimizers.AdamW):
+        weights = [keras.Variable(np.ones((2, 2), np.float32), name=name) for name in ("a", "b")]
+        optimizer = kind(0.1, epsilon=1.0, **options)  # so that sizes matter, not only signs
+        for scale in (3.0, -40.0, 0.1):
+            gradient = scale * np.array([[1.0, 2.0], [0.1, -3.0]], np.float32)
+            optimizer.apply([gradient, 0.1 * gradient], weights)
+        found.append([weight.numpy() for weight in weights])
+    np.testing.assert_allclose(*found, rtol=1e-5)
 
 
 def test_biases_and_norms_are_not_decayed():

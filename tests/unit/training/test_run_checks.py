@@ -38,6 +38,10 @@ def run_of(data, **stage):
         ),
         ({"steps": 0}, r"`stages\.only\.steps` must be at least 1\. Received: 0"),
         ({"temperature": 0}, r"`stages\.only\.temperature` must be above 0\. Received: 0"),
+        (
+            {"topic_clusters": "x", "sampling_correction": True},
+            r"`stages\.only\.sampling_correction` must be false with `topic_clusters`, wh.*True",
+        ),
         ({"batch_size": 0}, r"`stages\.only\.batch_size` must be at least 1"),
         ({"chunk_size": 0}, r"`stages\.only\.chunk_size` must be at least 1"),
         ({"log_every_steps": 0}, r"`stages\.only\.log_every_steps` must be at least 1"),
@@ -114,6 +118,10 @@ def test_output_of_another_run_is_refused(tmp_path):
     other = dataclasses.replace(run, seed=3)
     with pytest.raises(ConfigError, match=r"holds another run \(run\.seed was 0, is 3\)"):
         train(other, tmp_path / "out", verbose=0)
+    # The same run with other words behind its token ids is another one.
+    vocabulary.write_text("\n".join(tiny.VOCABULARY[:-2] + tiny.VOCABULARY[:-3:-1]) + "\n")
+    with pytest.raises(ConfigError, match=r"holds another run \(data\..*vocab\.txt was "):
+        train(run, tmp_path / "out", verbose=0)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.txt").write_text("precious")
     for record in (None, '{"made_by": "another tool"}'):

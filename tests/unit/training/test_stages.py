@@ -170,7 +170,7 @@ def test_pages_and_pairs_side_by_side(tmp_path, run):
     again = train(dataclasses.replace(run, stages=stages), tmp_path / "again", verbose=0)
     assert again.fingerprint() == model.fingerprint()
     record = json.loads((tmp_path / "run" / "run.json").read_text())
-    assert set(record["data"]) == {str(pages), data}
+    assert set(record["data"]) == {str(pages), data, run.model.tokenizer}
 
 
 @pytest.mark.parametrize(
