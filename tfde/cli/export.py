@@ -219,6 +219,8 @@ def _part_of(index: Any, shard: str) -> Any:
     from tfde.retrieval.exact_index import ExactIndex
 
     number, count = _read_shard(shard)
+    from tfde.retrieval.scann_index import ScannIndex
+
     vectors = index.read() if isinstance(index, Embeddings) else index.vectors()
     ids = list(index.doc_ids)[number - 1 :: count]
     if not ids:
@@ -227,4 +229,7 @@ def _part_of(index: Any, shard: str) -> Any:
         )
     print(f"shard {shard}: {len(ids)} of {len(index.doc_ids)} documents")
     part = vectors[number - 1 :: count]
+    if isinstance(index, ScannIndex):
+        parameters = index.parameters_for(len(ids))
+        return ScannIndex.build(part, ids, fingerprint=index.fingerprint, parameters=parameters)
     return ExactIndex.build(part, ids, fingerprint=index.fingerprint)

@@ -134,8 +134,8 @@ def _serve(args: Any) -> int:
         with asked_to_stop() as asked:
             asked.wait()
             http.refuse()
+            http.join(timeout_s=60.0)  # before the models that its requests run
             server.stop()
-            http.join(timeout_s=60.0)
     return 0
 
 
@@ -176,13 +176,14 @@ def _search_app(args: Any, service: Any, manifest: dict[str, Any] | None) -> Ite
 
 
 def _tell_ready(args: Any, server: Any, http: Any) -> None:
-    host = "localhost" if args.host in ("0.0.0.0", "::") else args.host
+    listens = f"[{args.host}]" if ":" in args.host else args.host
+    host = "localhost" if args.host in ("0.0.0.0", "::") else listens
     model = "" if args.retriever == "retriever" else f" --model {args.retriever}"
     ask = f'tfde query --target {host}:{server.port}{model} "your question"'
     if args.index is not None:  # which gRPC knows nothing of
         ask = f"""curl {host}:{http.port}/v1/search -d '{{"query": "your question"}}'"""
     print(
-        f"ready: gRPC {args.host}:{server.port}, REST http://{args.host}:{server.rest_api_port},"
+        f"ready: gRPC {listens}:{server.port}, REST http://{listens}:{server.rest_api_port},"
         f" search http://{host}:{http.port}; ask it: {ask}",
         flush=True,
     )

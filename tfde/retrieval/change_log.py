@@ -18,6 +18,7 @@ from tfde.types import Document
 
 FILE = "changes.sqlite"
 FORMAT = 1
+_IDS_A_QUERY = 500  # older SQLites take 999 places
 
 _TABLES = (
     "CREATE TABLE state (generation INTEGER NOT NULL, manifest TEXT NOT NULL,"
@@ -163,21 +164,26 @@ class ChangeLog:
         with self._commit(self._state._replace(generation=generation, manifest=manifest)):
             self._database.execute("DELETE FROM changes WHERE sequence <= ?", (through,))
 
-    def documents(self, doc_ids: Iterable[str]) -> dict[str, Document]:
-        """Returns by id those documents whose title and text came with a change.
+    def documents(self, doc_ids: Iterable[str]) -> tuple[int, dict[str, Document]]:
+        """Returns the number of the last change, and by id what titles and texts came with changes.
+
+        Both are of one moment.
 
         Raises:
             CorruptError: one differs from what was written.
         """
-        found = {}
+        wanted, found = list(doc_ids), {}
         with _errors_of(self.path), self._transaction("DEFERRED"):
-            for doc_id in doc_ids:
-                query = "SELECT * FROM documents WHERE doc_id = ?"
-                for *fields, checksum in self._database.execute(query, (doc_id,)):
+            sequence = self._read_state().sequence
+            for start in range(0, len(wanted), _IDS_A_QUERY):
+                part = wanted[start : start + _IDS_A_QUERY]
+                places = ", ".join("?" * len(part))
+                query = f"SELECT * FROM documents WHERE doc_id IN ({places})"
+                for *fields, checksum in self._database.execute(query, part):
                     if _checksum(*fields) != checksum:
-                        raise CorruptError(f"{self.path}: document {doc_id!r} is damaged.")
-                    found[doc_id] = Document(*fields)
-        return found
+                        raise CorruptError(f"{self.path}: document {fields[0]!r} is damaged.")
+                    found[fields[0]] = Document(*fields)
+        return sequence, found
 
     def close(self) -> None:
         """Closes the file; whoever closes it last leaves one file, without SQLite's own log."""

@@ -6,7 +6,6 @@ The first is the index directory itself, as `tfde build-index` wrote it; later o
 
 from __future__ import annotations
 
-import dataclasses
 import shutil
 from pathlib import Path
 from typing import NamedTuple
@@ -18,7 +17,6 @@ from tfde.retrieval.exact_index import ExactIndex
 from tfde.retrieval.index_directory import DOC_IDS, MANIFEST, index_bytes
 from tfde.retrieval.live_view import Base, LiveView
 from tfde.retrieval.scann_index import SEARCHER, VECTORS, ScannIndex
-from tfde.retrieval.scann_parameters import ScannParameters
 
 FIRST = 1
 _FOLDER = "generations"
@@ -109,7 +107,7 @@ def write_base(path: Path, view: LiveView) -> Base:
             list(doc_ids),
             fingerprint=base.fingerprint,
             parents=base.parents,
-            parameters=_parameters(base, len(doc_ids)),
+            parameters=base.parameters_for(len(doc_ids)),
         )
         built.save(directory, overwrite=True)
         new = built.with_vectors_of(directory)
@@ -128,17 +126,3 @@ def remove_others(path: Path, generation: int) -> None:
         shutil.rmtree(path / SEARCHER, ignore_errors=True)
         for name in (VECTORS, DOC_IDS, MANIFEST):  # the manifest last: a kill leaves it or nothing
             (path / name).unlink(missing_ok=True)
-
-
-def _parameters(base: ScannIndex, rows: int) -> ScannParameters:
-    """Returns how to build a base anew: what followed from the old size follows from the new."""
-    old = base.parameters
-    without_leaves = dataclasses.replace(old, num_leaves=None, num_leaves_to_search=None)
-    without_search = dataclasses.replace(old, num_leaves_to_search=None)
-    for asked in (dataclasses.replace(without_leaves, kind=None), without_leaves, without_search):
-        if asked.resolved(*base.shape) == old:
-            break
-    else:
-        asked = old
-    # A base that shrank below its leaves.
-    return without_leaves if (asked.num_leaves or 0) > rows else asked

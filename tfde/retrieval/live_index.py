@@ -17,8 +17,11 @@ from tfde.retrieval.change_log import FILE, ChangeLog
 from tfde.retrieval.generations import LiveFiles, read_files, read_log, remove_others, write_base
 from tfde.retrieval.index_directory import CHANGING, check_doc_ids, check_embeddings
 from tfde.retrieval.live_status import LiveStatus, status_of
+from tfde.retrieval.live_view import LiveView
 from tfde.retrieval.overlay import Overlay
 from tfde.types import Document
+
+_ATTEMPTS = 10  # at a search between two changes
 
 
 class Deletion(NamedTuple):
@@ -27,6 +30,19 @@ class Deletion(NamedTuple):
     sequence: int
     deleted: list[str]
     unknown: list[str]
+
+
+class LiveHits(NamedTuple):
+    """What a search of a live index found, all of one moment.
+
+    `scores` and `doc_ids` as `LiveIndex.search`; `documents`, those found whose title and text
+    came through `add`, by id; `version` as `LiveIndex.version`.
+    """
+
+    scores: np.ndarray
+    doc_ids: np.ndarray
+    documents: dict[str, Document]
+    version: str
 
 
 class LiveIndex:
@@ -38,7 +54,8 @@ class LiveIndex:
 
     Any number of threads may search; they wait neither for a change nor for a compaction. Changes
     from several threads are made one after the other. One process at a time can open a directory
-    for writing; others read the state of the moment in which they open it.
+    for writing; others read the state of the moment in which they open it, or of their last
+    `search_documents`.
 
     Args:
         path: The directory.
@@ -49,10 +66,11 @@ class LiveIndex:
         self.path = path
         self.fingerprint = files.base.index.fingerprint
         self.parents = files.base.index.parents
-        self._overlay = Overlay(files.base)
-        self._overlay.apply(files.changes)
+        self._overlay = _overlay_of(files)
         self._view = self._overlay.view(files.sequence)
         self._log: ChangeLog | None = None  # where the directory is open for writing
+        self._reader: ChangeLog | None = None
+        self._reading = threading.Lock()
         self._locks = contextlib.ExitStack()
         self._changing = threading.Lock()
         self._compacting = threading.Lock()
@@ -97,8 +115,7 @@ class LiveIndex:
     @property
     def version(self) -> str:
         """Generation and number of the last change, as `2.17`; searches see at least these."""
-        view = self._view
-        return f"{view.below.generation}.{view.sequence}"
+        return _version(self._view)
 
     @property
     def doc_ids(self) -> np.ndarray:
@@ -126,6 +143,28 @@ class LiveIndex:
             MismatchError: another dimension than the index.
         """
         return self._view.search(query_embeddings, k)
+
+    def search_documents(self, query_embeddings: np.ndarray, k: int) -> LiveHits:
+        """Returns what `search` finds with the texts of what was added.
+
+        Where another process changes the directory, its changes are taken up before.
+
+        Args:
+            query_embeddings: `(Q, D)` floating.
+            k: At least 1.
+
+        Raises:
+            ConfigError, MismatchError: as `search`.
+            CorruptError: a text differs from what was written.
+        """
+        for _ in range(_ATTEMPTS):
+            view = self._view
+            scores, doc_ids = view.search(query_embeddings, k)
+            sequence, documents = self._read_documents(set(doc_ids.ravel().tolist()))
+            if sequence == view.sequence:  # else a text may not be the one that was scored
+                break
+            self._catch_up()
+        return LiveHits(scores, doc_ids, documents, _version(view))
 
     def check_model(self, fingerprint: str) -> None:
         """Refuses vectors of another model; an index without fingerprint takes any.
@@ -247,13 +286,7 @@ class LiveIndex:
         Raises:
             CorruptError: one differs from what was written.
         """
-        if not (self.path / FILE).is_file():
-            return {}
-        log = ChangeLog(self.path / FILE, write=False)
-        try:
-            return log.documents(doc_ids)
-        finally:
-            log.close()
+        return self._read_documents(doc_ids)[1]
 
     def status(self) -> LiveStatus:
         """Returns the sizes of the index."""
@@ -263,8 +296,10 @@ class LiveIndex:
 
     def close(self) -> None:
         """Ends writing, once a change or compaction under way is done; searches still work."""
-        with self._compacting, self._changing:
-            self._log = None
+        with self._compacting, self._changing, self._reading:
+            if self._reader is not None:
+                self._reader.close()
+            self._log = self._reader = None
             self._locks.close()
 
     def __enter__(self) -> LiveIndex:
@@ -273,10 +308,45 @@ class LiveIndex:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _read_documents(self, doc_ids: Iterable[str]) -> tuple[int, dict[str, Document]]:
+        with self._reading:
+            if self._reader is None:
+                if not (self.path / FILE).is_file():
+                    return 0, {}
+                self._reader = ChangeLog(self.path / FILE, write=False)
+            return self._reader.documents(doc_ids)
+
+    def _catch_up(self) -> None:
+        """Waits for a change under way, or takes up those of the process that writes."""
+        with self._changing:
+            if self._log is not None:
+                return
+            with self._reading:
+                if self._reader is None:
+                    return
+                state, changes = self._reader.read(after=self._view.sequence)
+            sequence = state.sequence
+            if state.generation == self._view.below.generation:
+                self._overlay.apply(changes)
+            else:
+                files = read_files(self.path, verify=False)
+                self._overlay, sequence = _overlay_of(files), files.sequence
+            self._view = self._overlay.view(sequence)
+
     def _writable(self) -> ChangeLog:
         if self._log is None:
             raise ConfigError(f"{self.path}: must be open for writing: LiveIndex.open(write=True).")
         return self._log
+
+
+def _overlay_of(files: LiveFiles) -> Overlay:
+    overlay = Overlay(files.base)
+    overlay.apply(files.changes)
+    return overlay
+
+
+def _version(view: LiveView) -> str:
+    return f"{view.below.generation}.{view.sequence}"
 
 
 def _check_texts(documents: Sequence[Document]) -> None:

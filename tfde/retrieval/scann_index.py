@@ -268,6 +268,26 @@ class ScannIndex:
         }
         write_index(output, manifest, write, overwrite=overwrite)
 
+    def parameters_for(self, rows: int) -> ScannParameters:
+        """Returns how to build this index of `rows` vectors.
+
+        What followed from the number of its vectors follows from the new one; what was asked for
+        stays, but for more leaves than there are vectors.
+        """
+        old = self.parameters
+        open_search = dataclasses.replace(old, num_leaves_to_search=None)
+        open_leaves = dataclasses.replace(open_search, num_leaves=None)
+        open_kind = dataclasses.replace(open_leaves, kind=None)
+        choices = [
+            dataclasses.replace(asked, training_sample_size=sample)
+            for asked in (open_kind, open_leaves, open_search, old)
+            for sample in (None, old.training_sample_size)
+        ]
+        for asked in choices:  # the first has the most that follows from the size, the last nothing
+            if asked.resolved(*self.shape) == old:
+                break
+        return open_leaves if (asked.num_leaves or 0) > rows else asked
+
     def with_vectors_of(self, path: str | Path) -> ScannIndex:
         """Returns this index with its vectors memory-mapped from where it was saved.
 

@@ -1,11 +1,15 @@
 """What `tfde serve` has beside TensorFlow Serving's protocol: search, embeddings, a live index."""
 
 import base64
+import http.client as http_client
 import json
 import shutil
+import signal
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -16,6 +20,7 @@ from toy_models import save_toy
 from tfde.cli.main import main
 from tfde.errors import ServerError
 from tfde.retrieval.exact_index import ExactIndex
+from tfde.serving.application.http_api import MAX_BODY_BYTES
 from tfde.serving.client import Client
 from tfde.types import Document
 
@@ -74,6 +79,7 @@ def test_embeddings_as_openais_clients_read_them(server, model):
         ("nothing", {}, 404, "POST /v1/nothing: Not Found"),
         ("embeddings", {"input": "x", "model": "../retriever"}, 404, "`model` must be query_enc"),
         ("embeddings", {"input": [1]}, 400, "`input"),
+        ("search", {"query": ["x"] * 21, "k": 1000}, 400, "`k` must be at most 952 for 21 queries"),
     ],
 )
 def test_wrong_requests_over_http(server, path, body, status, message):
@@ -82,6 +88,62 @@ def test_wrong_requests_over_http(server, path, body, status, message):
     error = json.loads(answer)["error"]
     assert message in error["message"]
     assert "\n" not in error["message"]
+
+
+def test_many_texts_at_once_are_encoded_as_few(server, model):
+    texts = [" ".join(["green", "red", "cat"][: 1 + i % 3] * (1 + i % 5)) for i in range(300)]
+    body = {"input": texts, "model": "query_encoder"}
+    status, answer = http(f"{server.search_url}/v1/embeddings", body)
+    assert status == 200
+    found = np.array([row["embedding"] for row in json.loads(answer)["data"]])
+    np.testing.assert_allclose(found, model.encode_queries(texts), atol=1e-6)
+    _, mask = model.preprocessor.queries(tf.constant(texts))
+    assert json.loads(answer)["usage"]["total_tokens"] == int(tf.reduce_sum(mask))
+
+
+@pytest.mark.parametrize("declared", [True, False], ids=["declared", "in chunks"])
+def test_bodies_are_bounded(server, declared):
+    address = urllib.parse.urlsplit(server.search_url)
+    connection = http_client.HTTPConnection(address.hostname, address.port, timeout=30)
+    if declared:  # is refused before any of it is sent
+        connection.putrequest("POST", "/v1/search")
+        connection.putheader("Content-Length", str(MAX_BODY_BYTES + 1))
+        connection.endheaders()
+    else:
+        mebibyte = b" " * 2**20
+        chunks = (mebibyte for _ in range(MAX_BODY_BYTES // 2**20 + 1))
+        connection.request("POST", "/v1/search", chunks, encode_chunked=True)
+    response = connection.getresponse()
+    assert response.status == 413
+    error = json.loads(response.read())["error"]
+    assert error["type"] == "INVALID_ARGUMENT"
+    assert error["message"] == f"POST /v1/search: the body must have at most {MAX_BODY_BYTES} bytes"
+    connection.close()
+
+
+def test_requests_under_way_are_answered_before_the_server_ends(bundle):
+    server = BundleServer(bundle)
+    body = {"input": ["green red cat " * 500] * 2000, "model": "document_encoder"}
+    with ThreadPoolExecutor(4) as threads:
+        http(f"{server.search_url}/v1/embeddings", {"input": "x"})  # the first one takes longer
+        asked = [threads.submit(http, f"{server.search_url}/v1/embeddings", body) for _ in range(4)]
+        time.sleep(1.0)
+        server.process.send_signal(signal.SIGTERM)
+        assert not any(answer.done() for answer in asked)  # else nothing was under way
+        assert [answer.result()[0] for answer in asked] == [200] * 4
+    assert server.process.wait(60) == 0
+
+
+def test_ipv6(bundle):
+    server = BundleServer(bundle, "--host", "::1", "--models", "query_encoder")
+    try:
+        with Client(server.target) as client:
+            assert client.encode_queries(["green red"]).shape == (1, 6)
+        assert http(f"{server.search_url}/healthz")[0] == 200
+        assert http(f"{server.url}/v1/models/query_encoder")[0] == 200
+    finally:
+        server.process.terminate()
+        server.process.wait(60)
 
 
 KEY = "0123456789abcdef"

@@ -342,6 +342,13 @@ def test_wrong_warm_up_requests_keep_a_version_away(capfd, tmp_path, requests, m
     assert message in failure(capfd, *flags)
 
 
+def test_a_warm_up_file_that_cannot_be_read_keeps_a_version_away(capfd, tmp_path):
+    save_toy(tmp_path / "1", 2.0)
+    (tmp_path / "1" / "assets.extra" / "tf_serving_warmup_requests").mkdir(parents=True)
+    flags = (f"--model_base_path={tmp_path}", "--max_num_load_retries=0")
+    assert "Is a directory" in failure(capfd, *flags)
+
+
 def test_every_flag_of_the_original_is_known():
     flags = (Path(__file__).parents[2] / "model_server_flags.txt").read_text().split()
     assert len(flags) > 40

@@ -9,6 +9,8 @@ import tiny
 from tfde.cli.export import _part_of
 from tfde.cli.main import main
 from tfde.retrieval.exact_index import ExactIndex
+from tfde.retrieval.scann_index import ScannIndex
+from tfde.retrieval.scann_parameters import ScannParameters
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +94,15 @@ def test_shards_are_all_of_the_index(capsys):
     assert capsys.readouterr().out.splitlines()[0] == "shard 1/3: 4 of 10 documents"
     with pytest.raises(ValueError, match=r"the index has 10 documents\. Received: 11/11"):
         _part_of(index, "11/11")
+
+
+def test_a_shard_is_searched_as_the_index_is():
+    asked = ScannParameters(kind="tree", num_leaves=5, num_leaves_to_search=2, reorder=9)
+    vectors, ids = np.eye(60, 8, dtype=np.float32), [str(i) for i in range(60)]
+    part = _part_of(ScannIndex.build(vectors, ids, fingerprint="f", parameters=asked), "2/3")
+    assert list(part.doc_ids) == ids[1::3]
+    assert (part.parameters.kind, part.parameters.reorder) == ("tree", 9)
+    assert (part.parameters.num_leaves, part.parameters.num_leaves_to_search) == (5, 2)
 
 
 @pytest.mark.parametrize("shard", ["0/3", "4/3", "1", "a/b", "1/0"])

@@ -166,6 +166,59 @@ def test_texts_of_changes_are_kept(tmp_path):
     assert LiveIndex.open(tmp_path / "i").documents(["d1"]).keys() == {"d1"}
 
 
+def test_a_reader_takes_up_what_another_process_changes(tmp_path):
+    exact(tmp_path / "i")
+    far = np.eye(1, DIM, dtype=np.float32) * 100
+    reader = LiveIndex.open(tmp_path / "i")
+    before = reader.search_documents(far, 1)
+    assert before.version == "1.0"
+    assert before.documents == {}
+    with LiveIndex.open(tmp_path / "i", write=True) as index:
+        for note, factor in (("first", 100), ("second", 200)):
+            add(index, {"new": far[0] * factor}, note)
+            found = reader.search_documents(far, 1)
+            assert found.doc_ids.tolist() == [["new"]]
+            assert found.scores.tolist() == [[1e4 * factor]]
+            assert found.documents["new"].text == f"text new {note}"
+            assert found.version == index.version
+        index.compact()
+        index.delete(["new"])
+        found = reader.search_documents(far, 1)
+        assert found.doc_ids.tolist() == before.doc_ids.tolist()
+        assert found.version == index.version == "2.3"
+        assert reader.search(far, 1)[1].tolist() == before.doc_ids.tolist()
+
+
+def test_a_text_is_that_of_the_vector_that_was_scored(tmp_path):
+    """Texts and vectors tell their version; searches never mix two, in writer or reader."""
+    query, done = np.eye(1, DIM, dtype=np.float32), threading.Event()
+    doc_ids = [f"d{i}" for i in range(5)]
+    ExactIndex.build(np.zeros((5, DIM), np.float32), doc_ids).save(tmp_path / "i")
+
+    def search(index):
+        checked = 0
+        while not done.is_set():
+            found = index.search_documents(query, 5)
+            for doc_id, score in zip(found.doc_ids[0], found.scores[0], strict=True):
+                text = found.documents[doc_id].text if doc_id in found.documents else " 0"
+                assert int(text.rpartition(" ")[2]) == score, found
+                checked += 1
+        return checked
+
+    with LiveIndex.open(tmp_path / "i", write=True) as index, ThreadPoolExecutor(4) as threads:
+        readers = [index, index, LiveIndex.open(tmp_path / "i"), LiveIndex.open(tmp_path / "i")]
+        searches = [threads.submit(search, reader) for reader in readers]
+        try:
+            for version in range(1, 150):
+                vectors = np.full((5, DIM), version, np.float32)
+                index.add(documents_of(doc_ids, str(version)), vectors, fingerprint="")
+                if version % 50 == 0:
+                    index.compact()
+        finally:
+            done.set()
+        assert all(search.result() > 5 for search in searches)
+
+
 def test_searches_and_readers_go_on_during_changes_and_compactions(tmp_path):
     """Each document's vector tells its version; a search must see whole batches, all or none."""
     count, version = 30, 1

@@ -243,3 +243,16 @@ def test_impossible_parameters(fields, message):
 def test_parameters_that_do_not_fit_the_vectors(fields, message):
     with pytest.raises(ConfigError, match=message):
         ScannParameters(**fields).resolved(100, 8)
+
+
+def test_what_follows_from_the_size_follows_from_a_new_one():
+    """Source of the numbers: 2 sqrt(N) leaves, 250 vectors a leaf to learn them from."""
+    vectors, ids = np.eye(40, 8, dtype=np.float32), [str(i) for i in range(40)]
+    open_ = ScannIndex.build(vectors, ids)
+    assert open_.parameters.kind == "exact"
+    tree = open_.parameters_for(10_000_000).resolved(10_000_000, 8)
+    assert (tree.kind, tree.num_leaves, tree.training_sample_size) == ("tree", 6325, 250 * 6325)
+    asked = ScannParameters(kind="tree", num_leaves=8, training_sample_size=30, reorder=7)
+    kept = ScannIndex.build(vectors, ids, parameters=asked).parameters_for(1000).resolved(1000, 8)
+    assert (kept.kind, kept.num_leaves, kept.training_sample_size) == ("tree", 8, 30)
+    assert kept.reorder == 7

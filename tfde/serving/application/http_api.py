@@ -24,6 +24,7 @@ from tfde.version import __version__
 
 MAX_TEXTS = 2048  # as many as OpenAI's own takes
 MAX_K = 1000
+MAX_BODY_BYTES = 64 * 2**20
 
 Texts = Annotated[list[str], Field(min_length=1, max_length=MAX_TEXTS)]
 
@@ -128,6 +129,7 @@ def create_app(service: SearchService, *, admin: APIRouter | None = None) -> Fas
     )
 
     app.add_middleware(_JsonWhateverItIsCalled)
+    app.add_middleware(_BoundedBody)
 
     @app.exception_handler(StatusError)
     def refused(_: Request, error: StatusError) -> JSONResponse:
@@ -140,7 +142,8 @@ def create_app(service: SearchService, *, admin: APIRouter | None = None) -> Fas
     @app.exception_handler(HTTPException)
     def no_such_call(request: Request, error: HTTPException) -> JSONResponse:
         message = f"{request.method} {request.url.path}: {error.detail}"
-        return _error(error.status_code, message, "NOT_FOUND")
+        kind = "NOT_FOUND" if error.status_code in (404, 405) else "INVALID_ARGUMENT"
+        return _error(error.status_code, message, kind)
 
     @app.exception_handler(TfdeError)
     def impossible(_: Request, error: TfdeError) -> JSONResponse:
@@ -225,6 +228,29 @@ class _JsonWhateverItIsCalled:
             kept = [header for header in scope["headers"] if header[0] != b"content-type"]
             scope = {**scope, "headers": [*kept, (b"content-type", b"application/json")]}
         await self._app(scope, receive, send)
+
+
+class _BoundedBody:
+    """Refuses a body that is too large, as soon as its head or its content says so."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        read = 0
+        declared = dict(scope.get("headers", ())).get(b"content-length", b"0")
+
+        async def bounded() -> Any:
+            nonlocal read
+            if int(declared) <= MAX_BODY_BYTES:
+                message = await receive()
+                read += len(message.get("body", b""))
+            if max(read, int(declared)) > MAX_BODY_BYTES:
+                rule = f"the body must have at most {MAX_BODY_BYTES} bytes"
+                raise HTTPException(413, rule)
+            return message
+
+        await self._app(scope, bounded, send)
 
 
 def _explain(errors: Sequence[Any]) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from tensorflow_serving.apis import model_pb2
 
-from tfde.errors import MismatchError
+from tfde.errors import ConfigError, MismatchError
 from tfde.retrieval.live_index import Deletion, LiveIndex
 from tfde.retrieval.live_status import LiveStatus
 from tfde.serving.application.search_service import (
@@ -16,12 +16,12 @@ from tfde.serving.application.search_service import (
     QUERY_ENCODER,
     Found,
     SearchService,
+    check_size,
     make_hits,
+    run_in_parts,
 )
 from tfde.serving.server.service import InferenceService
 from tfde.types import Document
-
-_ATTEMPTS = 10  # at a search that no change interrupts
 
 
 class LiveSearchService(SearchService):
@@ -61,16 +61,14 @@ class LiveSearchService(SearchService):
         Raises:
             StatusError: the query tower is not there, or refuses.
         """
+        check_size(queries, k)
         embeddings = self._encode(QUERY_ENCODER, {"text": queries})
-        for _ in range(_ATTEMPTS):
-            index_version = self._index.version
-            scores, doc_ids = self._index.search(embeddings, k)
-            passages = self._passages(set(doc_ids.ravel().tolist()))
-            # A change in between may have given a hit a text that was not what was scored.
-            if self._index.version == index_version:
-                break
-        hits = make_hits(doc_ids.tolist(), scores.tolist(), passages)
-        return Found(hits, self._bundle_version, index_version)
+        found = self._index.search_documents(embeddings, k)
+        unchanged = set(found.doc_ids.ravel().tolist()) - found.documents.keys()
+        passages = self.passages(unchanged, self._bundle_version)
+        passages |= {d.doc_id: (d.title, d.text) for d in found.documents.values()}
+        hits = make_hits(found.doc_ids.tolist(), found.scores.tolist(), passages)
+        return Found(hits, self._bundle_version, found.version)
 
     def add(self, documents: Sequence[Document]) -> int:
         """Encodes documents and inserts them, or replaces those with the same ids.
@@ -80,8 +78,14 @@ class LiveSearchService(SearchService):
 
         Raises:
             StatusError: the document tower is not there, or refuses.
+            ConfigError: the index has shares of parents, which the bundle's tower knows nothing of.
             ConfigError, DataError, OSError: as `LiveIndex.add`.
         """
+        if self._index.parents is not None:
+            raise ConfigError(
+                "documents of this index have a share of their parents' embeddings, which this call"
+                " cannot give: use `tfde index add` while no server writes to it."
+            )
         texts = {
             "title": [document.title for document in documents],
             "text": [document.text for document in documents],
@@ -121,11 +125,6 @@ class LiveSearchService(SearchService):
             self._compaction.join()
         self._index.close()
 
-    def _passages(self, doc_ids: set[str]) -> dict[str, tuple[str, str]]:
-        changed = self._index.documents(doc_ids)
-        passages = self.passages(doc_ids - set(changed), self._bundle_version)
-        return passages | {d.doc_id: (d.title, d.text) for d in changed.values()}
-
     def _spec(self, model: str) -> model_pb2.ModelSpec:
         spec = super()._spec(model)
         spec.version.value = self._bundle_version
@@ -134,7 +133,7 @@ class LiveSearchService(SearchService):
     def _encode(self, model: str, texts: Mapping[str, Sequence[str]]) -> np.ndarray:
         inputs = {name: np.array(values, object) for name, values in texts.items()}
         with self._service.using(self._spec(model), "Search", "HTTP") as servable:
-            return servable.runner.run("", inputs)["embeddings"]
+            return run_in_parts(lambda part: servable.runner.run("", part), inputs)["embeddings"]
 
     def _compact(self) -> None:
         try:

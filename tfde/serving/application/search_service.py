@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import NamedTuple
 
@@ -12,7 +12,11 @@ from tensorflow_serving.apis import model_pb2
 
 from tfde.serving.hit import Hit
 from tfde.serving.server.service import InferenceService
-from tfde.serving.server.status import StatusError
+from tfde.serving.server.status import StatusError, invalid_argument
+
+MAX_HITS = 20_000  # of an answer
+_ROWS = 128
+Arrays = dict[str, np.ndarray]
 
 QUERY_ENCODER, DOCUMENT_ENCODER, DOCUMENTS = "query_encoder", "document_encoder", "documents"
 
@@ -59,11 +63,12 @@ class SearchService:
             k: How many documents a query gets, at most.
 
         Raises:
-            StatusError: a model is not there, or refuses.
+            StatusError: a model is not there, or refuses; more hits than an answer may have.
         """
+        check_size(queries, k)
         with self._service.using(self._spec(self.retriever), "Search", "HTTP") as servable:
             inputs = {"text": np.array(queries, object), "k": np.array(k, np.int32)}
-            found = servable.runner.run("", inputs)
+            found = run_in_parts(lambda part: servable.runner.run("", part), inputs)
             version = servable.version
             doc_ids = [[doc_id.decode() for doc_id in row] for row in found["doc_ids"]]
             passages = self.passages({doc_id for row in doc_ids for doc_id in row}, version)
@@ -89,9 +94,14 @@ class SearchService:
         if model == DOCUMENT_ENCODER:
             inputs["title"] = np.array([""] * len(texts), object)
         with self._service.using(self._spec(model), "Embeddings", "HTTP") as servable:
-            tokens = servable.runner.run("tokenize", inputs)["padding_mask"]
-            embeddings = servable.runner.run("", inputs)["embeddings"]
-            return Embedded(embeddings, int(tokens.sum()))
+
+            def encode(part: Arrays) -> Arrays:
+                mask = servable.runner.run("tokenize", part)["padding_mask"]
+                embeddings = servable.runner.run("", part)["embeddings"]
+                return {"embeddings": embeddings, "tokens": mask.sum(axis=1)}
+
+            found = run_in_parts(encode, inputs)
+            return Embedded(found["embeddings"], int(found["tokens"].sum()))
 
     def passages(self, doc_ids: set[str], version: int) -> dict[str, tuple[str, str]]:
         """Returns title and text by id; nothing where the bundle has no texts."""
@@ -114,6 +124,44 @@ class SearchService:
 
     def _spec(self, model: str) -> model_pb2.ModelSpec:
         return model_pb2.ModelSpec(name=model)
+
+
+def check_size(queries: Sequence[str], k: int) -> None:
+    """Refuses answers of more than 20,000 hits, whose texts would all be in memory.
+
+    Raises:
+        StatusError: INVALID_ARGUMENT.
+    """
+    if len(queries) * k > MAX_HITS:
+        raise invalid_argument(
+            f"`k` must be at most {MAX_HITS // len(queries)} for {len(queries)} queries, which are"
+            f" {MAX_HITS} hits together. Received: {k}"
+        )
+
+
+def run_in_parts(run: Callable[[Arrays], Arrays], inputs: Arrays) -> Arrays:
+    """Runs a model on at most 128 texts at once, those of like length together.
+
+    All at once they would be padded to the longest of all, in memory that grows with their number.
+
+    Args:
+        run: The model: inputs to outputs, a row of each for each row of texts.
+        inputs: Arrays (N,) of texts; what has no rows goes to each part as it is.
+
+    Returns:
+        The outputs, rows in the order of the inputs.
+    """
+    texts = [array for array in inputs.values() if array.ndim]
+    if len(texts[0]) <= _ROWS:
+        return run(inputs)
+    lengths = [sum(map(len, row)) for row in zip(*texts, strict=True)]
+    order = np.argsort(lengths, kind="stable")
+    found = [
+        run({name: array[rows] if array.ndim else array for name, array in inputs.items()})
+        for rows in np.split(order, range(_ROWS, len(order), _ROWS))
+    ]
+    back = np.argsort(order)
+    return {name: np.concatenate([part[name] for part in found])[back] for name in found[0]}
 
 
 def make_hits(

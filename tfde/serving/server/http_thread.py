@@ -35,7 +35,8 @@ class HttpThread:
         self._server: Any = None
         self._failures: list[BaseException] = []
         try:
-            self._listener = socket.create_server((host, port))
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            self._listener = socket.create_server((host, port), family=family)
         except OSError as error:
             raise OSError(f"cannot listen on {host}:{port} ({name}): {error.strerror}") from None
         # Connections inherit it; without it an answer's body waits 40 ms for the client's

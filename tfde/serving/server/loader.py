@@ -64,6 +64,7 @@ class Loader:
                 self.metrics.count(latency, int(taken * 1e6), model_path=path)
 
     def _load(self, name: str, version: int, path: str) -> SignatureRunner:
+        runner = None
         try:
             runner = SignatureRunner(
                 path,
@@ -73,6 +74,10 @@ class Loader:
                 lenient_batching=self.lenient_batching,
                 queued=self._queued,
             )
+            if self.warmup_iterations:
+                warm_up(Servable(name, version, runner), path, iterations=self.warmup_iterations)
+            loaded, runner = runner, None
+            return loaded
         except StatusError:
             raise
         except tf.errors.OpError as error:
@@ -82,13 +87,9 @@ class Loader:
         except Exception as error:  # a damaged file can fail anywhere in the loader
             message = f"{type(error).__name__}: {error}"
             raise StatusError(StatusCode.INTERNAL, message) from error
-        if self.warmup_iterations:
-            try:
-                warm_up(Servable(name, version, runner), path, iterations=self.warmup_iterations)
-            except BaseException:
+        finally:
+            if runner is not None:
                 runner.close()
-                raise
-        return runner
 
     def _queued(self, seconds: float) -> None:
         if self.metrics and self.batching:

@@ -186,7 +186,8 @@ class ModelServer:
             for name in ("", "ModelService", "PredictionService"):
                 servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
             health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
-        self.port = self._listen(server, f"{self.host}:{self.port}")
+        address = f"[{self.host}]" if ":" in self.host else self.host
+        self.port = self._listen(server, f"{address}:{self.port}")
         if self._options.grpc_socket_path:
             self._listen(server, f"unix:{self._options.grpc_socket_path}")
         return server

@@ -1,0 +1,54 @@
+"""What `tfde doctor` finds, on this machine and on one where something is missing."""
+
+import importlib.metadata
+import re
+import sys
+
+from tfde.cli.main import main
+from tfde.environment import check_folders, check_loading, check_packages
+
+
+def test_all_is_well_here(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("TFDE_DATA", str(tmp_path))
+    monkeypatch.delenv("TFDE_MINILM", raising=False)
+    assert main(["doctor", "--all"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert re.match(
+        r"tfde \S+, Python 3\.11\.\d+, Linux x86_64, \d+ cores \(.*\), \d+ GiB$", lines[0]
+    )
+    assert f"   ok  tensorflow {importlib.metadata.version('tensorflow')}" in lines
+    assert any(re.match(r"   ok  import tensorflow: \d+\.\d s$", line) for line in lines)
+    assert any(line.startswith("   ok  devices: CPU:0") for line in lines)
+    assert f"   ok  TFDE_DATA={tmp_path}" in lines
+    assert any(line.startswith(" note  TFDE_MINILM is not set") for line in lines)
+    assert lines[-1].endswith(" as they should be, 0 to mend")
+
+
+def test_packages_that_are_not_what_is_asked_for(monkeypatch):
+    asked = [
+        "numpy>=2,<3",
+        "scipy<1",
+        "no-such-package>=1",
+        'no-such-extra>=1; extra == "parquet"',
+        'keras>=3; extra == "figures"',
+        'another>=1; extra == "dev"',
+    ]
+    monkeypatch.setattr("tfde.environment.requires", lambda name: asked)
+    found = list(check_packages())
+    assert [finding.state for finding in found] == ["ok", "wrong", "wrong", "ok", "note"]
+    assert re.match(r"scipy <1: version 1\S+ was not tested and may not fit$", found[1].line)
+    assert found[2].line == "no-such-package >=1: not installed"
+    assert found[4].line == (
+        "extra parquet: no-such-extra not installed; pip install 'tfde[parquet]'"
+    )
+
+
+def test_what_does_not_load_and_folders_that_are_not_there(monkeypatch):
+    monkeypatch.setitem(sys.modules, "scann", None)
+    (wrong,) = [finding.line for finding in check_loading() if finding.state == "wrong"]
+    assert wrong.startswith("import scann: ModuleNotFoundError: ")
+    monkeypatch.setenv("TFDE_MINILM", "/nowhere")
+    missing = (
+        "TFDE_MINILM=/nowhere: no such folder (all-MiniLM-L6-v2, a start of recipes and studies)"
+    )
+    assert ("wrong", missing) in list(check_folders())

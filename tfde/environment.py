@@ -1,0 +1,118 @@
+"""What this machine has of what tfde needs: the machine, packages in their ranges, what loads."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import platform
+import time
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from packaging.requirements import Requirement
+
+from tfde.version import __version__
+
+# In the order in which they may be imported: the last one needs Keras 2 as `tf.keras`.
+_LOADED = (
+    "tensorflow",
+    "tensorflow_text",
+    "keras",
+    "keras_hub",
+    "scann",
+    "tensorflow_recommenders",
+)
+_INSTRUCTIONS = {"avx2": "AVX2", "avx512f": "AVX-512", "avx512_bf16": "bfloat16", "amx_bf16": "AMX"}
+_FOLDERS = {
+    "TFDE_DATA": "dataset directories for recipes, benchmarks and tests",
+    "TFDE_MINILM": "all-MiniLM-L6-v2, a start of recipes and studies",
+}
+_DEVELOPMENT = ("dev", "peers", "browser")
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at: `ok`, `wrong` (tfde does not work so) or `note`."""
+
+    state: Literal["ok", "wrong", "note"]
+    line: str
+
+
+def describe_machine() -> str:
+    """Returns one line: versions, system, cores and what they can, memory."""
+    flags = set(Path("/proc/cpuinfo").read_text("utf-8").split())
+    able = ", ".join(name for flag, name in _INSTRUCTIONS.items() if flag in flags)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return (
+        f"tfde {__version__}, Python {platform.python_version()}, {platform.system()}"
+        f" {platform.machine()}, {len(os.sched_getaffinity(0))} cores ({able}), {memory:.0f} GiB"
+    )
+
+
+def check_packages(distribution: str = "tfde") -> Iterator[Finding]:
+    """Yields a finding for each package that a distribution needs, and for each extra.
+
+    Args:
+        distribution: Whose requirements are looked at.
+    """
+    extras: dict[str, list[str]] = {}
+    for requirement in map(Requirement, requires(distribution) or ()):
+        asked = f"{requirement.name} {requirement.specifier}".strip()
+        try:
+            found = version(requirement.name)
+        except PackageNotFoundError:
+            found = ""
+        extra = str(requirement.marker).partition("extra == ")[2].strip("\"'")
+        if extra:
+            if extra not in _DEVELOPMENT:
+                missing = extras.setdefault(extra, [])
+                missing += [] if found else [requirement.name]
+        elif not found:
+            yield Finding("wrong", f"{asked}: not installed")
+        elif not requirement.specifier.contains(found, prereleases=True):
+            yield Finding("wrong", f"{asked}: version {found} was not tested and may not fit")
+        else:
+            yield Finding("ok", f"{requirement.name} {found}")
+    for extra, missing in sorted(extras.items()):
+        if missing:
+            line = f"extra {extra}: {', '.join(missing)} not installed; pip install 'tfde[{extra}]'"
+            yield Finding("note", line)
+        else:
+            yield Finding("ok", f"extra {extra}")
+
+
+def check_loading() -> Iterator[Finding]:
+    """Yields a finding for each library that is imported, then for the devices."""
+    for name in _LOADED:
+        started = time.perf_counter()
+        try:
+            importlib.import_module(name)
+        except Exception as error:  # whatever a broken installation raises
+            text = " ".join(str(error).split())
+            yield Finding("wrong", f"import {name}: {type(error).__name__}: {text}")
+        else:
+            yield Finding("ok", f"import {name}: {time.perf_counter() - started:.1f} s")
+            if name == "tensorflow":
+                yield _devices()
+
+
+def check_folders() -> Iterator[Finding]:
+    """Yields a finding for each environment variable that names a folder."""
+    for name, what in _FOLDERS.items():
+        value = os.environ.get(name)
+        if value is None:
+            yield Finding("note", f"{name} is not set ({what})")
+        elif Path(value).is_dir():
+            yield Finding("ok", f"{name}={value}")
+        else:
+            yield Finding("wrong", f"{name}={value}: no such folder ({what})")
+
+
+def _devices() -> Finding:
+    import tensorflow as tf
+
+    found = [
+        device.name.partition("physical_device:")[2] for device in tf.config.list_physical_devices()
+    ]
+    return Finding("ok", f"devices: {', '.join(found)}")
