@@ -3,6 +3,7 @@
 import csv
 import hashlib
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -63,7 +64,8 @@ def wait_for(process, ready):
         time.sleep(0.02)
 
 
-def test_killed_and_given_again(tmp_path, capsys):
+def test_killed_and_given_again(tmp_path, capsys, caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("tfde"), "propagate", True)
     tiny.write_dataset(tmp_path / "data")
     write_pages(
         tmp_path / "pages.jsonl",
@@ -123,9 +125,20 @@ def test_killed_and_given_again(tmp_path, capsys):
     assert len(list((tmp_path / "together").glob("trained/*/done.json"))) == 3
     assert "2 of 2 cells are done." in capsys.readouterr().out
 
-    # Nothing left to do: the models go unless they are to be kept.
-    run_study(StudyConfig(**{**vars(study), "keep_models": False}), output)
-    assert list((output / "trained").iterdir()) == []
+    # What was kept stays when the study is given again without that, but not what led to it.
+    kept = {record["model"] for record in records}
+    assert all((output / model / "config.json").exists() for model in kept)
+    without = StudyConfig(**{**vars(study), "keep_models": False})
+    run_study(without, output)
+    assert {str(path.relative_to(output)) for path in output.glob("trained/*/model")} == kept
+    # Without it from the beginning, nothing stays and no line says where a model lies.
+    run_study(without, tmp_path / "without")
+    assert list((tmp_path / "without" / "trained").iterdir()) == []
+    lines = (tmp_path / "without" / "results.jsonl").read_text().splitlines()
+    assert [json.loads(line)["model"] for line in lines] == [None, None]
+    with caplog.at_level("WARNING", logger="tfde"):
+        run_study(study, tmp_path / "without")
+    assert "2 cells are done and their models were not kept" in caplog.text
     assert results.read_text().count("\n") == 2
     against = ["--against", "labels=few", "--csv", str(tmp_path / "table.csv")]
     assert main(["study", "--output", str(output), "--table", *against]) == 0

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import csv
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfde.analysis.results import read_by_query
+from tfde.analysis.results import RESULTS_FILE, has_by_query, read_by_query
 from tfde.analysis.tables import StudyResults
 from tfde.data.atomic import atomic_file
 from tfde.errors import ConfigError, require
 from tfde.evaluation.report import align_table
 from tfde.evaluation.significance import CONFIDENCE, Comparison, compare, correct
+
+logger = logging.getLogger("tfde")
 
 
 class GridComparison(NamedTuple):
@@ -47,7 +50,8 @@ def compare_with(
     Queries are the sample: a query's value is its mean over the seeds of a place, so what is
     tested is the mean of these models, on other queries of the kind. Places that were measured on
     other queries than their baseline, whose baseline is not done, or which are one and the same
-    result as it, are left out. Only the seeds that both places have count.
+    result as it, are left out. Only the seeds that both places have count, with the measures of
+    each query; how many have none is logged.
 
     Args:
         output: Directory of the study.
@@ -56,8 +60,7 @@ def compare_with(
         baseline: Its value.
 
     Raises:
-        ConfigError: no such axis or value; nothing can be compared; results are from before
-            measures of queries were kept.
+        ConfigError: no such axis or value; nothing can be compared.
     """
     check_baseline(results.axes, axis, baseline)
     place = list(results.axes).index(axis)
@@ -66,12 +69,25 @@ def compare_with(
         for group in results.groups
         if group.values[place] == baseline
     }
+    hashes = {record["hash"] for group in results.groups for record in group.records}
+    known = {key for key in hashes if has_by_query(output, key)}
+    if hashes - known:
+        logger.warning(
+            "%d of %d results have no measures of each query and are not compared; without their"
+            " lines in %s the study does them again",
+            len(hashes - known),
+            len(hashes),
+            RESULTS_FILE,
+        )
     rows = []
     for group in results.groups:
         other = of_baseline.get(without_axis(group.values, place))
         if other is None or group.values[place] == baseline:
             continue
-        keys, other_keys = ({r["seed"]: r["hash"] for r in one.records} for one in (group, other))
+        keys, other_keys = (
+            {r["seed"]: r["hash"] for r in one.records if r["hash"] in known}
+            for one in (group, other)
+        )
         seeds = sorted(keys.keys() & other_keys.keys())
         if not seeds or keys == other_keys:
             continue

@@ -62,6 +62,11 @@ def write_by_query(output: Path, key: str, found: Mapping[str, Any]) -> None:
     _write(_queries_file(output, key), json.dumps(record).encode())
 
 
+def has_by_query(output: str | Path, key: str) -> bool:
+    """Returns whether the measures of each query are there for a result."""
+    return _queries_file(Path(output), key).is_file()
+
+
 def read_by_query(output: Path, key: str) -> dict[str, dict[str, float]]:
     """Returns measure -> query id -> value of a result.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import json
@@ -92,11 +93,16 @@ def run_study(
     core_shares(jobs)
     cells = expand_cells(study)
     chosen = cells if not only else select_cells(cells, only)
-    for cell in cells:
-        _check(cell, study)
     _refuse_foreign(output, cells)
-    output.mkdir(parents=True, exist_ok=True)
-    with directory_lock(output, "working on its study"):
+    with contextlib.ExitStack() as stack:
+        locked = directory_lock(output, "working on its study")
+        if output.exists():  # tells of another process before the checks, which take a while
+            stack.enter_context(locked)
+        for cell in cells:
+            _check(cell, study)
+        if not output.exists():
+            output.mkdir(parents=True)
+            stack.enter_context(locked)
         vocabulary = None if study.vocabulary is None else _vocabulary(study.vocabulary, output)
         known = functools.cache(checksum)  # cells read the same files
         plans = [_plan(cell, output / _TRAINED, vocabulary, known) for cell in cells]
@@ -169,16 +175,27 @@ def _work(
     waiting = [plan for plan in wanted if not _is_done(plan, results)]
     _check_pairs(waiting)
 
+    gone = sum(_is_done(plan, results) and not _is_kept(plan, results, output) for plan in wanted)
+    if keep_models and gone:
+        logger.warning(
+            "%d cells are done and their models were not kept; to train them again, remove their"
+            " lines from %s",
+            gone,
+            path,
+        )
+
     def forget_models() -> None:
         if not keep_models:
-            _forget_models(output / _TRAINED, [p for p in plans if not _is_done(p, results)])
+            waiting = [plan for plan in plans if not _is_done(plan, results)]
+            _forget_models(output / _TRAINED, waiting, results)
 
     def work(plan: _Plan, cores: Sequence[int]) -> dict[str, Any]:
         number = wanted.index(plan) + 1
         logger.info("cell %d of %d: %s", number, len(wanted), plan.cell.name)
         # BM25 in several places of the grid is one result.
         equal = next((result for result in results if result["hash"] == plan.key), None)
-        return {**(_do(plan, output, cores) if equal is None else equal), **plan.place}
+        found = _do(plan, output, cores) if equal is None else equal
+        return {**found, **plan.place, "model": found["model"] if keep_models else None}
 
     forget_models()
     bar.update(len(wanted) - len(waiting))
@@ -217,9 +234,20 @@ def _is_done(plan: _Plan, results: Sequence[Mapping[str, Any]]) -> bool:
     return any(plan.place.items() <= result.items() for result in results)
 
 
-def _forget_models(trained: Path, waiting: Sequence[_Plan]) -> None:
-    """Removes the trainings that no cell needs any more."""
+def _is_kept(plan: _Plan, results: Sequence[Mapping[str, Any]], output: Path) -> bool:
+    """Returns whether the model of a cell that is done is there, if it has one."""
+    return not plan.chain or any(
+        result["hash"] == plan.key and result["model"] and (output / result["model"]).exists()
+        for result in results
+    )
+
+
+def _forget_models(
+    trained: Path, waiting: Sequence[_Plan], results: Sequence[Mapping[str, Any]]
+) -> None:
+    """Removes the trainings that no cell needs any more, and whose models were not to be kept."""
     needed = {stage.path.name for plan in waiting for stage in plan.chain}
+    needed |= {Path(result["model"]).parts[1] for result in results if result.get("model")}
     for path in trained.iterdir() if trained.exists() else ():
         if path.name not in needed:
             shutil.rmtree(path)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tfde.analysis.comparisons import GridComparison, without_axis
 from tfde.analysis.tables import Group, StudyResults
 from tfde.data.atomic import atomic_file
-from tfde.errors import ConfigError
+from tfde.errors import ConfigError, require
 from tfde.evaluation.figures import require_figures
 from tfde.evaluation.significance import Interval
 
@@ -154,12 +154,14 @@ def relative_gains(
 
 def _check_measure(results: StudyResults, measure: str) -> None:
     known = sorted({name for g in results.groups for r in g.records for name in r["measures"]})
-    if measure not in known:
-        there = ", ".join(known) or "nothing is done yet"
-        raise ConfigError(f"`measure` must be one of the results'. Received: {measure!r}; {there}")
+    if not known:
+        raise ConfigError("the study has no result yet.")
+    require(measure in known, "measure", f"one of {', '.join(known)}", measure)
 
 
 def _save(canvas: Figure, path: str | Path) -> None:
+    kinds = [f".{kind}" for kind in canvas.canvas.get_supported_filetypes()]
+    require(Path(path).suffix in kinds, "figure", f"a file {', '.join(sorted(kinds))}", str(path))
     with atomic_file(path) as temporary:
         canvas.savefig(temporary, dpi=150, bbox_inches="tight")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from tfde.cli.parser import CommandParser, command_parser
@@ -33,15 +34,24 @@ def build_parser() -> CommandParser:
 def run(args: Any) -> int:
     """Averages."""
     from tfde.data.atomic import refuse_existing
+    from tfde.data.files import read_json
     from tfde.towers.average import average_models
     from tfde.towers.model_card import add_training
+    from tfde.towers.preset import METADATA_FILE
 
     refuse_existing(args.output, overwrite=False)
     mean = average_models(args.model, args.weights)
     mean.save_to_preset(args.output)
     shares = args.weights or [1.0] * len(args.model)
-    rows = [f"- {share:g} of `{path}`" for path, share in zip(args.model, shares, strict=True)]
-    text = "By `tfde average`, the weighted mean of these models:\n" + "\n".join(rows)
+    rows = []
+    for path, share in zip(args.model, shares, strict=True):
+        metadata = Path(path, METADATA_FILE)
+        told = f" (`{read_json(metadata)['fingerprint']}`)" if metadata.is_file() else ""
+        rows.append(f"- {share:g} of `{path}`{told}")
+    text = (
+        "By `tfde average`, the weighted mean of these models, whose own cards say how they were"
+        " trained:\n" + "\n".join(rows) + "\n\nNothing was measured: `tfde evaluate` does."
+    )
     add_training(args.output, text)
     print(f"{args.output}: the mean of {len(args.model)} models")
     return 0

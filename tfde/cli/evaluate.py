@@ -20,7 +20,7 @@ from tfde.cli.parser import CommandParser, command_parser
 
 if TYPE_CHECKING:
     from tfde.data.dataset_directory import DatasetDirectory
-    from tfde.types import Query, Run
+    from tfde.types import Qrels, Query, Run
 
 MEASURES = "P@1,RR,RR@10,nDCG@10,R@10,R@100"
 
@@ -132,7 +132,7 @@ def run(args: Any) -> int:
     answers = _answers(dataset, queries) if args.answers else {}
     if not judged:
         queries = [query for query in queries if query.query_id in answers]
-    systems = _systems(args, dataset, queries, k)
+    systems = _systems(args, dataset, queries, k, qrels)
     if args.save_runs:
         Path(args.save_runs).mkdir(parents=True, exist_ok=True)
     rows: list[Row] = []
@@ -176,12 +176,23 @@ def run(args: Any) -> int:
     return 0
 
 
-def _systems(args: Any, dataset: DatasetDirectory, queries: list[Query], k: int) -> list[_System]:
+def _systems(
+    args: Any, dataset: DatasetDirectory, queries: list[Query], k: int, qrels: Qrels
+) -> list[_System]:
     """Reads all run files and loads all models: a wrong name costs no hours of encoding."""
+    from tfde.errors import ConfigError
     from tfde.retrieval.runs import read_run
 
+    if args.parent_weight is not None and not args.model:
+        raise ConfigError("`--parent_weight` is for models: give --model.")
+    given = [split_name(text)[0] for text in (*args.model, *args.run_file)]
+    twice = next((name for name in given if name is not None and given.count(name) > 1), None)
+    if twice is not None:
+        raise ConfigError(f"systems must have names of their own. Received: {twice!r} twice")
     wanted = k + args.ignore_identical_ids  # one more, in case the query itself is found
     runs = [(text, read_run(split_name(text)[1])) for text in args.run_file]
+    for text, results in runs:
+        _check_coverage(split_name(text)[1], results, qrels)
     bm25 = [_System("BM25", _bm25(args, dataset, queries, wanted), True)] if args.bm25 else []
     return [
         *(
@@ -191,6 +202,25 @@ def _systems(args: Any, dataset: DatasetDirectory, queries: list[Query], k: int)
         *(_System(text, functools.partial(dict, results), False) for text, results in runs),
         *bm25,
     ]
+
+
+def _check_coverage(path: str, results: Run, qrels: Qrels) -> None:
+    """Refuses a run of other queries, and tells of one that has not all of them."""
+    from tfde.errors import ConfigError, shorten
+
+    found = sum(query_id in results for query_id in qrels)
+    if qrels and not found:
+        wanted, there = (shorten(next(iter(ids), "")) for ids in (qrels, results))
+        raise ConfigError(
+            f"{path}: must hold results for the judged queries, such as {wanted}."
+            f" Received: {there} and others, none of them judged"
+        )
+    if found < len(qrels):
+        print(
+            f"tfde: evaluate: {path}: has results for {found} of {len(qrels)} judged queries; the"
+            " others count 0",
+            file=sys.stderr,
+        )
 
 
 def _check_report(directory: str, *, judged: bool) -> None:

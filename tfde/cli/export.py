@@ -25,6 +25,7 @@ _OF_BUNDLES = (
     "target_recall",
     "precision",
 )
+_OF_INDEXES = ("dataset", "target_recall", "shard")
 _RECALL_QUERIES = 1000
 _AS_IT_IS = "as_loaded"
 _DTYPES = {
@@ -101,15 +102,13 @@ def run(args: Any) -> int:
             f"`--golden` must be in [0, {MAX_GOLDEN}]: they are warm-up requests too, of which"
             f" TensorFlow Serving takes no more. Received: {args.golden}"
         )
-    if args.target_recall is not None and not (args.index or args.embeddings):
-        raise ValueError(
-            "`--target_recall` needs `--index` or `--embeddings`."
-            f" Received: --target_recall {args.target_recall} alone"
-        )
     if args.shard is not None:
         _read_shard(args.shard)
-        if not (args.index or args.embeddings):
-            raise ValueError(f"`--shard` needs `--index` or `--embeddings`. Received: {args.shard}")
+    for name in _OF_INDEXES:
+        if args[name] is not None and not (args.index or args.embeddings):
+            raise ValueError(
+                f"`--{name}` needs `--index` or `--embeddings`. Received: {args[name]} alone"
+            )
     refuse_existing(args.output, overwrite=False)
     return _export_bundle(args)
 

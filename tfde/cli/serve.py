@@ -130,7 +130,7 @@ def _serve(args: Any) -> int:
     with _search_app(args, server.service, manifest) as app:
         http.start(app)  # before the models, so that health can be asked while they load
         server.start()
-        _tell_ready(args, server, http)
+        _tell_ready(args, server, http, retrieves=bool(retrievers))
         with asked_to_stop() as asked:
             asked.wait()
             http.refuse()
@@ -175,13 +175,15 @@ def _search_app(args: Any, service: Any, manifest: dict[str, Any] | None) -> Ite
         live.close()
 
 
-def _tell_ready(args: Any, server: Any, http: Any) -> None:
+def _tell_ready(args: Any, server: Any, http: Any, *, retrieves: bool) -> None:
     listens = f"[{args.host}]" if ":" in args.host else args.host
     host = "localhost" if args.host in ("0.0.0.0", "::") else listens
     model = "" if args.retriever == "retriever" else f" --model {args.retriever}"
     ask = f'tfde query --target {host}:{server.port}{model} "your question"'
     if args.index is not None:  # which gRPC knows nothing of
         ask = f"""curl {host}:{http.port}/v1/search -d '{{"query": "your question"}}'"""
+    elif not retrieves:
+        ask = f"""curl {host}:{http.port}/v1/embeddings -d '{{"input": "your question"}}'"""
     print(
         f"ready: gRPC {listens}:{server.port}, REST http://{listens}:{server.rest_api_port},"
         f" search http://{host}:{http.port}; ask it: {ask}",

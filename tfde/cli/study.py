@@ -71,6 +71,8 @@ def run(args: Any) -> int:
     from tfde.errors import ConfigError
 
     axis, value = _axis_and_value("against", args.against) if args.against else ("", "")
+    if args.only and (args.table or args.figure):
+        raise ConfigError("`--only` chooses cells to work on; --table and --figure show all.")
     if not (args.table or args.figure):
         if not args.run.base:
             raise ConfigError("`--run` must name a study, except with --table or --figure.")

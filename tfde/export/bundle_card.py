@@ -26,11 +26,18 @@ def bundle_card(manifest: Mapping[str, Any], model_card: str | None) -> str:
     }
     rows |= {f"measured: {name}": value for name, value in manifest["measures"].items()}
     table = "\n".join(f"| {name} | {value} |" for name, value in rows.items())
+    retrieves = "retriever" in manifest["models"]
+    title = "A text retriever" if retrieves else "Text encoders"
+    ask = (
+        'tfde query "who wrote hamlet?"'
+        if retrieves
+        else """curl localhost:8502/v1/embeddings -d '{"input": "who wrote hamlet?"}'"""
+    )
     text = (
-        "# A text retriever for TensorFlow Serving\n\n"
+        f"# {title} for TensorFlow Serving\n\n"
         f"| | |\n|---|---|\n{table}\n\n"
         "```\ntfde verify BUNDLE   # checksums, fingerprints, golden queries\n"
-        'tfde serve BUNDLE\ntfde query "who wrote hamlet?"\n```\n'
+        f"tfde serve BUNDLE\n{ask}\n```\n"
         "`models/`, `models.config` and the other configuration files are tensorflow_model_server's"
         " own; `manifest.json` says what each part is.\n"
     )

@@ -32,7 +32,7 @@ from tfde.towers.weights import read_weights
 
 
 class CrossEncoder(PairScorer):
-    """Scores pairs of texts that it reads together: slower than a dual encoder, and better.
+    """Scores pairs of texts that it reads together, in the time of a pass for each pair.
 
     Made by `from_backbone`, `from_preset` or `load`; the constructor joins parts that exist.
 

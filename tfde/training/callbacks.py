@@ -198,13 +198,13 @@ class StageCallback(keras.callbacks.Callback):
             time.perf_counter() - began,
             ", the best so far" if better else "",
         )
-        self.write(measures)
+        self.write(measures, validated_on=validation.extent)
 
-    def write(self, values: dict[str, float]) -> None:
-        """Adds a line of the step that is done to the history and to TensorBoard."""
+    def write(self, values: dict[str, float], **about: str) -> None:
+        """Adds a line of the step that is done to the history, and its values to TensorBoard."""
         if self._board is None:
             return
-        record = {"stage": self.progress.stage, "step": self.progress.step, **values}
+        record = {"stage": self.progress.stage, "step": self.progress.step, **values, **about}
         with (self.output / HISTORY_FILE).open("a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
         with self._board.as_default(step=self.progress.step):

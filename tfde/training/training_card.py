@@ -64,7 +64,8 @@ def _training(
         lines.append(f"- `{path}`: {shown}")
     if validated is not None:
         where = f"step {validated['step']} of stage {validated['stage']}"
-        lines += ["", f"On the validation data, at {where}: {_values(validated)}."]
+        on = validated["validated_on"]
+        lines += ["", f"On the validation data ({on}), at {where}: {_values(validated)}."]
     if tested is not None:
         lines += ["", f"On the test data: {_values(tested)}."]
     return "\n".join(lines)

@@ -1,5 +1,7 @@
 """Places of a grid beside their baseline, from measures of queries that are written out here."""
 
+import logging
+
 import numpy as np
 import pytest
 
@@ -101,7 +103,24 @@ def test_files_that_are_missing_or_damaged(tmp_path):
         compare_with(tmp_path, results, "model", "ade")
     path.unlink()
     with pytest.raises(ConfigError, match="need the measures of each query"):
+        read_by_query(tmp_path, "sde-1%-1")
+    with pytest.raises(ConfigError, match="nothing can be compared with model=ade yet"):
         compare_with(tmp_path, results, "model", "ade")
+
+
+def test_seeds_without_measures_of_queries_are_left_out_and_told(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("tfde"), "propagate", True)
+    values = {
+        ("ade", "1%", 1): [0.1] * 40, ("ade", "1%", 2): [0.9] * 40,
+        ("sde", "1%", 1): [0.4] * 40, ("sde", "1%", 2): [0.9] * 40,
+    }  # fmt: skip
+    results = study(tmp_path, values)
+    (tmp_path / "queries" / "ade-1%-2.json.gz").unlink()
+    with caplog.at_level("WARNING", logger="tfde"):
+        (row,) = compare_with(tmp_path, results, "model", "ade")
+    assert row.seeds == 1
+    assert row.comparison.difference.mean == pytest.approx(0.3)
+    assert "1 of 4 results have no measures of each query" in caplog.text
 
 
 def test_gains_are_percent_of_the_baseline(tmp_path):

@@ -184,6 +184,10 @@ def test_the_sample_of_queries_is_fixed(data):
     [
         ([], "`--run` must name a study, except with --table or --figure."),
         (["--table"], "must hold study.json, as `tfde study --run` writes it."),
+        (
+            ["--table", "--only", "a=b"],
+            "`--only` chooses cells to work on; --table and --figure show all.",
+        ),
     ],
 )
 def test_commands_that_cannot_be_done(tmp_path, capsys, arguments, message):
@@ -211,10 +215,12 @@ def test_only_is_a_value_of_an_axis(tmp_path, capsys, data, values, message):
 def test_a_figure_without_matplotlib(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     results = StudyResults({"a": ["x"], "b": ["y"]}, [], 0, 1)
-    with pytest.raises(ConfigError, match=r"Received: 'R@1'; nothing is done yet"):
+    with pytest.raises(ConfigError, match=r"the study has no result yet"):
         draw_results(results, tmp_path / "f.png", measure="R@1")
     record = {"measures": {"R@1": 1.0}}
     results = results._replace(groups=[Group(("x", "y"), [record])])
+    with pytest.raises(ConfigError, match=r"`measure` must be one of R@1\. Received: 'RR'"):
+        draw_results(results, tmp_path / "f.png", measure="RR")
     with pytest.raises(
         ImportError, match=r"figures need matplotlib: pip install 'tfde\[figures\]'"
     ):

@@ -58,12 +58,12 @@ def test_options_of_bundles_are_refused(option, value, tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_recall_needs_an_index(tmp_path, capsys):
+def test_what_needs_an_index(tmp_path, capsys):
     arguments = ["export", "--model", "m", "--output", str(tmp_path / "out")]
-    assert main([*arguments, "--target_recall", "0.9"]) == 1
-    error = capsys.readouterr().err
-    assert error.startswith("tfde: export: `--target_recall` needs `--index` or `--embeddings`.")
-    assert error.endswith("Received: --target_recall 0.9 alone\n")
+    for name, value in (("target_recall", "0.9"), ("dataset", "d"), ("shard", "1/2")):
+        assert main([*arguments, f"--{name}", value]) == 1
+        rule = f"tfde: export: `--{name}` needs `--index` or `--embeddings`."
+        assert capsys.readouterr().err == f"{rule} Received: {value} alone\n"
 
 
 def test_an_unknown_format_is_one_line(tmp_path, capsys):
@@ -109,8 +109,3 @@ def test_a_shard_is_searched_as_the_index_is():
 def test_wrong_shards(shard, capsys):
     assert main(["export", "--model", "m", "--output", "o", "--index", "i", "--shard", shard]) == 1
     assert f"`--shard` must be as 1/3, 2/3 or 3/3. Received: '{shard}'" in capsys.readouterr().err
-
-
-def test_a_shard_needs_an_index(capsys):
-    assert main(["export", "--model", "m", "--output", "o", "--shard", "1/2"]) == 1
-    assert "`--shard` needs `--index` or `--embeddings`" in capsys.readouterr().err

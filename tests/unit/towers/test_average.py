@@ -113,6 +113,8 @@ def test_the_command_writes_a_model_and_its_card(tmp_path, capsys):
     one, two = weights_of(first), weights_of(other)
     for name, weight in weights_of(output).items():
         np.testing.assert_allclose(weight, 0.7 * one[name] + 0.3 * two[name], atol=1e-6)
-    assert f"\n- 0.7 of `{first}`\n- 0.3 of `{other}`\n" in (output / "README.md").read_text()
+    prints = [DualEncoder.from_preset(path).fingerprint() for path in (first, other)]
+    told = f"\n- 0.7 of `{first}` (`{prints[0]}`)\n- 0.3 of `{other}` (`{prints[1]}`)\n"
+    assert told in (output / "README.md").read_text()
     assert main(command) == 1
     assert "the output exists and is not empty" in capsys.readouterr().err

@@ -26,12 +26,13 @@ def write_run(output, stages, history, competing=None):
 
 def test_last_and_best_of_the_stages_that_compete(output):
     history = [
-        {"stage": "first", "step": 9, "RR": 0.9},
-        {"stage": "second", "step": 3, "RR": 0.7},
-        {"stage": "second", "step": 9, "RR": 0.6},
+        {"stage": "first", "step": 9, "RR": 0.9, "validated_on": "7 queries"},
+        {"stage": "second", "step": 3, "RR": 0.7, "validated_on": "7 queries"},
+        {"stage": "second", "step": 9, "RR": 0.6, "validated_on": "7 queries"},
     ]
     last, best = write_run(output, ["first", "second"], history, ["second"])
-    assert "at step 9 of stage second: RR 0.6000." in last
+    said = "On the validation data (7 queries), at step 9 of stage second: RR 0.6000."
+    assert said in last
     assert "at step 3 of stage second: RR 0.7000." in best
     last, best = write_run(output, ["first", "second"], history, ["first", "second"])
     assert "at step 9 of stage second: RR 0.6000." in last
@@ -39,7 +40,10 @@ def test_last_and_best_of_the_stages_that_compete(output):
 
 
 def test_a_last_stage_that_was_not_validated(output):
-    history = [{"stage": "first", "step": 9, "RR": 0.9}, {"stage": "second", "step": 9, "loss": 1}]
+    history = [
+        {"stage": "first", "step": 9, "RR": 0.9, "validated_on": "7 queries"},
+        {"stage": "second", "step": 9, "loss": 1},
+    ]
     last, best = write_run(output, ["first", "second"], history)
     assert "On the validation data" not in last
     assert "at step 9 of stage first: RR 0.9000." in best

@@ -1,0 +1,50 @@
+"""Run files that cannot be what was meant."""
+
+import pytest
+
+from tfde.cli.main import main
+from tfde.data.dataset_writer import write_dataset
+from tfde.data.formats.records import Judgement
+from tfde.retrieval.runs import write_run
+from tfde.types import Document, Query
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    records = [Document(f"d{n}", "", f"text {n}") for n in range(4)]
+    records += [Query(f"q{n}", f"question {n}") for n in range(4)]
+    records += [Judgement("test", f"q{n}", f"d{n}", 1) for n in range(4)]
+    write_dataset("data", records)
+    return tmp_path
+
+
+def evaluate(*arguments):
+    return main(["evaluate", "--dataset", "data", "--measures", "P@1", *arguments])
+
+
+def test_a_run_of_other_queries_is_refused(folder, capsys):
+    write_run("other.trec", {"x1": {"d0": 1.0}})
+    assert evaluate("--run_file", "other.trec") == 1
+    assert capsys.readouterr().err == (
+        "tfde: evaluate: other.trec: must hold results for the judged queries, such as 'q0'."
+        " Received: 'x1' and others, none of them judged\n"
+    )
+
+
+def test_queries_without_results_are_told(folder, capsys):
+    write_run("some.trec", {f"q{n}": {f"d{n}": 1.0} for n in range(3)})
+    assert evaluate("--run_file", "some.trec") == 0
+    out, error = capsys.readouterr()
+    assert "0.7500" in out
+    assert error == (
+        "tfde: evaluate: some.trec: has results for 3 of 4 judged queries; the others count 0\n"
+    )
+
+
+def test_names_and_shares_that_would_mislead(folder, capsys):
+    write_run("a.trec", {f"q{n}": {f"d{n}": 1.0} for n in range(4)})
+    assert evaluate("--run_file", "x=a.trec", "--run_file", "x=a.trec") == 1
+    assert "systems must have names of their own. Received: 'x' twice" in capsys.readouterr().err
+    assert evaluate("--bm25", "--parent_weight", "0.5") == 1
+    assert "`--parent_weight` is for models: give --model." in capsys.readouterr().err
