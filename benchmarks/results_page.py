@@ -74,8 +74,13 @@ def compared(source: str) -> str:
     return (
         f"{table}\n\nMeans over the seeds that both have; 95% intervals by bootstrap over queries;"
         " p by paired randomization over queries, corrected by Benjamini and Hochberg for"
-        f" {len(rows)} comparisons."
+        f" {_counted(len(rows), len(lines) - 1)}."
     )
+
+
+def _counted(made: int, shown: int) -> str:
+    more = "" if made == shown else f", {made - shown} in measures that are not shown among them"
+    return f"{made} comparisons{more}"
 
 
 def figures(name: str) -> list[dict]:

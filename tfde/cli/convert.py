@@ -157,6 +157,11 @@ def _pairs(args: Any, records: Iterator[LabelledPair], intake: Intake, write: An
         # Similarities are numbers of many values; classes are few.
         few = f" ({_listed(dict(sorted(counts.items())))})" if len(counts) <= 5 else ""
         print(f"{args.output}/{split}.tsv: {counts.total():,} pairs{few}")
+        if "-1" in counts and few:
+            print(
+                f"note: {counts['-1']:,} pairs are labelled -1, which is how Hugging Face's sets"
+                " mark pairs without a label; if that is so here, leave them out"
+            )
 
 
 def _write(args: Any) -> int:

@@ -180,6 +180,16 @@ def test_pairs_of_superglue(folder, capsys):
     )
 
 
+def test_pairs_that_hugging_face_marks_as_without_a_label(folder, capsys):
+    rows = [{"premise": "a", "hypothesis": "b", "label": label} for label in (0, -1, 2)]
+    (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    command = ["convert", "--format", "sentence-pairs", "--input", "train.jsonl"]
+    assert main([*command, "--output", "out"]) == 0
+    first, note = capsys.readouterr().out.splitlines()
+    assert first == "out/train.tsv: 3 pairs (-1 1, 0 1, 2 1)"
+    assert note.startswith("note: 1 pairs are labelled -1, which is how Hugging Face's sets mark")
+
+
 def test_pairs_of_any_columns(folder, capsys):
     (folder / "train.csv").write_text('q,answer,good\n"what, now?",this,1\nwho,"he ""X""",0\n')
     (folder / "dev.jsonl").write_text(
