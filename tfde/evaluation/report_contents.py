@@ -58,7 +58,9 @@ class Report(NamedTuple):
 
     Attributes:
         about: What was measured: name -> text.
-        measures: The measures, the leading one first.
+        origin: How, and from what exactly: name -> text.
+        measures: The measures.
+        leading: The one of them by which queries are compared.
         systems: The systems in their order.
         intervals: System -> measure -> its mean over queries, with the interval.
         pairs: Every two of them in every measure.
@@ -67,7 +69,9 @@ class Report(NamedTuple):
     """
 
     about: dict[str, str]
+    origin: dict[str, str]
     measures: Sequence[str]
+    leading: str
     systems: Sequence[EvaluatedSystem]
     intervals: dict[str, dict[str, Interval]]
     pairs: list[ComparedPair]

@@ -56,7 +56,8 @@ def write_report(
         dataset: What the systems searched.
         split: Whose queries.
         systems: With the values of all `measures`.
-        measures: The first one decides which queries are shown.
+        measures: The first one that is not 0 or 1 for every query (P@1 is) decides which queries
+            are shown.
         depth: Documents that each system was asked for.
         command: What makes this report again.
 
@@ -66,8 +67,9 @@ def write_report(
     qrels = dataset.qrels(split)
     queries = {query.query_id: query for query in dataset.queries(split)}
     relevant = {q: {d for d, r in judged.items() if r > 0} for q, judged in qrels.items()}
+    leading = _leading(systems, measures)
     picked = {
-        (one.name, other.name): largest_differences(one, other, measures[0], _EXAMPLES)
+        (one.name, other.name): largest_differences(one, other, leading, _EXAMPLES)
         for one, other in itertools.combinations(systems, 2)
     }
     shown = {row.query_id for parts in picked.values() for part in parts for row in part}
@@ -83,7 +85,7 @@ def write_report(
         Chart("lengths", "Lengths", length_chart(lengths), _length_lines(lengths)),
     ]
     if len(systems) > 1:
-        drawn = difference_chart(systems, measures[0])
+        drawn = difference_chart(systems, leading)
         charts.insert(1, Chart("differences", "Differences by query", drawn))
     by_name = {system.name: system for system in systems}
     examples = [
@@ -111,13 +113,15 @@ def write_report(
         "queries": f"{len(qrels):,}",
         "documents": f"{len(corpus.lengths):,}",
         "depth": f"{depth} documents a query; a given run has what it has",
+    }
+    origin = {
         "command": command,
         "made": f"{datetime.date.today().isoformat()} by tfde {__version__}",
     }
-    about |= {f"sha256 of {name}": value for name, value in dataset.checksums().items()}
+    origin |= {f"sha256 of {name}": value for name, value in dataset.checksums().items()}
     intervals = {one.name: {name: one.interval(name) for name in measures} for one in systems}
     pairs = compare_systems(systems, measures)
-    report = Report(about, measures, systems, intervals, pairs, charts, examples)
+    report = Report(about, origin, measures, leading, systems, intervals, pairs, charts, examples)
     with atomic_directory(directory) as temporary:
         (temporary / "report.html").write_text(html_page(report), "utf-8")
         (temporary / "report.md").write_text(markdown_page(report), "utf-8")
@@ -125,6 +129,14 @@ def write_report(
         for chart in charts:
             (temporary / "charts" / f"{chart.name}.svg").write_text(chart.svg, "utf-8")
         _write_queries(temporary / "queries.csv", report, queries)
+
+
+def _leading(systems: Sequence[EvaluatedSystem], measures: Sequence[str]) -> str:
+    """Returns the first measure that tells more of a query than yes or no."""
+    for measure in measures:
+        if any(row[measure] not in (0, 1) for one in systems for row in one.values.values()):
+            return measure
+    return measures[0]
 
 
 class _Corpus(NamedTuple):

@@ -66,7 +66,7 @@ def html_page(report: Report) -> str:
     parts += map(_html_chart, report.charts)
     if report.examples:
         parts.append('<h2 id="examples">Gains and losses</h2>')
-        parts += (_html_examples(pair, report.measures[0]) for pair in report.examples)
+        parts += (_html_examples(pair, report.leading) for pair in report.examples)
     body = "\n".join(parts)
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -79,7 +79,8 @@ def html_page(report: Report) -> str:
 def markdown_page(report: Report) -> str:
     """Returns the page as Markdown, whose pictures are `charts/NAME.svg`."""
     lines = ["# Retrieval, measured", ""]
-    lines += [f"- {name}: {text}" for name, text in report.about.items()]
+    about = report.about | report.origin
+    lines += [f"- {name}: {text}" for name, text in about.items()]
     lines += ["", "## Measures", "", align_table(_measure_lines(report), text_columns=1)]
     lines += ["", _NOTE_ON_INTERVALS]
     if report.pairs:
@@ -92,12 +93,15 @@ def markdown_page(report: Report) -> str:
     if report.examples:
         lines += ["", "## Gains and losses"]
     for pair in report.examples:
-        for heading, examples in _parts(pair, report.measures[0]):
+        for heading, examples in _parts(pair, report.leading):
             lines += ["", f"### {heading}"]
             for example in examples:
                 query = _plain(_cut(example.query.text))
-                lines += ["", f"**{query}** ({_values(example)})"]
-                lines += [f"- {_where(d, pair)}: {_plain(_text(d))}" for d in example.documents]
+                name = _plain(example.query.query_id)
+                lines += ["", f"**{query}** ({name}: {_values(example)})"]
+                for shown in example.documents:
+                    where = _plain(_where(shown, pair))
+                    lines.append(f"- {where}: {_plain(_text(shown))}")
     return "\n".join(lines) + "\n"
 
 
@@ -152,7 +156,8 @@ def _where(shown: ShownDocument, pair: ExamplePair) -> str:
         f"{name}: {'not found' if rank is None else f'rank {rank}'}"
         for name, rank in ((pair.first, shown.first_rank), (pair.second, shown.second_rank))
     ]
-    return f"{'relevant' if shown.relevant else 'not relevant'}; {'; '.join(ranks)}"
+    kind = "relevant" if shown.relevant else "not relevant"
+    return f"{shown.document.doc_id}; {kind}; {'; '.join(ranks)}"
 
 
 def _text(shown: ShownDocument) -> str:
@@ -172,11 +177,17 @@ def _plain(text: str) -> str:
 
 
 def _html_about(report: Report) -> str:
-    rows = "".join(
-        f'<tr><th class="text">{escape(name)}</th><td>{escape(text)}</td></tr>'
-        for name, text in report.about.items()
+    about, origin = (
+        "".join(
+            f'<tr><th class="text">{escape(name)}</th><td>{escape(text)}</td></tr>'
+            for name, text in part.items()
+        )
+        for part in (report.about, report.origin)
     )
-    return f'<table class="about">{rows}</table>'
+    return (
+        f'<table class="about">{about}</table>\n<details><summary>Command, date, checksums'
+        f'</summary><table class="about">{origin}</table></details>'
+    )
 
 
 def _html_table(lines: Sequence[Sequence[str]], *, text_columns: int) -> str:
@@ -208,7 +219,8 @@ def _html_examples(pair: ExamplePair, measure: str) -> str:
             documents = "".join(_html_document(shown, pair) for shown in example.documents)
             parts.append(
                 f"<details><summary>{escape(_cut(example.query.text))}"
-                f' <span class="ranks">{_values(example)}</span></summary>{documents}</details>'
+                f' <span class="ranks">{escape(example.query.query_id)}: {_values(example)}</span>'
+                f"</summary>{documents}</details>"
             )
     return "\n".join(parts)
 

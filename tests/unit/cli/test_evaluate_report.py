@@ -73,14 +73,15 @@ def test_the_page_stands_alone_and_says_what_the_runs_say(folder, capsys):
     assert (page.open, page.fetched) == ([], [])
     assert "script" not in page.names
     assert page.names.count("svg") == 4
-    assert page.names.count("details") == 8
+    assert page.names.count("details") == 1 + 8  # what it is from, and queries
     text = " ".join(page.texts)
     assert "question <script>alert(1)</script>" in text
     assert "<b>title</b>. text 1" in text
     assert re.search(r"b\.trec\s+0\.2500\s+\[0\.\d+, 0\.\d+\]\s+0\.5000", text)
     # Odd queries, which b does not find, gain 1 in RR; even ones 1/2. b gains nowhere.
     assert "RR: where a.trec loses most to b.trec Nowhere." in re.sub(r"\s+", " ", text)
-    assert "a.trec: rank 1; b.trec: not found" in text
+    assert "d1; relevant; a.trec: rank 1; b.trec: not found" in text
+    assert "q1: 1.0000, the other 0.0000" in text
 
 
 def test_the_charts_show_the_right_numbers(folder, monkeypatch):
@@ -141,6 +142,15 @@ def test_markdown_and_table_of_queries(folder):
     assert float(rows["q2"]["b.trec: RR"]) == 0.5
     assert float(rows["q3"]["b.trec: R@10"]) == 0.0
     assert rows["q3"]["text"] == "question <script>alert(3)</script>"
+
+
+def test_queries_are_compared_by_what_tells_more_than_yes_and_no(folder):
+    files = ["--run_file", "a.trec", "--run_file", "b.trec"]
+    command = ["evaluate", "--dataset", "data", *files, "--report"]
+    for measures, leading in ((["P@1", "RR"], "RR"), (["P@1", "R@10"], "P@1")):
+        assert main([*command, leading, "--measures", *measures]) == 0
+        markdown = (folder / leading / "report.md").read_text()
+        assert f"### {leading}: where a.trec gains most over b.trec" in markdown
 
 
 def test_one_system_is_not_compared(folder):
