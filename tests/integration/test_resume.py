@@ -69,7 +69,7 @@ def finish(recipe, output):
 def kill_at(recipe, output, *, stage, step):
     process = start(recipe, output)
     history = output / "history.jsonl"
-    for _ in range(3000):
+    for _ in range(15_000):  # five minutes, far more than it takes on a busy machine
         lines = history.read_text().splitlines()[:-1] if history.exists() else []
         records = [json.loads(line) for line in lines]
         if any(r["stage"] == stage and r["step"] >= step for r in records):

@@ -65,7 +65,6 @@ def wait_for(process, ready):
 
 
 def test_killed_and_given_again(tmp_path, capsys, caplog, monkeypatch):
-    monkeypatch.setattr(logging.getLogger("tfde"), "propagate", True)
     tiny.write_dataset(tmp_path / "data")
     write_pages(
         tmp_path / "pages.jsonl",
@@ -136,6 +135,7 @@ def test_killed_and_given_again(tmp_path, capsys, caplog, monkeypatch):
     assert list((tmp_path / "without" / "trained").iterdir()) == []
     lines = (tmp_path / "without" / "results.jsonl").read_text().splitlines()
     assert [json.loads(line)["model"] for line in lines] == [None, None]
+    monkeypatch.setattr(logging.getLogger("tfde"), "propagate", True)  # which commands turn off
     with caplog.at_level("WARNING", logger="tfde"):
         run_study(study, tmp_path / "without")
     assert "2 cells are done and their models were not kept" in caplog.text
