@@ -95,13 +95,13 @@ def run_study(
     chosen = cells if not only else select_cells(cells, only)
     _refuse_foreign(output, cells)
     with contextlib.ExitStack() as stack:
-        locked = directory_lock(output, "working on its study")
-        if output.exists():  # tells of another process before the checks, which take a while
+        locked, begun = directory_lock(output, "working on its study"), output.exists()
+        if begun:  # tells of another process before the checks, which take a while
             stack.enter_context(locked)
         for cell in cells:
             _check(cell, study)
-        if not output.exists():
-            output.mkdir(parents=True)
+        if not begun:
+            output.mkdir(parents=True, exist_ok=True)
             stack.enter_context(locked)
         vocabulary = None if study.vocabulary is None else _vocabulary(study.vocabulary, output)
         known = functools.cache(checksum)  # cells read the same files
@@ -237,7 +237,7 @@ def _is_done(plan: _Plan, results: Sequence[Mapping[str, Any]]) -> bool:
 def _is_kept(plan: _Plan, results: Sequence[Mapping[str, Any]], output: Path) -> bool:
     """Returns whether the model of a cell that is done is there, if it has one."""
     return not plan.chain or any(
-        result["hash"] == plan.key and result["model"] and (output / result["model"]).exists()
+        result["hash"] == plan.key and result.get("model") and (output / result["model"]).exists()
         for result in results
     )
 

@@ -25,7 +25,7 @@ _OF_BUNDLES = (
     "target_recall",
     "precision",
 )
-_OF_INDEXES = ("dataset", "target_recall", "shard")
+_OF_INDEXES = ("target_recall", "shard")
 _RECALL_QUERIES = 1000
 _AS_IT_IS = "as_loaded"
 _DTYPES = {
@@ -154,6 +154,9 @@ def _export_bundle(args: Any) -> int:
         model_card=None if _cuts_elsewhere(args) else _card(args.model),
     )
     print(f"bundle: {bundle}")
+    if index is None:
+        taken = "" if dataset is None else "; of --dataset it has the golden queries"
+        print(f"without --index or --embeddings it holds the encoders alone{taken}")
     if found := read_manifest(bundle)["retrievers"].get("retriever_partitioned"):
         queries = "stand-ins for queries" if found["sampled_queries"] else "queries of the dataset"
         print(
@@ -216,10 +219,9 @@ def _part_of(index: Any, shard: str) -> Any:
     """Returns an index of every n-th document, so that the parts are alike in any order."""
     from tfde.retrieval.embeddings import Embeddings
     from tfde.retrieval.exact_index import ExactIndex
-
-    number, count = _read_shard(shard)
     from tfde.retrieval.scann_index import ScannIndex
 
+    number, count = _read_shard(shard)
     vectors = index.read() if isinstance(index, Embeddings) else index.vectors()
     ids = list(index.doc_ids)[number - 1 :: count]
     if not ids:

@@ -60,7 +60,7 @@ def test_options_of_bundles_are_refused(option, value, tmp_path, capsys):
 
 def test_what_needs_an_index(tmp_path, capsys):
     arguments = ["export", "--model", "m", "--output", str(tmp_path / "out")]
-    for name, value in (("target_recall", "0.9"), ("dataset", "d"), ("shard", "1/2")):
+    for name, value in (("target_recall", "0.9"), ("shard", "1/2")):
         assert main([*arguments, f"--{name}", value]) == 1
         rule = f"tfde: export: `--{name}` needs `--index` or `--embeddings`."
         assert capsys.readouterr().err == f"{rule} Received: {value} alone\n"
