@@ -60,7 +60,7 @@ def test_a_run_writes_recipe_data_and_measures(tmp_path):
     bundle = tmp_path / "bundle"
     assert main(["export", "--model", str(output / "model"), "--output", str(bundle)]) == 0
     text = (bundle / "README.md").read_text()
-    assert text.startswith("# A text retriever for TensorFlow Serving\n")
+    assert text.startswith("# Text encoders for TensorFlow Serving\n")
     assert "## DualEncoder\n" in text
     assert "### Training\nBy `tfde train`" in text
     assert main(["verify", str(bundle)]) == 0
