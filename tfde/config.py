@@ -25,6 +25,10 @@ PairPooling = Literal["first", "mean"]
 DEFAULT_BUCKETS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
 
+def _check_dropout(rate: float) -> None:
+    require(0 <= rate < 1, "dropout", "in [0, 1)", rate)
+
+
 @dataclass(frozen=True)
 class T5Config:
     """A T5 encoder (version 1.1: gated tanh GELU; version 1.0: `activation="relu"`, not gated).
@@ -44,6 +48,9 @@ class T5Config:
     relative_buckets: int = 32
     relative_max_distance: int = 128
     layer_norm_epsilon: float = 1e-6
+
+    def __post_init__(self) -> None:
+        _check_dropout(self.dropout)
 
 
 @dataclass(frozen=True)
@@ -69,6 +76,9 @@ class BertConfig:
     relative_buckets: int = 0
     relative_max_distance: int = 128
 
+    def __post_init__(self) -> None:
+        _check_dropout(self.dropout)
+
 
 @dataclass(frozen=True)
 class BagOfWordsConfig:
@@ -78,6 +88,9 @@ class BagOfWordsConfig:
     embedding_dim: int = 512
     hidden_dim: int = 512
     dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check_dropout(self.dropout)
 
 
 BackboneConfig = T5Config | BertConfig | BagOfWordsConfig
@@ -307,7 +320,7 @@ class CrossEncoderConfig:
         )
         known = get_args(PairPooling)
         require(self.pooling in known, "pooling", f"one of {', '.join(known)}", self.pooling)
-        require(0 <= self.dropout < 1, "dropout", "in [0, 1)", self.dropout)
+        _check_dropout(self.dropout)
 
 
 def check_labels(labels: tuple[str, ...], *, num_labels: int) -> None:

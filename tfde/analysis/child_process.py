@@ -12,6 +12,7 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import wait
 from typing import Any
 
+from tfde.data.atomic import remove_unfinished
 from tfde.errors import TrainingError
 
 
@@ -65,6 +66,7 @@ def _die_with_parent() -> None:
 
     def watch() -> None:
         wait([parent.sentinel])
+        remove_unfinished()
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()

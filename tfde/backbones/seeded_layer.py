@@ -71,7 +71,7 @@ class SeededLayer(keras.layers.Layer):
     @property
     def rounded_dropout(self) -> float:
         """The rate in 256ths, to which it is rounded: a random byte decides over each number."""
-        return round(self.dropout * 256) / 256
+        return min(round(self.dropout * 256), 255) / 256
 
     def _drop(self, x: tf.Tensor, training: bool | None) -> tf.Tensor:
         if not training or not self.rounded_dropout:

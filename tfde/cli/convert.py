@@ -69,8 +69,8 @@ def build_parser() -> CommandParser:
         action="append",
         type=str,
         help="the split of the inputs that have one: one for all or one for each; by default the"
-        " file name must begin with train, dev or test, or hold one of them as a word."
-        " With --dataset: the splits to write",
+        " file name must begin with train, dev or test, or hold one of them, validation or val as"
+        " a word. With --dataset: the splits to write",
     )
     parser.add_argument(
         "--pack",
@@ -237,6 +237,11 @@ def _splits(paths: list[Path], given: list[str] | None) -> list[str]:
 
     if given is None:
         return [_split_of_name(path) for path in paths]
+    if not paths:
+        raise ConfigError(
+            "`split` is for inputs that have one; these have none, or hold their splits themselves."
+            f" Received: {given[0]!r}"
+        )
     if len(given) not in (1, len(paths)):
         raise ConfigError(
             "`split` must be given once or once for each `input` that has a split."
@@ -253,9 +258,9 @@ def _split_of_name(path: Path) -> str:
 
     words = re.findall(r"[a-z]+", path.name.lower())
     for name, split in SPLITS.items():
-        if path.name.startswith(name) or name in words:
+        if path.name.startswith(split) or name in words:  # not val, with which values begin
             return split
     raise ConfigError(
-        "`split` must be given where the file name does not begin with or hold as a word"
-        f" {', '.join(SPLITS)}. Received: {path.name!r}"
+        "`split` must be given where the file name does not begin with train, dev or test or hold"
+        f" one of {', '.join(SPLITS)} as a word. Received: {path.name!r}"
     )

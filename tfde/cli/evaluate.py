@@ -142,13 +142,15 @@ def run(args: Any) -> int:
         start = time.perf_counter()
         results = system.find()
         seconds = time.perf_counter() - start if system.ours else None
+        if args.ignore_identical_ids:
+            # Ours hold one more, in case that the query itself is found.
+            most = k if system.ours else None
+            results = {q: _without(found, q, most) for q, found in results.items()}
         if args.save_runs and system.ours:
             tag = re.sub(r"\W+", "_", given_name or Path(path).name) or "model"
             write_run(Path(args.save_runs) / f"{number}_{tag}.trec", results, tag=tag)
         values = {}
         if judged:
-            if args.ignore_identical_ids:
-                results = {q: _without(found, q) for q, found in results.items()}
             by_query = per_query(results, qrels, measures)
             values = mean_values(by_query)
             if args.report:  # runs are large: kept only where they are needed
@@ -189,7 +191,7 @@ def _systems(
     twice = next((name for name in given if name is not None and given.count(name) > 1), None)
     if twice is not None:
         raise ConfigError(f"systems must have names of their own. Received: {twice!r} twice")
-    wanted = k + args.ignore_identical_ids  # one more, in case the query itself is found
+    wanted = k + args.ignore_identical_ids
     runs = [(text, read_run(split_name(text)[1])) for text in args.run_file]
     for text, results in runs:
         _check_coverage(split_name(text)[1], results, qrels)
@@ -235,8 +237,11 @@ def _check_report(directory: str, *, judged: bool) -> None:
     require_figures()
 
 
-def _without(found: dict[str, float], doc_id: str) -> dict[str, float]:
-    return {name: score for name, score in found.items() if name != doc_id}
+def _without(found: dict[str, float], doc_id: str, most: int | None) -> dict[str, float]:
+    from tfde.data.ranking import first_documents
+
+    others = {name: score for name, score in found.items() if name != doc_id}
+    return others if most is None else first_documents(others, most)
 
 
 def _answers(dataset: DatasetDirectory, queries: list[Query]) -> dict[str, tuple[str, ...]]:

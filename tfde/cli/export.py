@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tfde.cli.lengths import add_lengths, load_model
 from tfde.cli.logs import show_logs
 from tfde.cli.parser import CommandParser, command_parser
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from tfde.types import Query
 
 MAX_GOLDEN = 1000
 _SENTENCE_TRANSFORMERS = "sentence-transformers"
@@ -124,9 +130,12 @@ def _export_bundle(args: Any) -> int:
 
     show_logs()
     dataset = DatasetDirectory(args.dataset) if args.dataset else None
-    recall_queries: Any = ()
-    if dataset and args.target_recall is not None:
-        recall_queries = islice(dataset.queries(), _RECALL_QUERIES)
+    golden_queries: list[Query] = []
+    recall_queries: list[Query] = []
+    if dataset and dataset.has_queries:  # a corpus alone has none
+        golden_queries = list(islice(dataset.queries(), args.golden))
+        if args.target_recall is not None:
+            recall_queries = list(islice(dataset.queries(), _RECALL_QUERIES))
     index: Any = None
     if args.index:
         index = load_index(args.index)
@@ -144,7 +153,7 @@ def _export_bundle(args: Any) -> int:
         index,
         args.output,
         documents=dataset.documents() if dataset else None,
-        golden_queries=list(islice(dataset.queries(), args.golden)) if dataset else (),
+        golden_queries=golden_queries,
         version=args.version,
         scann=args.scann,
         int8_weights=args.precision == "int8",
@@ -222,15 +231,27 @@ def _part_of(index: Any, shard: str) -> Any:
     from tfde.retrieval.scann_index import ScannIndex
 
     number, count = _read_shard(shard)
-    vectors = index.read() if isinstance(index, Embeddings) else index.vectors()
+    # Not Embeddings.read: a shard is for what is too large for one machine.
+    parts = index.shards() if isinstance(index, Embeddings) else [index.vectors()]
     ids = list(index.doc_ids)[number - 1 :: count]
     if not ids:
         raise ValueError(
             f"`--shard`: the index has {len(index.doc_ids)} documents. Received: {shard}"
         )
     print(f"shard {shard}: {len(ids)} of {len(index.doc_ids)} documents")
-    part = vectors[number - 1 :: count]
+    part = _every(parts, number - 1, count)
     if isinstance(index, ScannIndex):
         parameters = index.parameters_for(len(ids))
         return ScannIndex.build(part, ids, fingerprint=index.fingerprint, parameters=parameters)
     return ExactIndex.build(part, ids, fingerprint=index.fingerprint)
+
+
+def _every(parts: Sequence[Any], first: int, count: int) -> np.ndarray:
+    """Returns a copy of rows `first`, `first + count`, ... of parts that lie one after another."""
+    import numpy as np
+
+    rows, start = [], 0
+    for part in parts:
+        rows.append(np.asarray(part[(first - start) % count :: count], np.float32))
+        start += len(part)
+    return np.concatenate(rows)

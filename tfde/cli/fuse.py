@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from jsonargparse.typing import PositiveInt
 
 from tfde.cli.parser import CommandParser, command_parser
+
+if TYPE_CHECKING:
+    from tfde.types import Run
 
 
 def build_parser() -> CommandParser:
@@ -28,14 +33,38 @@ def build_parser() -> CommandParser:
 
 def run(args: Any) -> int:
     """Fuses."""
+    from tfde.data.atomic import refuse_directory
     from tfde.data.ranking import first_documents
     from tfde.retrieval.fusion import reciprocal_rank_fusion
     from tfde.retrieval.runs import check_tag, read_run, write_run
 
     check_tag(args.tag)
+    refuse_directory(args.output)
     runs = [read_run(path) for path in args.run_file]
+    _check_queries(args.run_file, runs)
     fused = reciprocal_rank_fusion(runs, constant=args.constant)
     best = {query_id: first_documents(results, args.k) for query_id, results in fused.items()}
     write_run(args.output, best, tag=args.tag)
     print(f"{args.output}: {len(best):,} queries of {len(runs)} runs")
     return 0
+
+
+def _check_queries(paths: Sequence[str], runs: Sequence[Run]) -> None:
+    """Refuses runs that have nothing to fuse, and tells of queries that not all runs have."""
+    from tfde.errors import ConfigError
+
+    for path, run in zip(paths, runs, strict=True):
+        if not run:
+            raise ConfigError(f"{path}: a run must hold results. Received: an empty file")
+    every = set(runs[0]).intersection(*runs)
+    if not every and len(runs) > 1:
+        raise ConfigError(
+            f"the runs must have queries in common. Received: {', '.join(paths)}, no query in all"
+        )
+    either = set(runs[0]).union(*runs)
+    if len(every) < len(either):
+        print(
+            f"tfde: fuse: {len(either) - len(every):,} of {len(either):,} queries are not in all"
+            " runs; they are ranked by those that have them",
+            file=sys.stderr,
+        )

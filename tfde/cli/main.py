@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -84,7 +86,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run_command(name: str, run: Callable[[Any], int | None], args: Any) -> int:
-    """Calls `run(args)`; an expected error becomes one line on stderr and exit code 1."""
+    """Calls `run(args)`; an expected error becomes one line on stderr and exit code 1.
+
+    SIGTERM ends the process as it does otherwise, but leaves nothing half-written behind.
+    """
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if in_main_thread and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _terminated)
     try:
         return run(args) or 0
     except KeyboardInterrupt:
@@ -101,6 +109,15 @@ def run_command(name: str, run: Callable[[Any], int | None], args: Any) -> int:
         if isinstance(error, TfdeError):
             return _failed(name, error)
         return _failed(name, error, unexpected=True)
+
+
+def _terminated(number: int, frame: object) -> None:
+    from tfde.data.atomic import remove_unfinished
+
+    remove_unfinished()
+    # Not an exception: the way out would wait for the processes at work.
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
 
 
 def _failed(name: str, error: BaseException, *, unexpected: bool = False) -> int:

@@ -41,6 +41,7 @@ def build_parser() -> CommandParser:
 
 def run(args: Any) -> int:
     """Reranks."""
+    from tfde.data.atomic import refuse_directory
     from tfde.data.dataset_directory import DatasetDirectory
     from tfde.data.ranking import ranking
     from tfde.errors import ConfigError, naming
@@ -51,6 +52,7 @@ def run(args: Any) -> int:
         raise ConfigError(
             f"`output` must lie in a directory that exists. Received: {args.output!r}"
         )
+    refuse_directory(args.output)
     dataset = DatasetDirectory(args.dataset)
     given = read_run(args.run_file)
     queries = [query for query in dataset.queries(args.split) if query.query_id in given]

@@ -33,6 +33,7 @@ def build_parser() -> CommandParser:
 
 def run(args: Any) -> int:
     """Retrieves."""
+    from tfde.data.atomic import refuse_directory
     from tfde.errors import ConfigError
     from tfde.retrieval.query_file import read_queries
     from tfde.retrieval.runs import check_tag
@@ -42,6 +43,7 @@ def run(args: Any) -> int:
         raise ConfigError(
             f"`output` must lie in a directory that exists. Received: {args.output!r}"
         )
+    refuse_directory(args.output)
     queries = list(read_queries(args.queries))
 
     from tfde.retrieval.load_index import load_index

@@ -18,6 +18,7 @@ from tfde.errors import ConfigError
 
 # Source: Linux's fcntl.h and fs.h.
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
+_unfinished: set[Path] = set()
 
 
 @contextlib.contextmanager
@@ -28,12 +29,14 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
     replaced. After an error nothing is left behind and an older file stays as it was.
 
     Raises:
-        ConfigError: the directory of `path` cannot be made.
+        ConfigError: `path` is a directory, or the one it lies in cannot be made.
     """
     path = Path(path)
+    refuse_directory(path)
     with _creating(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     temporary = _beside(path, path.suffix)
+    _unfinished.add(temporary)
     try:
         yield temporary
         _flush(temporary)
@@ -41,6 +44,7 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
         _flush(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+        _unfinished.discard(temporary)
 
 
 @contextlib.contextmanager
@@ -59,6 +63,7 @@ def atomic_directory(path: str | Path, *, overwrite: bool = False) -> Iterator[P
     temporary, older = _beside(path), _beside(path, ".old")
     with _creating(path):
         temporary.mkdir(parents=True)
+    _unfinished.add(temporary)
     try:
         yield temporary
         for folder, _, names in os.walk(temporary):
@@ -77,17 +82,40 @@ def atomic_directory(path: str | Path, *, overwrite: bool = False) -> Iterator[P
         _flush(path.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+        _unfinished.discard(temporary)
         if path.exists():
             shutil.rmtree(older, ignore_errors=True)
+
+
+def remove_unfinished() -> None:
+    """Removes what this process has begun to write; for a process that is about to end."""
+    for path in list(_unfinished):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def refuse_directory(path: str | Path) -> None:
+    """Refuses an output file where a directory stands; call it before long work.
+
+    Raises:
+        ConfigError: `path` is a directory.
+    """
+    if Path(path).is_dir():
+        raise ConfigError(f"{path}: the output must be a file, but a directory stands there.")
 
 
 def refuse_existing(path: str | Path, *, overwrite: bool) -> None:
     """Refuses an output directory that already holds something; call it before long work.
 
     Raises:
-        ConfigError: `path` is a file, or a directory that is not empty without `overwrite`.
+        ConfigError: `path` is a file, a directory that is not empty without `overwrite`, or the
+            one in which this process works, which no other can be put in place of.
     """
     path = Path(path)
+    if path.is_dir() and path.samefile(os.curdir):
+        raise ConfigError(f"{path}: the output must not be the working directory; name a new one.")
     if path.exists() and not path.is_dir():
         raise ConfigError(f"{path}: the output must be a directory, but a file stands there.")
     if not overwrite and path.exists() and any(path.iterdir()):

@@ -32,7 +32,8 @@ class PairBatches(abc.ABC):
     `document_key` (B,) int64; `positive_keys` (B, P) int64, the known positives of the query,
     0 = padding; `negative_title`, `negative_text` (B, M) string; `negative_key` (B, M) int64,
     0 = no negative (its texts are empty); `document_probability` (B,) float32, the share of the
-    pairs whose positive is that document. P is the most positives that a query of the batch has.
+    pairs whose positive is that document. P is the most positives that a query of the batch has,
+    rounded up by `padded_width`.
 
     Attributes:
         batch_size: Pairs in a batch, B.
@@ -102,6 +103,11 @@ class PairBatches(abc.ABC):
         stop = _MAX_STEP if steps is None else start_step + steps
         # Calls in parallel would only wait for Python's lock.
         return tf.data.Dataset.range(start_step, stop).map(batch).prefetch(4)
+
+
+def padded_width(count: int) -> int:
+    """Returns the power of two from `count` on: XLA compiles a step anew for each other width."""
+    return 1 << (max(int(count), 1) - 1).bit_length()
 
 
 def string_array(texts: Sequence[str], shape: tuple[int, ...]) -> np.ndarray:

@@ -8,6 +8,7 @@ from typing import overload
 import numpy as np
 
 from tfde.data.ids import key_of
+from tfde.data.pair_batches import padded_width
 from tfde.errors import ConfigError, shorten
 from tfde.types import Document, Pair, Query
 
@@ -80,11 +81,11 @@ class PairTable(Sequence[Pair]):
             queries: Rows in `queries`, (B,) int.
 
         Returns:
-            (B, P) int64, P the most that one of them has, at least 1.
+            (B, P) int64, P the most that one of them has, rounded up by `padded_width`.
         """
         starts = self.known_starts[queries]
         counts = self.known_starts[queries + 1] - starts
-        places = np.arange(max(counts.max(initial=0), 1))
+        places = np.arange(padded_width(counts.max(initial=0)))
         inside = places < counts[:, np.newaxis]
         known = np.zeros(inside.shape, np.int64)
         known[inside] = self.known_keys[(starts[:, np.newaxis] + places)[inside]]

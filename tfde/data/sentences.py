@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import sentencex
+
+# sentencex 1.0.32 panics where one of these stands between a capital letter and a full stop.
+_OTHER_BLANKS = re.compile(r"[^\S\x00-\x7f]")
 
 
 def split_sentences(text: str, language: str = "en") -> tuple[tuple[int, int], ...]:
@@ -14,6 +19,7 @@ def split_sentences(text: str, language: str = "en") -> tuple[tuple[int, int], .
         text: Any text.
         language: ISO 639 code; languages unknown to sentencex are cut as their relatives are.
     """
+    text = _OTHER_BLANKS.sub(" ", text)
     spans: list[tuple[int, int]] = []
     place = 0
     for piece in sentencex.segment(language, text):

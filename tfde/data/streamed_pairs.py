@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from tfde.data.ids import key_of
-from tfde.data.pair_batches import PairBatches, string_array
+from tfde.data.pair_batches import PairBatches, padded_width, string_array
 from tfde.errors import require
 from tfde.types import Pair
 
@@ -57,7 +57,7 @@ class StreamedPairs(PairBatches):
         pairs = [self.stream.pair(number) for number in range(first, first + size)]
         keys = np.array([key_of(pair.positive.doc_id) for pair in pairs], np.int64)
         known = [{pair.positive.doc_id, *pair.positive_doc_ids} for pair in pairs]
-        positives = np.zeros((size, max(map(len, known))), np.int64)
+        positives = np.zeros((size, padded_width(max(map(len, known)))), np.int64)
         for row, ids in enumerate(known):
             positives[row, : len(ids)] = sorted(map(key_of, ids))
         nothing = string_array([], (size, 0))

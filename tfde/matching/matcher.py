@@ -41,7 +41,7 @@ _STRINGS = tf.TensorSpec([None], tf.string)
 class Matcher(PairScorer):
     """Scores pairs of texts that are encoded apart, so one of them can be encoded beforehand.
 
-    Made by `from_backbone`, `from_preset` or `load`; the constructor joins parts that exist.
+    Made by `from_backbone` or `from_preset`; the constructor joins parts that exist.
     Offline: `store` computes the vectors of second texts. Online: `score_stored` encodes first
     texts and lets the vectors meet; it gives what `score` gives.
 
@@ -206,7 +206,8 @@ class Matcher(PairScorer):
                 unknown dtype.
         """
         check_stored_dtype(dtype)
-        require(not isinstance(documents, str | Mapping), "documents", "a list", documents)
+        single = isinstance(documents, str | Mapping | Document)
+        require(not single, "documents", "a list", documents)
         documents = list(documents)
         if doc_ids is None:
             doc_ids = [getattr(d, "doc_id", str(row)) for row, d in enumerate(documents)]

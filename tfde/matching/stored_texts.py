@@ -181,5 +181,7 @@ def join_texts(
     require(len(parts) > 0, "documents", "not empty", parts)
     offsets = np.cumsum([0, *(len(part) for part in parts)], dtype=np.int64)
     vectors = np.concatenate(parts)
-    stored = ScaledRows(*scale_rows(vectors)) if dtype == "int8" else vectors.astype(dtype)
+    stored = (
+        ScaledRows(*scale_rows(vectors)) if dtype == "int8" else vectors.astype(dtype, copy=False)
+    )
     return StoredTexts(stored, offsets, doc_ids, kind=kind, fingerprint=fingerprint)

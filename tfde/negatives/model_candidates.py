@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ from tfde.data.document_file import DocumentFile
 from tfde.negatives.candidate_source import Ranking
 from tfde.retrieval.encode_corpus import encode_corpus
 from tfde.retrieval.exact_index import ExactIndex
+from tfde.retrieval.live_index import LiveIndex
 from tfde.retrieval.load_index import index_version, load_index
-from tfde.retrieval.retrieve import DualEncoderLike, Index, check_fingerprints
+from tfde.retrieval.retrieve import DualEncoderLike, check_fingerprints
 from tfde.retrieval.scann_index import ScannIndex
 from tfde.types import Document, Query
 
@@ -47,7 +49,7 @@ class ModelCandidates:
         self._path = None if index is None else Path(index)
         self._batch_size = batch_size
         self._scann_from = scann_from
-        self._index: Index | None = None
+        self._index: ExactIndex | LiveIndex | ScannIndex | None = None
         if self._path is not None:
             index_version(self._path)
 
@@ -94,20 +96,39 @@ class ModelCandidates:
 
     def search(self, queries: Sequence[Query], k: int) -> list[Ranking]:
         """Returns the `k` best documents of each query."""
-        if self._index is None:
-            raise RuntimeError("`prepare` must be called first.")
+        index = self._opened()
         # Not `retrieve`, which would look at all weights again for every part of the queries.
         texts = [query.text for query in queries]
         embeddings = self._model.encode_queries(texts, batch_size=self._batch_size)
-        found = zip(*self._index.search(embeddings, k), strict=True)
+        found = zip(*index.search(embeddings, k), strict=True)
         return [list(zip(ids, map(float, scores), strict=True)) for scores, ids in found]
 
     def score(self, pairs: Sequence[tuple[Query, Document]]) -> list[float | None]:
-        """Returns the similarities of queries and documents."""
+        """Returns the similarities of queries and documents, on the scale of `search`.
+
+        Documents that have a share of their parents in the index are compared as they are there.
+        """
         if not pairs:
             return []
         size = self._batch_size
         texts = [query.text for query, _ in pairs]
         queries = self._model.encode_queries(texts, batch_size=size)
+        if self._index is not None and self._index.parents is not None:
+            rows, vectors = self._indexed
+            return [
+                float(query @ vectors[rows[document.doc_id]]) if document.doc_id in rows else None
+                for query, (_, document) in zip(queries, pairs, strict=True)
+            ]
         documents = self._model.encode_documents([d for _, d in pairs], batch_size=size)
         return [float(value) for value in np.sum(queries * documents, axis=1)]
+
+    @cached_property
+    def _indexed(self) -> tuple[dict[str, int], np.ndarray]:
+        """Rows of the index by document, and its vectors."""
+        index = self._opened()
+        return {doc_id: row for row, doc_id in enumerate(index.doc_ids)}, index.vectors()
+
+    def _opened(self) -> ExactIndex | LiveIndex | ScannIndex:
+        if self._index is None:
+            raise RuntimeError("`prepare` must be called first.")
+        return self._index

@@ -16,7 +16,7 @@ from tfde.negatives.candidate_source import CandidateSource, Ranking
 from tfde.negatives.choice import choice_order
 from tfde.negatives.judged_queries import JudgedQueries
 from tfde.negatives.mining_rules import MiningRules
-from tfde.negatives.removal import ReadText, keep_negatives, read_text
+from tfde.negatives.removal import ReadText, keep_negatives, like_positives, read_text
 from tfde.types import Document, Query
 
 _TEXTS_IN_MEMORY = 8192
@@ -88,16 +88,20 @@ class PartMiner:
         found = self._source.search(queries, rules.max_rank)
         rankings = {query.query_id: found for query, found in zip(queries, found, strict=True)}
         pairs = self._pairs(queries, rankings)
+        like = {
+            query.query_id: like_positives(
+                rankings[query.query_id], self._read, rules, self._judged.known_positives(query)
+            )
+            for query in queries
+        }
         for pair in pairs:
-            known = self._judged.known_positives(pair.query)
             ranking = rankings[pair.query.query_id]
             counts["candidates"] += len(ranking)
             kept = keep_negatives(
                 ranking,
                 self._read,
                 rules,
-                positive_ids=frozenset(known),
-                positives=[self._read(doc_id) for doc_id in known],
+                like_positives=like[pair.query.query_id],
                 positive_score=pair.score,
                 removed=counts,
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from tfde.data.near_duplicates import Shingles, normal_words, resemblance, shingles
@@ -43,8 +43,7 @@ def keep_negatives(
     read: Callable[[str], ReadText],
     rules: MiningRules,
     *,
-    positive_ids: Container[str],
-    positives: Sequence[ReadText],
+    like_positives: Mapping[str, str],
     positive_score: float | None,
     removed: Counter[str],
 ) -> Ranking:
@@ -54,37 +53,61 @@ def keep_negatives(
         ranking: The candidates with their scores, best first.
         read: Gives a document by id.
         rules: What to leave out.
-        positive_ids: Every known positive of the query.
-        positives: Their texts.
+        like_positives: What `like_positives` returned for the query.
         positive_score: The score of the pair's positive; `None` if unknown.
         removed: Counts what is left out, by `REASONS`.
     """
     highest = rules.highest_score(positive_score)
-    texts_of_positives = {positive.words for positive in positives}
     seen: set[str] = set()
     kept = []
     for rank, (doc_id, score) in enumerate(ranking, start=1):
-        if doc_id in positive_ids:
-            removed["positive"] += 1
-            continue
-        if rank < rules.min_rank:
-            removed["rank"] += 1
-            continue
-        candidate = read(doc_id)
-        if candidate.words in texts_of_positives:
-            reason = "same_text"
-        elif any(
-            resemblance(candidate.shingles, positive.shingles) >= rules.nearly_equal
-            for positive in positives
-        ):
-            reason = "near_duplicate"
+        like = like_positives.get(doc_id)
+        if rank < rules.min_rank and like != "positive":
+            reason = "rank"
+        elif like is not None:
+            reason = like
         elif score > highest:
             reason = "margin"
-        elif candidate.words in seen:
+        elif (words := read(doc_id).words) in seen:
             reason = "repeated"
         else:
-            seen.add(candidate.words)
+            seen.add(words)
             kept.append((doc_id, score))
             continue
         removed[reason] += 1
     return kept
+
+
+def like_positives(
+    ranking: Ranking,
+    read: Callable[[str], ReadText],
+    rules: MiningRules,
+    positive_ids: Sequence[str],
+) -> dict[str, str]:
+    """Returns the candidates that a query's positives rule out, whatever the pair, with the reason.
+
+    Args:
+        ranking: The candidates with their scores, best first.
+        read: Gives a document by id.
+        rules: What to leave out.
+        positive_ids: Every known positive of the query.
+    """
+    known = frozenset(positive_ids)
+    positives = [read(doc_id) for doc_id in positive_ids]
+    texts = {positive.words for positive in positives}
+    found = {}
+    for rank, (doc_id, _) in enumerate(ranking, start=1):
+        if doc_id in known:
+            found[doc_id] = "positive"
+            continue
+        if rank < rules.min_rank:
+            continue
+        candidate = read(doc_id)
+        if candidate.words in texts:
+            found[doc_id] = "same_text"
+        elif any(
+            resemblance(candidate.shingles, positive.shingles) >= rules.nearly_equal
+            for positive in positives
+        ):
+            found[doc_id] = "near_duplicate"
+    return found

@@ -84,6 +84,11 @@ class Bm25Index:
         words = _tokenize(texts(), language, return_ids=True)
         if not doc_ids:
             raise ConfigError("`documents` must hold at least one document. Received: none")
+        if not words.vocab:
+            raise ConfigError(
+                "`documents` must hold a word of two letters or digits that is no stop word."
+                f" Received: none in {len(doc_ids)} documents"
+            )
         scorer = bm25s.BM25(k1=k1, b=b, method="lucene")
         scorer.index(words, show_progress=False)
         return cls(scorer, check_doc_ids(doc_ids, len(doc_ids)), language)

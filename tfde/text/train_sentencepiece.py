@@ -13,6 +13,7 @@ import sentencepiece
 from tfde.errors import ConfigError, require
 
 _SMALLEST = 4  # the special pieces and one more
+_MOST_BYTES = 1 << 16  # of a sentence
 
 
 def train_sentencepiece(
@@ -29,7 +30,8 @@ def train_sentencepiece(
 
     Args:
         texts: The corpus; read once and not held (the trainer holds the sentences it uses).
-            Line breaks end a sentence; empty ones do not count.
+            Line breaks end a sentence; empty ones do not count, and one of more than 64 KiB is
+            cut at white space.
         output: The `.model` file; its directory is made.
         vocabulary_size: Number of pieces, special ones included.
         character_coverage: Share of all characters that get a piece of their own; the rarest
@@ -64,8 +66,8 @@ def train_sentencepiece(
             bos_id=-1,
             num_threads=1,  # the order of float sums, and so the model, depends on it
             minloglevel=2,
-            # The default drops sentences of more than 4192 bytes.
-            max_sentence_length=1 << 16,
+            # It drops longer ones; its default is 4192 bytes.
+            max_sentence_length=_MOST_BYTES,
         )
     except (RuntimeError, OSError) as error:
         if sentences.error is not None:
@@ -100,7 +102,23 @@ class _Sentences:
             for line in text.splitlines():
                 # The trainer drops sentences with a NUL.
                 if line := line.replace("\0", " ").strip():
-                    yield line
+                    yield from _cut(line)
+
+
+def _cut(line: str) -> Iterator[str]:
+    """Yields the line, in pieces that the trainer takes; it keeps no white space at ends."""
+    if len(line.encode()) <= _MOST_BYTES:
+        yield line
+        return
+    words: list[str] = []
+    size = 0
+    for word in line.split():
+        size += len(word.encode()) + 1
+        if words and size > _MOST_BYTES:
+            yield " ".join(words)
+            words, size = [], len(word.encode()) + 1
+        words.append(word)
+    yield " ".join(words)
 
 
 def _explained(error: Exception, vocabulary_size: int, count: int) -> ConfigError:

@@ -42,7 +42,7 @@ from tfde.towers.preset import (
 from tfde.towers.sharing import Towers, build_towers, sharing_table
 from tfde.towers.tower_encoder import TowerEncoder, title_and_text
 from tfde.towers.weights import fingerprint, read_weights, stored_dtype, write_weights
-from tfde.types import Document
+from tfde.types import Document, Query
 
 
 class DualEncoder(PairTrainer):
@@ -303,7 +303,7 @@ class DualEncoder(PairTrainer):
             batch_size: Texts per batch; those of like length share one.
             show_progress: Whether a progress bar goes to stderr.
         """
-        require(not isinstance(texts, str), "texts", "a list of strings", texts)
+        require(not isinstance(texts, str | Query), "texts", "a list of strings", texts)
         texts = list(texts)
         for text in texts:
             if not isinstance(text, str):
@@ -331,7 +331,8 @@ class DualEncoder(PairTrainer):
         Raises:
             ConfigError: an entry is none of these, or a length that the backbone cannot read.
         """
-        require(not isinstance(documents, str | Mapping), "documents", "a list", documents)
+        single = isinstance(documents, str | Mapping | Document)
+        require(not single, "documents", "a list", documents)
         pairs = [title_and_text(document) for document in documents]
         encoder = self._encoder("document", max_length_tokens)
         return encoder(pairs, batch_size=batch_size, show_progress=show_progress)

@@ -38,19 +38,25 @@ class PairTrainer(keras.Model):
         preprocessor: Texts to token ids, for both towers.
         name: The model's name.
         dtype: Keras dtype policy of the towers' backbones: `mixed_float16` needs a loss scale.
+        accuracy: What the share of rows that the model gets right is called in logs.
     """
 
     query_tower: keras.Model
     document_tower: keras.Model
 
     def __init__(
-        self, preprocessor: TextPreprocessor, *, name: str, dtype: keras.DTypePolicy
+        self,
+        preprocessor: TextPreprocessor,
+        *,
+        name: str,
+        dtype: keras.DTypePolicy,
+        accuracy: str = "in_batch_accuracy",
     ) -> None:
         super().__init__(name=name, dtype=dtype)
         self.preprocessor = preprocessor
         self.task: RetrievalTask | None = None
         self.chunk_size: int | None = None
-        self._accuracy = keras.metrics.Mean(name="in_batch_accuracy")
+        self._accuracy = keras.metrics.Mean(name=accuracy)
         self._reset: Callable[[], None] | None = None
 
     def compile(

@@ -65,6 +65,7 @@ class MaskedLanguageModel(PairTrainer):
             dual_encoder.preprocessor,
             name="masked_language_model",
             dtype=parts.encoder.dtype_policy,
+            accuracy="masked_token_accuracy",
         )
         self.dual_encoder = dual_encoder
         self.query_tower = dual_encoder.query_tower
@@ -80,7 +81,6 @@ class MaskedLanguageModel(PairTrainer):
             name="masked_token_head",
         )
         self._head.build(None)
-        self._accuracy = keras.metrics.Mean(name="masked_token_accuracy")
         self.built = True
 
     @property
@@ -109,12 +109,13 @@ class MaskedLanguageModel(PairTrainer):
             sums = [self._sums(parts, tokens_of(side, data)) for side, parts in sides.items()]
             loss, found, count = (tf.add_n(column) for column in zip(*sums, strict=True))
             count = sum_over_replicas(count)  # replicas mask more or fewer
-            loss = loss / count
+            masked = tf.maximum(count, 1.0)  # texts of special tokens alone have none to mask
+            loss = loss / masked
             scaled = self.optimizer.scale_loss(loss)
         gradients = tape.gradient(scaled, weights)
         self.optimizer.apply(sum_gradients(gradients), weights)
         self._loss_tracker.update_state(loss * replicas, sample_weight=count)
-        self._accuracy.update_state(found / count * replicas, sample_weight=count)
+        self._accuracy.update_state(found / masked * replicas, sample_weight=count)
         return self.get_metrics_result()
 
     def _sums(self, parts: TowerParts, tokens: Mapping[str, tf.Tensor]) -> tuple[tf.Tensor, ...]:

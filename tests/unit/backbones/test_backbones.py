@@ -9,7 +9,9 @@ import tensorflow as tf
 
 from tfde.backbones.backbone import build_backbone, copy_backbone
 from tfde.backbones.bert import BertEncoder
+from tfde.backbones.seeded_layer import SeededLayer
 from tfde.config import BagOfWordsConfig, BertConfig, T5Config
+from tfde.errors import ConfigError
 
 T5 = T5Config(31, 2, 2, 8, 12, 6, dropout=0.5)
 BERT = BertConfig(31, 2, 2, 8, 12, 16, dropout=0.5)
@@ -224,3 +226,15 @@ def test_bad_sizes():
     too_long = np.zeros((1, 17), "int32")
     with pytest.raises(ValueError, match=r"`max_sequence_length` positions \(16\). Received: L=17"):
         build_backbone(BERT).token_embedder(too_long)
+
+
+@pytest.mark.parametrize("rate", [10, 1.0, -0.1])
+@pytest.mark.parametrize("config", [T5Config, BertConfig, BagOfWordsConfig])
+def test_impossible_rates_of_dropout(config, rate):
+    with pytest.raises(ConfigError, match=r"`dropout` must be in \[0, 1\)\. Received:"):
+        config(dropout=rate)
+
+
+def test_nearly_everything_may_be_dropped():
+    layer = SeededLayer(seed=1, dropout=0.999)
+    assert layer.rounded_dropout == 255 / 256

@@ -24,6 +24,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train-v1.1.json").write_text(squad("A", "a"))
     (tmp_path / "squad.json").write_text(squad("S", "s"))
+    (tmp_path / "values.json").write_text(squad("V", "v"))
     (tmp_path / "dev-v1.1.json.gz").write_bytes(gzip.compress(squad("B", "b").encode()))
     return tmp_path
 
@@ -78,6 +79,7 @@ def test_output_is_overwritten_only_when_asked(folder, capsys):
             "`split` must be given once or once for each `input` that has a split. Received: 2 f",
         ),
         (["--input", "train-v1.1.json", "--split", "../x"], "`split` must be a name of letters"),
+        (["--input", "values.json"], "with train, dev or test or hold one of train, dev, validati"),
     ],
 )
 def test_wrong_use_is_one_line(folder, capsys, arguments, message):
@@ -101,6 +103,7 @@ def test_names_of_files_tell_the_split(folder):
         ("qrels.dev.small.json", "dev"),
         ("squad_validation.json", "dev"),
         ("trainset.json", "train"),
+        ("val.json", "dev"),
     ):
         (folder / name).write_text(squad("A", "a"))
         assert convert("--input", name, "--output", f"out_{name}") == 0
@@ -228,6 +231,10 @@ def test_pairs_of_any_columns(folder, capsys):
             "`input` must hold boundaries=FILE: multireqa is mrqa",
         ),
         (["--input", ".", "--format", "dpr"], ".: `input` must be a file that exists."),
+        (
+            ["--input", "data", "--format", "beir", "--split", "dev"],
+            "`split` is for inputs that have one; these have none, or hold their splits themselv",
+        ),
     ],
 )
 def test_wrong_use_of_formats_is_one_line(folder, capsys, arguments, message):

@@ -5,7 +5,7 @@ import pytest
 from tfde.cli.main import main
 from tfde.data.dataset_writer import write_dataset
 from tfde.data.formats.records import Judgement
-from tfde.retrieval.runs import write_run
+from tfde.retrieval.runs import read_run, write_run
 from tfde.types import Document, Query
 
 
@@ -48,3 +48,21 @@ def test_names_and_shares_that_would_mislead(folder, capsys):
     assert "systems must have names of their own. Received: 'x' twice" in capsys.readouterr().err
     assert evaluate("--bm25", "--parent_weight", "0.5") == 1
     assert "`--parent_weight` is for models: give --model." in capsys.readouterr().err
+
+
+def test_one_document_more_is_not_measured(folder, capsys):
+    records = [Document("d1", "", "cat cat"), Document("d2", "", "cat dog"), Query("q", "cat")]
+    write_dataset("cats", [*records, Judgement("test", "q", "d2", 1)])
+    arguments = ["--dataset", "cats", "--bm25", "--measures", "RR", "-k", "1", "--save_runs", "r"]
+    assert main(["evaluate", *arguments, "--ignore_identical_ids"]) == 0
+    assert "0.0000" in capsys.readouterr().out
+    assert list(read_run("r/1_BM25.trec")["q"]) == ["d1"]
+
+
+def test_the_query_itself_is_neither_measured_nor_saved(folder, capsys):
+    records = [Document("d1", "", "cat cat"), Document("d2", "", "cat dog"), Query("d1", "cat cat")]
+    write_dataset("cats", [*records, Judgement("test", "d1", "d2", 1)])
+    arguments = ["--dataset", "cats", "--bm25", "--measures", "RR", "-k", "1", "--save_runs", "r"]
+    assert main(["evaluate", *arguments, "--ignore_identical_ids"]) == 0
+    assert "1.0000" in capsys.readouterr().out
+    assert list(read_run("r/1_BM25.trec")["d1"]) == ["d2"]

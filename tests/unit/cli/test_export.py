@@ -8,9 +8,13 @@ import tiny
 
 from tfde.cli.export import _part_of
 from tfde.cli.main import main
+from tfde.data.dataset_directory import DatasetDirectory
+from tfde.data.dataset_writer import write_dataset
+from tfde.retrieval.encode_corpus import encode_corpus
 from tfde.retrieval.exact_index import ExactIndex
 from tfde.retrieval.scann_index import ScannIndex
 from tfde.retrieval.scann_parameters import ScannParameters
+from tfde.types import Document
 
 
 @pytest.fixture(scope="module")
@@ -109,3 +113,30 @@ def test_a_shard_is_searched_as_the_index_is():
 def test_wrong_shards(shard, capsys):
     assert main(["export", "--model", "m", "--output", "o", "--index", "i", "--shard", shard]) == 1
     assert f"`--shard` must be as 1/3, 2/3 or 3/3. Received: '{shard}'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_a_shard_of_embeddings_is_all_that_is_held(tmp_path, dtype):
+    made = tiny.dual_encoder()
+    documents = [Document(f"d{n}", "", f"apple {n}") for n in range(25)]
+    embeddings = encode_corpus(made, documents, tmp_path / "e", shard_size=7, dtype=dtype)
+    part = _part_of(embeddings, "2/4")
+    assert list(part.doc_ids) == [f"d{n}" for n in range(1, 25, 4)]
+    np.testing.assert_array_equal(part.vectors(), embeddings.read()[1::4])
+    base = part.vectors()
+    while base.base is not None:
+        base = base.base
+    assert base.nbytes == part.vectors().nbytes
+
+
+def test_a_corpus_without_queries_has_no_golden_ones(tmp_path):
+    write_dataset(tmp_path / "data", [Document(f"d{n}", "", f"apple {n}") for n in range(30)])
+    made = tiny.dual_encoder(tiny.BERT)
+    made.save_to_preset(tmp_path / "model")
+    encode_corpus(made, DatasetDirectory(tmp_path / "data").documents(), tmp_path / "e")
+    given = {"model": "model", "embeddings": "e", "dataset": "data", "output": "bundle"}
+    options = [text for name, path in given.items() for text in (f"--{name}", tmp_path / path)]
+    assert main(["export", *map(str, options), "--scann", "false", "--target_recall", "0.9"]) == 0
+    manifest = json.loads((tmp_path / "bundle" / "manifest.json").read_text())
+    assert manifest["golden_queries"] == []
+    assert manifest["retrievers"]["retriever_partitioned"]["sampled_queries"]

@@ -1,5 +1,9 @@
 """How the commands fail: what each of them says in one line, and with which exit code."""
 
+import signal
+import subprocess
+import sys
+
 import pytest
 
 from tfde.cli.main import COMMANDS, main, run_command
@@ -121,3 +125,26 @@ def test_the_help_of_train_names_the_fields_of_a_stage(capsys):
     assert "a stage has the fields data, split, dataset, mixture, objective, steps" in shown
     assert "its optimizer has the fields name, learning_rate" in shown
     assert "its refresh has the fields every_steps, at_start" in shown
+
+
+TERMINATED = """
+import os, signal, sys
+from tfde.cli.main import run_command
+from tfde.data.atomic import atomic_directory, atomic_file
+
+def work(args):
+    with atomic_directory("folder") as folder, atomic_file("file") as file:
+        (folder / "x").write_text("half")
+        file.write_text("half")
+        os.kill(os.getpid(), signal.SIGTERM)
+        print("still there")
+run_command("test", work, None)
+"""
+
+
+def test_sigterm_leaves_nothing_half_written(tmp_path):
+    command = [sys.executable, "-c", TERMINATED]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == -signal.SIGTERM
+    assert (done.stdout, done.stderr) == ("", "")
+    assert list(tmp_path.iterdir()) == []

@@ -104,3 +104,17 @@ def test_a_place_where_nothing_can_be_made_is_named(tmp_path):
             make(tmp_path / "file" / "below" / "x"),
         ):
             pass
+
+
+def test_a_directory_in_the_way_of_a_file_is_refused(tmp_path):
+    with (
+        pytest.raises(ConfigError, match="must be a file, but a directory stands"),
+        atomic_file(tmp_path),
+    ):
+        pass
+
+
+def test_the_working_directory_is_no_output(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"\.: the output must not be the working directory"):
+        refuse_existing(".", overwrite=True)

@@ -52,3 +52,10 @@ def test_agrees_with_the_boundaries_of_multireqa(data_dir):
     assert len(ours & gold) / len(ours) > 0.99
     assert len(ours & gold) / len(gold) > 0.95
     assert len(paragraphs) == 2067
+
+
+@pytest.mark.parametrize("blank", ["\u00a0", "\u2003", "\u2028", "\u3000"])
+def test_blanks_of_other_scripts_are_blanks(blank):
+    text = f"He took vitamin A{blank}. Then{blank}C came."
+    found = [text[start:stop] for start, stop in split_sentences(text)]
+    assert found == [f"He took vitamin A{blank}.", f"Then{blank}C came."]

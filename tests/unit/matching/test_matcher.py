@@ -285,6 +285,8 @@ def test_options_are_integers(options, message):
 
 def test_one_text_is_no_list():
     model = Matcher.from_backbone(tiny.BERT, kind="siamese", tokenizer=tiny.tokenizer(), seed=1)
+    with pytest.raises(ConfigError, match=r"`documents` must be a list\. Received: Document"):
+        model.store(Document("d", "", "red"))
     with pytest.raises(ConfigError, match=r"`documents` must be a list\. Received: 'red'"):
         model.store("red")
     with pytest.raises(ConfigError, match=r"`texts` must be a list of strings\. Received: 'red'"):

@@ -9,8 +9,11 @@ import numpy as np
 import pytest
 import tiny
 
+from tfde.config import ParentConfig
 from tfde.data.dataset_directory import DatasetDirectory
+from tfde.data.dataset_writer import write_dataset
 from tfde.data.document_file import DocumentFile
+from tfde.data.formats.records import Judgement
 from tfde.data.near_duplicates import NEARLY_EQUAL, normal_words, resemblance, shingles
 from tfde.data.read_pairs import read_pairs
 from tfde.errors import ConfigError, CorruptError, DataError, MismatchError
@@ -22,8 +25,11 @@ from tfde.negatives.random_candidates import RandomCandidates
 from tfde.negatives.run_candidates import RunCandidates
 from tfde.retrieval.bm25_index import Bm25Index
 from tfde.retrieval.encode_corpus import encode_corpus
+from tfde.retrieval.exact_index import ExactIndex
+from tfde.retrieval.load_index import load_index
 from tfde.retrieval.runs import write_run
 from tfde.retrieval.scann_index import ScannIndex
+from tfde.types import Document, Query
 
 DOCUMENTS = {
     "a": "paris is the capital of france",
@@ -442,3 +448,22 @@ def test_real_sentences(tmp_path, data_dir):
             assert resemblance(words[doc_id], words[line["positive"]]) < NEARLY_EQUAL
         scores = line["scores"]["negatives"]
         assert scores == sorted(scores, reverse=True)
+
+
+def test_positives_are_scored_as_the_index_holds_them(tmp_path):
+    documents = [Document(f"p{n}.{m}", "", f"w{n} w{m}") for n in range(4) for m in range(5)]
+    records = [*documents, Query("q", "w1"), Judgement("train", "q", "p3.2", 1)]
+    write_dataset(tmp_path / "data", records)
+    data, model = DatasetDirectory(tmp_path / "data"), tiny.dual_encoder(tiny.BERT)
+    parents = ParentConfig(weight=0.5, max_length_tokens=16)
+    embeddings = encode_corpus(model, data.documents(), tmp_path / "e", parents=parents)
+    ExactIndex.from_embeddings(embeddings).save(tmp_path / "index")
+    source = ModelCandidates(model, tmp_path / "index")
+    rules = MiningRules(count=1, max_rank=1)
+    mine_negatives(data, source, tmp_path / "n.jsonl", rules)
+    scores, ids = load_index(tmp_path / "index").search(model.encode_queries(["w1"]), 20)
+    found = dict(zip(ids[0], scores[0], strict=True))
+    (line,) = lines(tmp_path / "n.jsonl")
+    given = [line["scores"]["positive"], *line["scores"]["negatives"]]
+    wanted = [found["p3.2"], *(found[doc_id] for doc_id in line["negatives"])]
+    np.testing.assert_allclose(given, wanted, atol=1e-5)

@@ -6,7 +6,7 @@ import pytest
 
 from tfde.errors import ConfigError
 from tfde.negatives.mining_rules import MiningRules
-from tfde.negatives.removal import REASONS, keep_negatives, read_text
+from tfde.negatives.removal import REASONS, keep_negatives, like_positives, read_text
 from tfde.types import Document
 
 TEXTS = {
@@ -21,13 +21,15 @@ TEXTS = {
 
 
 def keep(ranking, *, known=("good",), score=10.0, **options):
-    removed = Counter()
+    def read(doc_id):
+        return read_text(Document(doc_id, "a title", TEXTS[doc_id]))
+
+    removed, rules = Counter(), MiningRules(**options)
     kept = keep_negatives(
         ranking,
-        lambda doc_id: read_text(Document(doc_id, "a title", TEXTS[doc_id])),
-        MiningRules(**options),
-        positive_ids=frozenset(known),
-        positives=[read_text(Document(doc_id, "", TEXTS[doc_id])) for doc_id in known],
+        read,
+        rules,
+        like_positives=like_positives(ranking, read, rules, known),
         positive_score=score,
         removed=removed,
     )

@@ -72,3 +72,9 @@ def test_bad_input_is_named():
         Bm25Index.build([CORPUS[0], CORPUS[0]])
     with pytest.raises(ConfigError, match=r"`k` must be at least 1\. Received: 0"):
         Bm25Index.build(CORPUS).search(["cat"], 0)
+
+
+@pytest.mark.parametrize("text", ["? !", "x y z", "the and of"])
+def test_a_corpus_without_words_is_refused(text):
+    with pytest.raises(ConfigError, match=r"must hold a word of two letters.*none in 1 documents"):
+        Bm25Index.build([Document("1", "", text)])

@@ -47,3 +47,29 @@ def test_the_command(tmp_path, capsys):
     assert capsys.readouterr().out == f"{output}: 3 queries of 2 runs\n"
     fused = reciprocal_rank_fusion([DENSE, SPARSE])
     assert read_run(output)["q1"] == {name: fused["q1"][name] for name in ("c", "b")}
+
+
+def fuse(folder, *names):
+    files = [text for name in names for text in ("--run_file", str(folder / name))]
+    return main(["fuse", *files, "--output", str(folder / "fused.trec")])
+
+
+def test_runs_that_do_not_belong_together(tmp_path, capsys):
+    for name, run in {"a": {"q1": {"d": 1.0}, "q2": {"d": 1.0}}, "b": {"q3": {"d": 1.0}}}.items():
+        write_run(tmp_path / name, run)
+    (tmp_path / "empty").write_text("")
+    for other, message in (("empty", "empty: a run must hold results"), ("b", "no query in all")):
+        assert fuse(tmp_path, "a", other) == 1
+        assert message in capsys.readouterr().err
+        assert not (tmp_path / "fused.trec").exists()
+    write_run(tmp_path / "c", {"q2": {"d": 1.0}})
+    assert fuse(tmp_path, "a", "c") == 0
+    assert "fuse: 1 of 2 queries are not in all runs" in capsys.readouterr().err
+
+
+def test_a_directory_is_no_output(tmp_path, capsys):
+    write_run(tmp_path / "a", DENSE)
+    (tmp_path / "fused.trec").mkdir()
+    assert fuse(tmp_path, "a") == 1
+    assert "the output must be a file, but a directory stands there." in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "fused.trec"]

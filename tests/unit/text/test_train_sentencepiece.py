@@ -28,10 +28,13 @@ def test_same_texts_give_the_same_model(tmp_path):
 
 def test_long_texts_and_nul_are_learnt_from(tmp_path):
     path = train_sentencepiece(
-        ["ab " * 5000, "c\x00d"], tmp_path / "long.model", vocabulary_size=9, character_coverage=1.0
+        ["ab " * 5000, "c\x00d", "e f " * 20_000],
+        tmp_path / "long.model",
+        vocabulary_size=11,
+        character_coverage=1.0,
     )
     pieces = sentencepiece.SentencePieceProcessor(model_file=str(path))
-    assert pieces.unk_id() not in pieces.encode("ab c d")
+    assert pieces.unk_id() not in pieces.encode("ab c d e f")
 
 
 def test_largest_possible_size_is_named_and_works(tmp_path):

@@ -16,7 +16,7 @@ from tfde.tasks.retrieval_task import RetrievalTask
 from tfde.towers.dual_encoder import DualEncoder
 from tfde.towers.weights import read_weights, write_weights
 from tfde.training.callbacks import RetrievalValidation
-from tfde.types import Document
+from tfde.types import Document, Query
 
 TEXTS = ["red apple", "", "blue", "cat dog bird fish horse cow " * 5, "green pear"]
 
@@ -48,6 +48,10 @@ def test_documents_in_all_their_forms():
         model.encode_queries([None])
     with pytest.raises(ConfigError, match=r"`texts` must be a list of strings. Received: 'red'"):
         model.encode_queries("red")
+    with pytest.raises(ConfigError, match=r"`texts` must be a list of strings. Received: Query"):
+        model.encode_queries(Query("q", "red"))
+    with pytest.raises(ConfigError, match=r"`documents` must be a list. Received: Document"):
+        model.encode_documents(Document("d", "", "red"))
     with pytest.raises(ConfigError, match=r"`documents` must be a list. Received: 'red'"):
         model.encode_documents("red")
 

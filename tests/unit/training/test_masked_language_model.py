@@ -1,10 +1,12 @@
 """Masked language modelling: what is masked, what is learned, what trains."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 import tiny
 
+from tfde.data.json_lines import write_json_lines
 from tfde.data.pairs import pairs
 from tfde.errors import ConfigError
 from tfde.recipe import SourceConfig, StageConfig
@@ -129,3 +131,17 @@ def test_impossible():
         with pytest.raises(ConfigError, match=rf"`pre\.{next(iter(option))}` must be .*masked_lm"):
             stage.check("pre")
     StageConfig(mixture=(SourceConfig("x"),), steps=1, objective="masked_lm").check("pre")
+
+
+def test_a_batch_with_nothing_to_mask_changes_nothing(tmp_path):
+    nothing = "\u200b"  # the tokenizer keeps none of it
+    write_json_lines(tmp_path / "p.jsonl", [{"query": nothing, "positive": nothing}])
+    dual_encoder = tiny.dual_encoder(tiny.BERT)
+    model = MaskedLanguageModel(dual_encoder, seed=0)
+    model.compile(keras.optimizers.SGD(0.1))
+    before = [weight.numpy() for weight in model.trainable_weights]
+    history = model.fit(pairs(tmp_path / "p.jsonl", batch_size=1), steps=1, verbose=0)
+    for weight, old in zip(model.trainable_weights, before, strict=True):
+        np.testing.assert_array_equal(weight.numpy(), old)
+    assert set(history.history) >= {"loss", "masked_token_accuracy"}
+    assert "in_batch_accuracy" not in history.history

@@ -108,7 +108,8 @@ def _document(path: Path, line: int, item: Any, name: str, passages: bool) -> Do
     if not isinstance(item, dict):
         raise DataError(path, line, f"field {name!r} must hold objects.", item)
     title = string_field(path, line, item, "title", optional=True)
-    text = string_field(path, line, item, "text")
+    # A document may have a title alone, as in a dataset directory.
+    text = string_field(path, line, item, "text", optional=bool(title.strip()))
     for key in _PASSAGE_IDS:
         if isinstance(item.get(key), int | str):
             return Document(id_field(path, line, {key: str(item[key])}, key), title, text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,7 @@ def read_table(
         if header is None:
             header = row
         elif len(row) != len(header):
-            rule = f"a row must have {len(header)} cells, as the header; it has {len(row)}."
+            rule = _cells_rule(len(header), len(row))
             intake.bad(DataError(path, intake.line, rule, row))
         else:
             yield dict(zip(header, row, strict=True))
@@ -116,16 +117,38 @@ def _plain_rows(path: str | Path, intake: Intake, delimiter: str) -> Iterator[li
 
 
 def _quoted_rows(path: str | Path, intake: Intake, delimiter: str) -> Iterator[list[str]]:
-    lines = (line for _, line in raw_lines(path, intake))
-    # Strict: else a quote that is never closed swallows the rest of the file.
-    reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    """Yields rows; a quote that is not closed costs the line it stands on, not all it swallows."""
+    lines = raw_lines(path, intake)
+    again: deque[tuple[int, str]] = deque()  # swallowed by a bad row, to be read as rows
+    taken: list[tuple[int, str]] = []  # the lines of the row at work
+
+    def feed() -> Iterator[str]:
+        while (item := again.popleft() if again else next(lines, None)) is not None:
+            taken.append(item)
+            intake.at(path, item[0])
+            yield item[1]
+
+    width = None
     while True:
+        rule = ""
         try:
-            row = next(reader)
-        except StopIteration:
-            return
+            for row in csv.reader(feed(), delimiter=delimiter, strict=True):
+                if width is not None and row and len(row) != width and len(taken) > 1:
+                    rule = f"{_cells_rule(width, len(row))} It goes on to line {taken[-1][0]}."
+                    break
+                taken.clear()
+                if row:
+                    width = len(row) if width is None else width
+                    yield row
+            else:
+                return
         except csv.Error as error:
-            intake.bad(DataError(path, intake.line, f"must be a table in CSV's quoting ({error})."))
-            continue
-        if row:
-            yield row
+            rule = f"must be a table in CSV's quoting ({error})."
+        (line, text), *swallowed = taken
+        intake.bad(DataError(path, line, rule, text))
+        again.extendleft(reversed(swallowed))
+        taken.clear()
+
+
+def _cells_rule(wanted: int, found: int) -> str:
+    return f"a row must have {wanted} cells, as the header; it has {found}."

@@ -21,6 +21,7 @@ from tfde.data.formats import (
 from tfde.data.formats.records import Source
 from tfde.data.intake import Intake
 from tfde.errors import ConfigError, DataError
+from tfde.types import Query
 
 CONTEXT = "It began in 1973. Prices rose."
 
@@ -196,7 +197,7 @@ BAD = [
     (
         dpr,
         {"examples": "[]", "passages": 'id\ttext\ttitle\n1\tx\ty\n2\t"x\ty\n3\tx\ty\n'},
-        r"passages:4: must be a table in CSV's quoting \(unexpected end of data\)",
+        r"passages:3: must be a table in CSV's quoting \(unexpected end of data\)",
         1,
     ),
     (
@@ -416,3 +417,33 @@ def test_bad_tables_of_pairs(tmp_path, content, message, kept):
         intake = Intake(skip_bad=True)
         assert len(list(labelled_pairs.read(sources, intake))) == kept
         assert intake.skipped == 1
+
+
+def test_a_quote_that_is_not_closed_costs_one_row(tmp_path):
+    rows = [f"q{n}\tp{n}" for n in range(1000)]
+    rows[100] = 'q100\t"oops'  # swallows the rest of the file
+    rows[500] = '"q500\tp500'  # these two are one cell too few
+    rows[502] = 'q502"\tp502\tn502'
+    path = tmp_path / "train.tsv"
+    path.write_text("\n".join(["anchor\tpositive", *rows, ""]))
+    source = Source("rows", path, "train")
+    with pytest.raises(DataError, match=r"train\.tsv:102: must be a table in CSV's quoting"):
+        list(columns.read([source], Intake()))
+    intake, lines = Intake(skip_bad=True), []
+    for record in columns.read([source], intake):
+        if isinstance(record, Query):
+            lines.append((intake.line, record.text))
+    good = [n for n in range(1000) if n not in (100, 500, 502)]
+    assert lines == [(n + 2, f"q{n}") for n in good]
+    assert intake.skipped == 3
+
+
+def test_a_row_of_several_lines_has_as_many_cells_as_the_header(tmp_path):
+    path = tmp_path / "train.csv"
+    path.write_text('anchor,positive\n"a\nb",c,d\n"e\n\nf",g\n')
+    source = Source("rows", path, "train")
+    with pytest.raises(DataError, match=r"csv:2: a row must have 2 cells.*has 3\. It goes on to l"):
+        list(columns.read([source], Intake()))
+    intake = Intake(skip_bad=True)
+    queries = [r.text for r in columns.read([source], intake) if isinstance(r, Query)]
+    assert queries == ["e\n\nf"]

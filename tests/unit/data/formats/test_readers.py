@@ -6,9 +6,12 @@ import json
 import pytest
 
 from tfde.data.compressed import write_lines
+from tfde.data.dataset_directory import DatasetDirectory
+from tfde.data.dataset_writer import write_dataset
 from tfde.data.formats import columns, dpr, labelled_pairs, mrqa, msmarco, multireqa, trec
 from tfde.data.formats.json_array import read_json_array
 from tfde.data.formats.records import Answers, Judgement, LabelledPair, Source, TrainingPair
+from tfde.data.formats.table import write_format
 from tfde.data.ids import id_of_text
 from tfde.data.intake import Intake
 from tfde.types import Document, Query
@@ -337,3 +340,12 @@ def test_columns_of_glue(tmp_path, name):
     (tmp_path / "rows.tsv").write_text("\ufeff" + GLUE[name], encoding="utf-8")
     (pair,) = read(labelled_pairs, Source("rows", tmp_path / "rows.tsv", "dev"))
     assert pair == LabelledPair("dev", *EXPECTED[name])
+
+
+def test_dpr_contexts_may_have_a_title_alone(tmp_path):
+    document = Document("d", "Only a title", "")
+    records = [document, Query("q", "what?"), Judgement("test", "q", "d", 1)]
+    write_dataset(tmp_path / "data", records)
+    write_format("dpr", DatasetDirectory(tmp_path / "data"), tmp_path / "dpr")
+    source = Source("examples", tmp_path / "dpr" / "test.json", "test")
+    assert list(dpr.read([source], Intake())) == records
