@@ -18,7 +18,7 @@ $(VENV)/.installed: setup.cfg setup.py $(wildcard tfde/protos/*.proto) pyproject
 	$(BIN)/pip install $(PIP_QUIET) -c constraints.txt -e '.[dev]'
 	touch $@
 
-demo: $(VENV)/.installed ## the whole road on this machine's own documentation, 5 minutes, no network
+demo: $(VENV)/.installed ## the whole road on this machine's own documentation, 5 minutes
 	$(BIN)/tfde demo
 
 check: $(VENV)/.installed ## ruff, mypy, import-linter
@@ -63,7 +63,7 @@ bench: $(VENV)/.installed $(PEERS)/.installed ## speed against other libraries, 
 	$(BENCH)/serving_latency.py > $(RESULTS)/serving_latency.json
 	$(BENCH)/parameter_counts.py > $(RESULTS)/parameter_counts.json
 
-notebooks: $(VENV)/.installed ## run the notebooks and keep what they show, about 20 minutes; TFDE_MINILM as in the README
+notebooks: $(VENV)/.installed ## run the notebooks and keep what they show, about half an hour; TFDE_MINILM as in the README
 	$(NICE_LOGS) $(BIN)/python notebooks/execute.py notebooks/*.ipynb
 
 format: $(VENV)/.installed ## let ruff rewrite the sources

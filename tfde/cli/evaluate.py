@@ -85,7 +85,7 @@ def build_parser() -> CommandParser:
     parser.add_argument(
         "--report",
         help="new directory for a page with intervals, significance of differences, recall, scores,"
-        " lengths, and the queries on which systems differ most (pip install tfde[figures])",
+        " lengths, and the queries on which systems differ most (pip install 'tfde[figures]')",
     )
     add_lengths(parser)
     add_parents(parser)

@@ -18,7 +18,7 @@ from tfde.cli.logs import quiet_libraries
 
 COMMANDS = {
     "doctor": "is everything here that tfde needs, and does it load?",
-    "demo": "the whole road on this machine's own documentation, no network",
+    "demo": "the whole road on this machine's own documentation",
     "convert": "a dataset of a known format -> dataset directory",
     "make-pages": "a wiki's dump or a folder of HTML and Markdown -> file of pages",
     "make-pairs": "pages -> pre-training pairs, with statistics",

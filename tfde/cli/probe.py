@@ -14,7 +14,7 @@ from tfde.cli.parser import CommandParser, command_parser
 
 def build_parser() -> CommandParser:
     """Returns the parser of the command."""
-    parser = command_parser("probe", "Pictures of what models do (pip install tfde[figures]).")
+    parser = command_parser("probe", "Pictures of what models do (pip install 'tfde[figures]').")
     kinds = parser.add_subcommands(metavar="KIND", description="tfde probe KIND --help")
     for name, (make, _, help_text) in _KINDS.items():
         kind = make(f"probe {name}", f"{help_text[0].upper()}{help_text[1:]}.")
