@@ -155,7 +155,7 @@ def test_retrieve_refuses_before_it_works(work, capsys):
             ["--output", work / "a.trec", "--tag", "my tag"],
             "`tag` must be text without white space",
         ),
-        (["--output", work / "no/a.trec"], "`output` must lie in a directory that exists"),
+        (["--output", work / "no/a.trec"], "`output` must be in a directory that exists"),
         (["--output", work / "a.trec"], "y: no index.json there."),
     ]:
         code, _, error = tfde(capsys, *args, *extra)

@@ -33,13 +33,11 @@ def build_parser() -> CommandParser:
 
 def run(args: Any) -> int:
     """Fuses."""
-    from tfde.data.atomic import refuse_directory
     from tfde.data.ranking import first_documents
     from tfde.retrieval.fusion import reciprocal_rank_fusion
-    from tfde.retrieval.runs import check_tag, read_run, write_run
+    from tfde.retrieval.runs import check_output, read_run, write_run
 
-    check_tag(args.tag)
-    refuse_directory(args.output)
+    check_output(args.output, args.tag)
     runs = [read_run(path) for path in args.run_file]
     _check_queries(args.run_file, runs)
     fused = reciprocal_rank_fusion(runs, constant=args.constant)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 from jsonargparse.typing import PositiveInt
@@ -41,18 +40,12 @@ def build_parser() -> CommandParser:
 
 def run(args: Any) -> int:
     """Reranks."""
-    from tfde.data.atomic import refuse_directory
     from tfde.data.dataset_directory import DatasetDirectory
     from tfde.data.ranking import ranking
     from tfde.errors import ConfigError, naming
-    from tfde.retrieval.runs import check_tag, read_run
+    from tfde.retrieval.runs import check_output, read_run
 
-    check_tag(args.tag)
-    if not Path(args.output).absolute().parent.is_dir():
-        raise ConfigError(
-            f"`output` must lie in a directory that exists. Received: {args.output!r}"
-        )
-    refuse_directory(args.output)
+    check_output(args.output, args.tag)
     dataset = DatasetDirectory(args.dataset)
     given = read_run(args.run_file)
     queries = [query for query in dataset.queries(args.split) if query.query_id in given]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 from jsonargparse.typing import PositiveInt
@@ -33,17 +32,10 @@ def build_parser() -> CommandParser:
 
 def run(args: Any) -> int:
     """Retrieves."""
-    from tfde.data.atomic import refuse_directory
-    from tfde.errors import ConfigError
     from tfde.retrieval.query_file import read_queries
-    from tfde.retrieval.runs import check_tag
+    from tfde.retrieval.runs import check_output
 
-    check_tag(args.tag)
-    if not Path(args.output).absolute().parent.is_dir():
-        raise ConfigError(
-            f"`output` must lie in a directory that exists. Received: {args.output!r}"
-        )
-    refuse_directory(args.output)
+    check_output(args.output, args.tag)
     queries = list(read_queries(args.queries))
 
     from tfde.retrieval.load_index import load_index

@@ -88,7 +88,7 @@ class PartMiner:
         found = self._source.search(queries, rules.max_rank)
         rankings = {query.query_id: found for query, found in zip(queries, found, strict=True)}
         pairs = self._pairs(queries, rankings)
-        like = {
+        ruled_out = {
             query.query_id: like_positives(
                 rankings[query.query_id], self._read, rules, self._judged.known_positives(query)
             )
@@ -101,7 +101,7 @@ class PartMiner:
                 ranking,
                 self._read,
                 rules,
-                like_positives=like[pair.query.query_id],
+                ruled_out=ruled_out[pair.query.query_id],
                 positive_score=pair.score,
                 removed=counts,
             )

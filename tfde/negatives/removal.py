@@ -43,7 +43,7 @@ def keep_negatives(
     read: Callable[[str], ReadText],
     rules: MiningRules,
     *,
-    like_positives: Mapping[str, str],
+    ruled_out: Mapping[str, str],
     positive_score: float | None,
     removed: Counter[str],
 ) -> Ranking:
@@ -53,7 +53,7 @@ def keep_negatives(
         ranking: The candidates with their scores, best first.
         read: Gives a document by id.
         rules: What to leave out.
-        like_positives: What `like_positives` returned for the query.
+        ruled_out: What `like_positives` returned for the query.
         positive_score: The score of the pair's positive; `None` if unknown.
         removed: Counts what is left out, by `REASONS`.
     """
@@ -61,11 +61,10 @@ def keep_negatives(
     seen: set[str] = set()
     kept = []
     for rank, (doc_id, score) in enumerate(ranking, start=1):
-        like = like_positives.get(doc_id)
-        if rank < rules.min_rank and like != "positive":
+        if doc_id in ruled_out:
+            reason = ruled_out[doc_id]
+        elif rank < rules.min_rank:
             reason = "rank"
-        elif like is not None:
-            reason = like
         elif score > highest:
             reason = "margin"
         elif (words := read(doc_id).words) in seen:

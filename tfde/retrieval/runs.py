@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from tfde.data.atomic import refuse_directory
 from tfde.data.compressed import open_writer, read_lines
 from tfde.data.files import check_id
 from tfde.data.intake import Intake
@@ -101,6 +102,18 @@ def write_run(path: str | Path, run: Run, *, tag: str = "tfde") -> None:
     check_tag(tag)
     with open_writer(path) as file:
         file.writelines(run_lines(path, run, tag=tag))
+
+
+def check_output(path: str | Path, tag: str) -> None:
+    """Refuses before long work what `write_run` cannot write.
+
+    Raises:
+        ConfigError: `path` is a directory or lies in none, or a tag with white space.
+    """
+    check_tag(tag)
+    refuse_directory(path)
+    rule = "in a directory that exists"
+    require(Path(path).absolute().parent.is_dir(), "output", rule, str(path))
 
 
 def check_tag(tag: str) -> None:

@@ -50,19 +50,13 @@ def test_names_and_shares_that_would_mislead(folder, capsys):
     assert "`--parent_weight` is for models: give --model." in capsys.readouterr().err
 
 
-def test_one_document_more_is_not_measured(folder, capsys):
-    records = [Document("d1", "", "cat cat"), Document("d2", "", "cat dog"), Query("q", "cat")]
-    write_dataset("cats", [*records, Judgement("test", "q", "d2", 1)])
+@pytest.mark.parametrize(
+    ("query_id", "rr", "found"), [("q", "0.0000", "d1"), ("d1", "1.0000", "d2")]
+)
+def test_the_query_itself_is_left_out_and_the_depth_kept(folder, capsys, query_id, rr, found):
+    records = [Document("d1", "", "cat cat"), Document("d2", "", "cat dog"), Query(query_id, "cat")]
+    write_dataset("cats", [*records, Judgement("test", query_id, "d2", 1)])
     arguments = ["--dataset", "cats", "--bm25", "--measures", "RR", "-k", "1", "--save_runs", "r"]
     assert main(["evaluate", *arguments, "--ignore_identical_ids"]) == 0
-    assert "0.0000" in capsys.readouterr().out
-    assert list(read_run("r/1_BM25.trec")["q"]) == ["d1"]
-
-
-def test_the_query_itself_is_neither_measured_nor_saved(folder, capsys):
-    records = [Document("d1", "", "cat cat"), Document("d2", "", "cat dog"), Query("d1", "cat cat")]
-    write_dataset("cats", [*records, Judgement("test", "d1", "d2", 1)])
-    arguments = ["--dataset", "cats", "--bm25", "--measures", "RR", "-k", "1", "--save_runs", "r"]
-    assert main(["evaluate", *arguments, "--ignore_identical_ids"]) == 0
-    assert "1.0000" in capsys.readouterr().out
-    assert list(read_run("r/1_BM25.trec")["d1"]) == ["d2"]
+    assert rr in capsys.readouterr().out
+    assert list(read_run("r/1_BM25.trec")[query_id]) == [found]

@@ -29,7 +29,7 @@ def keep(ranking, *, known=("good",), score=10.0, **options):
         ranking,
         read,
         rules,
-        like_positives=like_positives(ranking, read, rules, known),
+        ruled_out=like_positives(ranking, read, rules, known),
         positive_score=score,
         removed=removed,
     )
