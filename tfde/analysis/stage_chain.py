@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from tfde.recipe import ModelConfig, TrainRun
 from tfde.training.checks import expand_run
-from tfde.training.run_record import checksum, data_checksums, files_of
+from tfde.training.run_record import checksum, data_checksums, checkpoint_files
 
 
 class ChainedStage(NamedTuple):
@@ -69,8 +69,8 @@ def _key(run: TrainRun, checksum_of: Callable[[Path], Any]) -> str:
     if isinstance(backbone, str):
         # One checkpoint, or one for queries and one for documents.
         for name in [backbone] if Path(backbone).exists() else backbone.split(","):
-            content += map(checksum_of, files_of(Path(name.strip())))
-    if tokenizer is not None and (files := files_of(Path(tokenizer))):
+            content += map(checksum_of, checkpoint_files(Path(name.strip())))
+    if tokenizer is not None and (files := checkpoint_files(Path(tokenizer))):
         model = dataclasses.replace(run.model, tokenizer=" ".join(map(checksum_of, files)))
         run = dataclasses.replace(run, model=model)
     return digest([run, content])

@@ -30,6 +30,8 @@ HISTORY_FILE = "history.jsonl"
 VOCABULARY_FILE = "vocabulary.model"
 PAGES = "pages"  # pages cut into sentences
 NEGATIVES = "negatives"  # pair files of refreshed negatives, by stage
+# Of a checkpoint, what decides over nothing and tells when it was saved.
+_TELLING = {"README.md", "metadata.json", ".gitattributes"}
 # All that a run writes before its first checkpoint.
 _BEFORE_CHECKPOINT = {
     RUN_FILE,
@@ -131,9 +133,15 @@ def checksum(path: Path) -> Any:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def files_of(path: Path) -> list[Path]:
-    """Returns a file, or all files of a directory; nothing if there is neither."""
-    return [path] if path.is_file() else sorted(filter(Path.is_file, path.rglob("*")))
+def checkpoint_files(path: Path) -> list[Path]:
+    """Returns a file, or those of a directory that decide over the model it holds.
+
+    Its card and the date at which it was saved do not: a start that is trained again to the same
+    weights is the same start.
+    """
+    if path.is_file():
+        return [path]
+    return sorted(file for file in path.rglob("*") if file.is_file() and file.name not in _TELLING)
 
 
 def checkpoint_checksums(*named: Any) -> dict[str, str]:
@@ -148,7 +156,7 @@ def checkpoint_checksums(*named: Any) -> dict[str, str]:
         if not isinstance(name, str):
             continue
         for path in [name] if Path(name).exists() else map(str.strip, name.split(",")):
-            if files := files_of(Path(path)):
+            if files := checkpoint_files(Path(path)):
                 lines = [f"{file.relative_to(path)} {checksum(file)}\n" for file in files]
                 found[path] = hashlib.sha256("".join(lines).encode()).hexdigest()
     return found
