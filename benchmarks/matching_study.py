@@ -214,15 +214,15 @@ def read_cells(args: argparse.Namespace) -> list[dict[str, Any]]:
     records = []
     for cell in cells(sorted(seeds)):
         folder = args.output / cell.name
-        if (folder / "measures.json").exists():
+        if cell in done:
+            records.append(done[cell])
+        elif (folder / "measures.json").exists():
             run = json.loads(folder.with_suffix(".json").read_text())
             settings = {name: run.get(name) for name in ("epochs", "batch_size", "precision")}
             settings["learning_rate"] = run["optimizer"]["learning_rate"]
             settings["virt_weight"] = run.get("teaching", {}).get("virt_weight", 0.0)
             measures = json.loads((folder / "measures.json").read_text())
             records.append({**cell._asdict(), **settings, "test": measures})
-        elif cell in done:
-            records.append(done[cell])
     lines = [json.dumps(record) + "\n" for record in records]
     (args.output / "cells.jsonl").write_text("".join(lines))
     return records

@@ -15,6 +15,7 @@ sure the differences are.
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -42,6 +43,7 @@ def measure(name: str, models: dict[str, str], output: Path, *, report: bool) ->
     """Returns a record for each system on a set."""
     dataset = Path(os.environ["TFDE_DATA"]) / name
     runs = output / "runs" / name
+    shutil.rmtree(runs, ignore_errors=True)  # of other models, perhaps
     given = [f"--model={model}={path}" for model, path in models.items()]
     evaluate = ["evaluate", "--dataset", dataset, "--split", "test"]
     tfde(*evaluate, *given, *LENGTHS, "--bm25", "--save_runs", runs, "--measures", *MEASURES)

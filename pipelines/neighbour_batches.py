@@ -11,15 +11,21 @@ confuses, as negatives that cost nothing.
 
 import argparse
 import random
+import sys
 
+from tfde.cli.main import run_command
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.query_clusters import write_clusters
+from tfde.errors import require
 
 
 def neighbours(
     dataset: DatasetDirectory, split: str, *, size: int, together: int, seed: int
 ) -> dict[str, int]:
-    """Returns the cluster of each query of a split; every cluster has `size` queries or more."""
+    """Returns the cluster of each query of a split; every cluster has `size` queries or more.
+
+    A split of fewer is one cluster.
+    """
     places = {document.doc_id: place for place, document in enumerate(dataset.documents())}
     first = {
         query_id: min(places[doc_id] for doc_id, relevance in judged.items() if relevance > 0)
@@ -35,8 +41,8 @@ def neighbours(
     return {query_id: min(number // size, last) for number, query_id in enumerate(mixed)}
 
 
-def main() -> None:
-    """Writes the file of clusters."""
+def main() -> int:
+    """Writes the file of clusters; an expected error becomes one line and exit code 1."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -52,12 +58,14 @@ def main() -> None:
     )
     parser.add_argument("--seed", type=int, default=0, help="which places meet (0)")
     parser.add_argument("--output", required=True, help="file for `topic_clusters`")
-    args = parser.parse_args()
+    return run_command("neighbour_batches", _write, parser.parse_args())
+
+
+def _write(args: argparse.Namespace) -> None:
+    for name in ("size", "together"):
+        require(getattr(args, name) >= 1, f"--{name}", "at least 1", getattr(args, name))
     dataset = DatasetDirectory(args.dataset)
     dataset.validate([args.split])
-    for name in ("size", "together"):
-        if getattr(args, name) < 1:
-            parser.error(f"{name} must be at least 1. Received: {getattr(args, name)}")
     clusters = neighbours(
         dataset, args.split, size=args.size, together=args.together, seed=args.seed
     )
@@ -65,4 +73,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -108,13 +108,15 @@ def draw_attention(found: Mapping[str, PairAttention], path: str | Path, *, titl
             (axes[1], one.to_first, one.second, one.first),
         ):
             image = panel.imshow(weights, cmap="viridis", vmin=0.0, vmax=highest, aspect="auto")
-            panel.set_xticks(range(len(across)), across, rotation=60, ha="right", fontsize=7)
-            panel.set_yticks(range(len(down)), down, fontsize=7)
+            panel.set_xticks(
+                range(len(across)), map(plain_text, across), rotation=60, ha="right", fontsize=7
+            )
+            panel.set_yticks(range(len(down)), map(plain_text, down), fontsize=7)
         head = plain_text(f"{name}, {one.layer}: first over second")
         axes[0].set_title(head, fontsize="medium")
         axes[1].set_title("second over first", fontsize="medium")
     canvas.colorbar(image, ax=rows, fraction=0.04)
-    canvas.suptitle(title, fontsize="medium")
+    canvas.suptitle(plain_text(title), fontsize="medium")
     with atomic_file(path) as temporary:
         canvas.savefig(temporary, dpi=130)
 

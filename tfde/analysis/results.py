@@ -112,7 +112,9 @@ def _record(path: Path, number: int, line: bytes) -> dict[str, Any]:
         record = json.loads(line)
     except ValueError:
         record = None
-    if not isinstance(record, dict) or not {"axes", "seed", "hash", "measures"} <= set(record):
-        rule = "must be a record with axes, seed, hash and measures."
+    if not isinstance(record, dict) or not {"axes", "seed", "hash", "measures", "seconds"} <= set(
+        record
+    ):
+        rule = "must be a record with axes, seed, hash, measures and seconds."
         raise DataError(path, number, rule, line.decode(errors="replace"))
     return record

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from tfde.recipe import ModelConfig, TrainRun
 from tfde.training.checks import expand_run
-from tfde.training.run_record import checksum, data_checksums, checkpoint_files
+from tfde.training.run_record import checkpoint_files, checksum, data_checksums
 
 
 class ChainedStage(NamedTuple):

@@ -32,8 +32,9 @@ from tfde.analysis.study_config import EvaluationConfig, StudyConfig, Vocabulary
 from tfde.data.atomic import atomic_file
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.directory_lock import directory_lock
+from tfde.data.files import read_json
 from tfde.data.pages import read_pages
-from tfde.errors import ConfigError, TrainingError
+from tfde.errors import ConfigError, TrainingError, require
 from tfde.evaluation.measures import parse_measures
 from tfde.text.train_sentencepiece import train_sentencepiece
 from tfde.training.checks import check_run, check_stages, expand_path, expand_run
@@ -148,7 +149,7 @@ def _refuse_foreign(output: Path, cells: Sequence[Cell]) -> None:
         return
     path = output / STUDY_FILE
     if path.exists():
-        older = json.loads(path.read_text("utf-8"))["cells"]
+        older = read_json(path)["cells"]
         places = [cell.axes for cell in cells]
         if not any(cell["axes"] in places for cell in older):
             raise ConfigError(
@@ -281,6 +282,8 @@ def _check(cell: Cell, study: StudyConfig) -> None:
             raise ConfigError(f"evaluate.more_candidates: {pages} does not exist.")
         if cell.run is not None:
             check_run(expand_run(cell.run))
+            taken = "evaluate" in cell.run.stages  # by the time of the measurement
+            require(not taken, "stages", "named otherwise", "evaluate")
             if study.vocabulary is None and _needs_vocabulary(cell.run.model):
                 raise ConfigError(
                     "`vocabulary` is needed: models with random weights and no `tokenizer` would"

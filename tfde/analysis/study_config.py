@@ -90,6 +90,12 @@ class StudyConfig:
 
     def __post_init__(self) -> None:
         require(len(self.axes) > 0, "axes", "not empty", self.axes)
+        # YAML reads a name such as 0.05 or yes as a number or a truth value.
+        named = {
+            axis: {str(value): override for value, override in values.items()}
+            for axis, values in self.axes.items()
+        }
+        object.__setattr__(self, "axes", named)
         _check_fields(self.base, "base")
         for axis, values in self.axes.items():
             require(axis not in ("seed", "seeds"), "axes", "named otherwise", axis)

@@ -10,7 +10,7 @@ from tfde.analysis.comparisons import GridComparison, without_axis
 from tfde.analysis.tables import Group, StudyResults
 from tfde.data.atomic import atomic_file
 from tfde.errors import ConfigError, require
-from tfde.evaluation.figures import require_figures
+from tfde.evaluation.figures import plain_text, require_figures
 from tfde.evaluation.significance import Interval
 
 if TYPE_CHECKING:
@@ -49,23 +49,27 @@ def draw_results(results: StudyResults, path: str | Path, *, measure: str) -> No
         for number, line in enumerate(results.axes[names[-2]]):
             points = [g for g in groups if g.values[:-1] == (*panel, line)]
             if len(points) == 1 and not _is_trained(points[0]):
-                plot.axhline(points[0].mean(measure), label=line, linestyle="--", color="gray")
+                plot.axhline(
+                    points[0].mean(measure), label=plain_text(line), linestyle="--", color="gray"
+                )
             elif points:
                 plot.errorbar(
                     [ticks.index(group.values[-1]) for group in points],
                     [group.mean(measure) for group in points],
                     yerr=[group.spread(measure) or 0.0 for group in points],
-                    label=line,
+                    label=plain_text(line),
                     color=f"C{number}",  # the same in all panels
                     marker="o",
                     capsize=3,
                 )
-        plot.set_title(", ".join(panel))
-        plot.set_xticks(range(len(ticks)), ticks)
-        plot.set_xlabel(names[-1])
+        plot.set_title(plain_text(", ".join(panel)))
+        plot.set_xticks(range(len(ticks)), map(plain_text, ticks))
+        plot.set_xlabel(plain_text(names[-1]))
         plot.grid(alpha=0.3)
         # Below the axes, where it hides no point.
-        plot.legend(title=names[-2], loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=3)
+        plot.legend(
+            title=plain_text(names[-2]), loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=3
+        )
     axes[0][0].set_ylabel(measure)
     _save(canvas, path)
 
@@ -118,13 +122,13 @@ def draw_gains(
                 [gain.high - gain.mean for gain in found.values()],
             ],
             capsize=2,
-            label=value,
+            label=plain_text(value),
         )
     plot.axhline(0.0, color="black", linewidth=0.8)
-    plot.set_xticks(range(len(rests)), [", ".join(rest) for rest in rests])
-    plot.set_ylabel(f"{measure}, % over {axis}={comparisons[0].baseline}")
+    plot.set_xticks(range(len(rests)), [plain_text(", ".join(rest)) for rest in rests])
+    plot.set_ylabel(plain_text(f"{measure}, % over {axis}={comparisons[0].baseline}"))
     plot.grid(axis="y", alpha=0.3)
-    canvas.legend(title=axis, loc="outside lower center", ncols=5)
+    canvas.legend(title=plain_text(axis), loc="outside lower center", ncols=5)
     _save(canvas, path)
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tfde.analysis.results import RESULTS_FILE, STUDY_FILE, read_results
+from tfde.data.files import read_json
 from tfde.errors import ConfigError
 from tfde.evaluation.report import align_table
 
@@ -56,12 +56,13 @@ def load_results(output: str | Path) -> StudyResults:
 
     Raises:
         ConfigError: no study was begun there.
+        CorruptError: its `study.json` is damaged.
         DataError: a line of `results.jsonl` is no result.
     """
     path = Path(output) / STUDY_FILE
     if not path.is_file():
         raise ConfigError(f"{output}: must hold {STUDY_FILE}, as `tfde study --run` writes it.")
-    study = json.loads(path.read_text("utf-8"))
+    study = read_json(path)
     records = read_results(Path(output) / RESULTS_FILE)
     results = group_results(study["axes"], study["cells"], records)
     return results._replace(data=study.get("data", {}))

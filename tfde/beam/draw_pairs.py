@@ -13,6 +13,7 @@ from tfde.beam.dead_letters import DeadLetters, write_dead_letters
 from tfde.beam.run_pipeline import run_pipeline
 from tfde.errors import require
 from tfde.pretraining.build_store import page_store
+from tfde.pretraining.page_store import STORE_FILE
 from tfde.pretraining.pair_stream import PairStream
 from tfde.pretraining.write_pair_file import (
     StreamRecipe,
@@ -116,8 +117,9 @@ def make_pairs_with_beam(
         PipelineError: a step failed, or a worker is gone.
     """
     bad = DeadLetters(skip_bad=skip_bad)
+    cuts = not (Path(store) / STORE_FILE).is_file()
     cut = page_store(pages, store, language=language, workers=workers, intake=bad.intake)
-    if bad.letters:
+    if cuts:
         write_dead_letters(output, bad.letters)
     stream = PairStream(cut, weights, seed=seed, titles=titles)
     pairs = epochs * len(stream) if limit is None else limit

@@ -238,6 +238,7 @@ def mine_with_beam(
             >> beam.Map(_join, work, AsList(found.mined), AsList(read[BAD]), AsList(found[BAD]))
         )
 
+    _judged_queries.cache_clear()  # of an earlier job in this process, on other judgements perhaps
     with work.begin():
         DocumentFile.build(dataset.documents(), documents_of(work)).close()
         run_pipeline(options, build)

@@ -84,6 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _server(args: dict[str, Any]) -> Any:
     from tfde.retrieval.scann_ops import load_scann_ops
     from tfde.serving.server.model_server import ModelServer
+    from tfde.serving.server.settings import check_options
     from tfde.serving.server.status import invalid_argument
     from tfde.serving.server.versions import model_config, read_server_config, server_config
 
@@ -95,11 +96,7 @@ def _server(args: dict[str, Any]) -> Any:
     for name in {**NO_EFFECT, **UNSUPPORTED}:
         del args[name]
     options = ServerOptions(**args)
-    if options.rest_api_port and options.rest_api_port == options.port:
-        raise invalid_argument(
-            "--rest_api_port cannot be same as --port. Please use a different port for HTTP/REST"
-            " API."
-        )
+    check_options(options)
     if options.model_config_file:
         config = read_server_config(options.model_config_file)
     elif options.model_base_path:

@@ -74,6 +74,14 @@ def run(args: Any) -> int:
     for name in ("port", "rest_api_port", "http_port"):
         if not 0 <= getattr(args, name) <= 65535:
             raise ValueError(f"`--{name}` must be in [0, 65535]. Received: {getattr(args, name)}")
+    if args.index is None:
+        require(
+            args.admin_key_file is None, "--admin_key_file", "beside --index", args.admin_key_file
+        )
+    else:
+        require(args.retriever is None, "--retriever", "absent beside --index", args.retriever)
+    if args.engine == _STOCK:
+        _check_stock(args)
     if not Path(args.bundle, "models.config").is_file():
         raise FileNotFoundError(f"{args.bundle}: no models.config there, so no bundle.")
     return _serve(args) if args.engine == "embedded" else _run_stock(args)
@@ -107,6 +115,13 @@ def _serve(args: Any) -> int:
             models.remove(model)
         for model in models:
             model.model_version_policy.specific.versions.append(manifest["version"])
+        towers = ["query_encoder", *(["document_encoder"] if args.admin_key_file else [])]
+        if not {model.name for model in models}.issuperset(towers):
+            raise ValueError(
+                f"`--models` must hold {' and '.join(towers)}, which --index"
+                f"{' and --admin_key_file need' if len(towers) > 1 else ' needs'}."
+                f" Received: {' '.join(args.models)}"
+            )
     monitoring, batching = (
         Path(args.bundle, f"{name}.config") for name in ("monitoring", "batching")
     )
@@ -160,9 +175,6 @@ def _search_app(args: Any, service: Any, manifest: dict[str, Any] | None) -> Ite
     from tfde.serving.application.search_service import SearchService
 
     if manifest is None:
-        require(
-            args.admin_key_file is None, "--admin_key_file", "beside --index", args.admin_key_file
-        )
         yield create_app(SearchService(service, args.retriever))
         return
     from tfde.retrieval.live_index import LiveIndex
@@ -191,6 +203,18 @@ def _tell_ready(args: Any, server: Any, http: Any, *, retrieves: bool) -> None:
     )
 
 
+def _check_stock(args: Any) -> None:
+    absent = build_parser()
+    for name in ("index", "retriever", "http_port"):
+        default = absent.get_default(name)
+        require(
+            getattr(args, name) == default, f"--{name}", f"absent for {_STOCK}", getattr(args, name)
+        )
+    for name in ("port", "rest_api_port"):
+        require(getattr(args, name) > 0, f"--{name}", f"above 0 for {_STOCK}", 0)
+    require(args.host == "127.0.0.1", "--host", f"absent: {_STOCK} listens everywhere", args.host)
+
+
 def _run_stock(args: Any) -> int:
     """Becomes a TensorFlow Serving that serves the bundle."""
     from google.protobuf import text_format
@@ -200,8 +224,6 @@ def _run_stock(args: Any) -> int:
     program = shutil.which(_STOCK)
     if program is None:
         raise FileNotFoundError(f"`--engine {_STOCK}`: no such program on the PATH.")
-    if args.host != "127.0.0.1":
-        raise ValueError(f"`--host`: {_STOCK} listens everywhere. Received: {args.host!r}")
     config = bundle_models(args.bundle, scann=True)
     models = config.model_config_list.config
     _keep(models, args.models)

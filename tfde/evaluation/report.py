@@ -32,6 +32,7 @@ def align_table(lines: Sequence[Sequence[str]], *, text_columns: int) -> str:
         lines: The cells, the header first.
         text_columns: How many columns hold texts; they come first.
     """
+    lines = [[cell.replace("|", "\\|") for cell in line] for line in lines]
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     rows = [
         "| "

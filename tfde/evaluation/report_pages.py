@@ -194,10 +194,10 @@ def _html_table(lines: Sequence[Sequence[str]], *, text_columns: int) -> str:
     rows = []
     for number, line in enumerate(lines):
         tag = "td" if number else "th"
-        sure = ' class="sure"' if any(cell.endswith("*") for cell in line) else ""
+        sure = ' class="sure"' if any(n.endswith("*") for n in line[text_columns:]) else ""
         kinds = [' class="text"' if column < text_columns else "" for column in range(len(line))]
         cells = (
-            f"<{tag}{kind}>{escape(cell).replace(' [', '<br>[')}</{tag}>"
+            f"<{tag}{kind}>{escape(cell) if kind else escape(cell).replace(' [', '<br>[')}</{tag}>"
             for kind, cell in zip(kinds, line, strict=True)
         )
         rows.append(f"<tr{sure}>{''.join(cells)}</tr>")

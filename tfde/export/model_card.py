@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from tfde.config import TextConfig, backbone_kind
 from tfde.text.preprocessor import SEPARATOR
 from tfde.towers.dual_encoder import DualEncoder
+from tfde.towers.model_card import table_cell
 from tfde.version import __version__
 
 _HEADER = """\
@@ -97,4 +98,4 @@ def _sharing(model: DualEncoder) -> str:
 
 
 def _code(text: str) -> str:
-    return f"`{text}`" if text else "none"
+    return table_cell(text) if text else "none"

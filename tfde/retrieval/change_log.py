@@ -119,6 +119,12 @@ class ChangeLog:
             rows = self._database.execute(query, (after,))
             return state, [self._change(*row) for row in rows]
 
+    def has_changes(self) -> bool:
+        """Returns whether there are changes since the base was built."""
+        with _errors_of(self.path):
+            (found,) = self._database.execute("SELECT EXISTS (SELECT 1 FROM changes)").fetchone()
+        return bool(found)
+
     @property
     def state(self) -> LogState:
         """The state after the last commit of this object."""

@@ -14,11 +14,13 @@ from tfde.data.directory_lock import directory_lock
 from tfde.data.files import check_id
 from tfde.errors import ConfigError, DataError, MismatchError, require
 from tfde.retrieval.change_log import FILE, ChangeLog
+from tfde.retrieval.exact_index import ExactIndex
 from tfde.retrieval.generations import LiveFiles, read_files, read_log, remove_others, write_base
 from tfde.retrieval.index_directory import CHANGING, check_doc_ids, check_embeddings
 from tfde.retrieval.live_status import LiveStatus, status_of
 from tfde.retrieval.live_view import LiveView
 from tfde.retrieval.overlay import Overlay
+from tfde.retrieval.scann_index import ScannIndex
 from tfde.types import Document
 
 _ATTEMPTS = 10  # at a search between two changes
@@ -154,7 +156,8 @@ class LiveIndex:
             k: At least 1.
 
         Raises:
-            ConfigError, MismatchError: as `search`.
+            ConfigError, MismatchError: as `search`; the directory holds an index of another model
+                by now.
             CorruptError: a text differs from what was written.
         """
         for _ in range(_ATTEMPTS):
@@ -258,9 +261,7 @@ class LiveIndex:
         try:
             with self._changing:
                 log, view = self._writable(), self._view
-                if not view.num_changed:
-                    # Documents may have come and gone again.
-                    log.switch(view.below.generation, view.below.manifest, view.sequence)
+                if not log.has_changes():  # of documents that have come and gone again, too
                     return False
             if not view.num_documents:
                 raise ConfigError(
@@ -325,13 +326,24 @@ class LiveIndex:
                 if self._reader is None:
                     return
                 state, changes = self._reader.read(after=self._view.sequence)
-            sequence = state.sequence
-            if state.generation == self._view.below.generation:
+            sequence, below = state.sequence, self._view.below
+            # Another index may have been built in this place: the first generation again.
+            if (state.generation, state.manifest) == (below.generation, below.manifest):
                 self._overlay.apply(changes)
             else:
                 files = read_files(self.path, verify=False)
+                self._check_base(files.base.index)
                 self._overlay, sequence = _overlay_of(files), files.sequence
             self._view = self._overlay.view(sequence)
+
+    def _check_base(self, index: ExactIndex | ScannIndex) -> None:
+        found = (index.fingerprint, index.parents, index.shape[1])
+        if found != (self.fingerprint, self.parents, self.shape[1]):
+            raise MismatchError(
+                f"{self.path}: holds another index now, made with model"
+                f" {index.fingerprint or 'unknown'} and not with {self.fingerprint or 'unknown'},"
+                " or otherwise; open it again."
+            )
 
     def _writable(self) -> ChangeLog:
         if self._log is None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Sequence
 
 from tfde.checkpoints.encoder_steps import EncoderSteps
 from tfde.checkpoints.loading import LoadedBackbone
 from tfde.config import Pooling, TextConfig
 from tfde.errors import ConfigError
+
+_log = logging.getLogger(__name__)
 
 
 def text_config(text: TextConfig | None, loaded: Sequence[LoadedBackbone]) -> TextConfig:
@@ -34,13 +37,23 @@ def text_config(text: TextConfig | None, loaded: Sequence[LoadedBackbone]) -> Te
 def cut_lengths(
     text: TextConfig, query_limit: int | None, document_limit: int | None
 ) -> TextConfig:
-    """Returns `text` with lengths that the checkpoints can hold; `None` is no limit."""
-    query, document = text.query_max_length_tokens, text.document_max_length_tokens
-    return dataclasses.replace(
-        text,
-        query_max_length_tokens=min(query, query_limit or query),
-        document_max_length_tokens=min(document, document_limit or document),
-    )
+    """Returns `text` with lengths that the checkpoints can hold; `None` is no limit.
+
+    What was asked for and is too long is told; the default of a length is nothing that was.
+    """
+    lengths = {}
+    limits = {"query_max_length_tokens": query_limit, "document_max_length_tokens": document_limit}
+    for name, limit in limits.items():
+        wanted = getattr(text, name)
+        lengths[name] = min(wanted, limit or wanted)
+        if lengths[name] < wanted != getattr(TextConfig, name):
+            _log.warning(
+                "`%s` %d is cut to %d, the longest text that the checkpoint was made for",
+                name,
+                wanted,
+                lengths[name],
+            )
+    return dataclasses.replace(text, **lengths)
 
 
 def check_pooling(pooling: tuple[Pooling, ...], hidden_dim: int, steps: EncoderSteps) -> None:

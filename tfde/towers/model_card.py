@@ -33,8 +33,8 @@ def model_card(
     summary = (inspect.getdoc(kind) or "").splitlines()[0]
     rows = {
         "parameters": f"{metadata['parameter_count']:,}",
-        **{name: _shown(value) for name, value in config.items() if value not in _NOTHING_SAID},
-        "texts": _shown(texts),
+        **{name: table_cell(value) for name, value in config.items() if value not in _NOTHING_SAID},
+        "texts": table_cell(texts),
         "fingerprint": f"`{metadata['fingerprint']}`",
         "saved": f"{metadata['date_saved']}, tfde {metadata['tfde_version']}, Keras"
         f" {metadata['keras_version']}",
@@ -74,12 +74,12 @@ def add_training(directory: str | Path, text: str) -> None:
         temporary.write_text(f"{before}{_TRAINING}{text.rstrip()}\n{_LIMITS}{limits}", "utf-8")
 
 
-def _shown(value: Any) -> str:
+def table_cell(value: Any) -> str:
     """Returns a JSON value as one table cell."""
     if isinstance(value, Mapping):
-        return ", ".join(f"{name} {_shown(one)}" for name, one in value.items())
+        return ", ".join(f"{name} {table_cell(one)}" for name, one in value.items())
     if isinstance(value, list | tuple):
-        return ", ".join(map(_shown, value))
+        return ", ".join(map(table_cell, value))
     if not isinstance(value, str):
         return str(value)
     return f"`{value}`".replace("|", "\\|").replace("\n", "\\n")

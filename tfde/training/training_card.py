@@ -14,6 +14,8 @@ from tfde.training.callbacks import BEST_MODEL
 from tfde.training.run_record import HISTORY_FILE, RUN_FILE
 
 _DIGITS = 12  # of a checksum
+# Where null is not the default, it says something: no clipping, all queries, all documents.
+_NULL_SAYS = {"clip_norm", "max_queries", "max_documents"}
 
 
 def write_training_cards(
@@ -75,7 +77,11 @@ def _said(value: Any) -> Any:
     """Returns a description without what it leaves open."""
     if isinstance(value, Mapping):
         found = {name: _said(one) for name, one in value.items()}
-        return {name: one for name, one in found.items() if one not in (None, {}, [])}
+        return {
+            name: one
+            for name, one in found.items()
+            if one not in (None, {}, []) or name in _NULL_SAYS
+        }
     return [_said(one) for one in value] if isinstance(value, list) else value
 
 

@@ -1,10 +1,12 @@
 """What `tfde serve` has beside TensorFlow Serving's protocol: search, embeddings, a live index."""
 
 import base64
+import contextlib
 import http.client as http_client
 import json
 import shutil
 import signal
+import sqlite3
 import time
 import urllib.error
 import urllib.parse
@@ -219,6 +221,11 @@ def test_an_index_that_changes_while_it_is_served(bundle, exact, model, tmp_path
         left = {d.doc_id for d in DOCUMENTS} - {"d5", "d7"} | {"new"}
         assert set(search_ids(reader, query, 200)) == left
         assert http(f"{reader.search_url}/v1/index/status", key=KEY)[0] == 404
+        with contextlib.closing(sqlite3.connect(tmp_path / "index/changes.sqlite")) as database:
+            database.execute("UPDATE documents SET text = 'damaged' WHERE doc_id = 'new'")
+            database.commit()
+        status, body = http(f"{reader.search_url}/v1/search", {"query": query, "k": 200})
+        assert (status, json.loads(body)["error"]["type"]) == (500, "DATA_LOSS")
     finally:
         reader.process.terminate()
         assert reader.process.wait(30) == 0

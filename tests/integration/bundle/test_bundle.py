@@ -242,6 +242,22 @@ def test_serve_says_what_it_cannot_start(bundle, tmp_path, capsys, monkeypatch):
     error = capsys.readouterr().err
     assert "`--models` must be of the bundle's: query_encoder," in error
     assert "Received: 'other'" in error
+    for option, value, message in (
+        ("--index", "i", "`--index` must be absent for tensorflow_model_server. Received: 'i'"),
+        ("--http_port", "80", "`--http_port` must be absent for tensorflow_model_server."),
+        ("--rest_api_port", "0", "`--rest_api_port` must be above 0 for tensorflow_model_server."),
+        ("--host", "0.0.0.0", "`--host` must be absent: tensorflow_model_server listens every"),
+    ):
+        stock = ["serve", str(bundle), "--engine", "tensorflow_model_server", option, value]
+        assert main(stock) == 1
+        assert message in capsys.readouterr().err
+    index = ["serve", str(bundle), "--index", "i"]
+    assert main([*index, "--retriever", "retriever"]) == 1
+    assert "`--retriever` must be absent beside --index." in capsys.readouterr().err
+    assert main([*index, "--models", "retriever", "documents"]) == 1
+    assert (
+        "`--models` must hold query_encoder, which --index needs. Received: retriever documents"
+    ) in capsys.readouterr().err
 
 
 def test_serve_only_some_models(bundle):

@@ -296,6 +296,14 @@ def test_what_cannot_start(capfd, toy_base_path, tmp_path):
     )
     message = failure(capfd, base, "--platform_config_file=x")
     assert message == "INVALID_ARGUMENT: this server has no --platform_config_file"
+    for flag, rule in (
+        ("--port=65536", "--port must be in [0, 65535]. Received: 65536"),
+        ("--rest_api_port=-1", "--rest_api_port must be in [0, 65535]. Received: -1"),
+        ("--num_load_threads=-1", "--num_load_threads must be 0 or more. Received: -1"),
+        ("--grpc_max_threads=-2", "--grpc_max_threads must be 0 or more. Received: -2"),
+        ("--grpc_channel_arguments=a=9999999999", "grpc_channel_arguments must be of 32 bits; got"),
+    ):
+        assert failure(capfd, base, flag).startswith(f"INVALID_ARGUMENT: {rule}")
     message = failure(capfd, base, "--port=7001", "--rest_api_port=7001")
     assert message.startswith("INVALID_ARGUMENT: --rest_api_port cannot be same as --port.")
     with socket.create_server(("0.0.0.0", 0)) as taken:

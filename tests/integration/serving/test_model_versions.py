@@ -1,8 +1,10 @@
 """Versions come and go while requests run: policies, labels, reloads, broken copies."""
 
+import gc
 import shutil
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,7 @@ from tfde.serving.server.inference import run_predict
 from tfde.serving.server.loader import Loader
 from tfde.serving.server.model_info import reload_config
 from tfde.serving.server.model_manager import ModelManager, State
+from tfde.serving.server.signature_runner import SignatureRunner
 from tfde.serving.server.status import StatusError
 from tfde.serving.server.versions import model_config, server_config
 
@@ -277,6 +280,44 @@ def test_a_reload_that_cannot_be_done(saved, base, make_manager):
         manager.apply(server_config(toy, model_config("n", base.parent / "none")), timeout_s=0.1)
     assert caught.value.code.name == "DEADLINE_EXCEEDED"
     assert ask(manager) == 1.0
+
+
+def test_a_wrong_base_path_is_corrected_by_the_next_reload(saved, base, make_manager):
+    put(saved, base, 1)
+    manager = make_manager()
+    with ThreadPoolExecutor(1) as threads:
+        wrong = server_config(model_config("toy", base.parent / "tyo"))
+        waiting = threads.submit(manager.apply, wrong)
+        wait_for(lambda: manager.knows("toy"))
+        manager.apply(wrong, wait=False)  # as the look at a file that has not changed does
+        still = not waiting.done()
+        manager.apply(server_config(model_config("toy", base)), timeout_s=30)
+        assert still
+        assert ask(manager) == 1.0
+        with pytest.raises(StatusError, match="Another configuration came while toy was load"):
+            waiting.result(30)
+
+
+def test_a_base_path_that_cannot_be_listed_keeps_no_other_model_away(saved, base, make_manager):
+    put(saved, base, 1)
+    manager = make_manager()
+    toy, unreadable = model_config("toy", base), model_config("m", "nosuch://bucket/m")
+    manager.apply(server_config(unreadable), wait=False)
+    manager.apply(server_config(unreadable, toy))
+    assert ask(manager) == 1.0
+
+
+def test_a_version_that_cannot_be_loaded_leaves_nothing_in_memory(saved, base, make_manager):
+    put(saved, base, 1)
+    extra = base / "1" / "assets.extra"
+    extra.mkdir()
+    with tf.io.TFRecordWriter(str(extra / "tf_serving_warmup_requests")) as requests:
+        requests.write(b"\xff")  # is no request
+    manager = make_manager(max_num_load_retries=0)
+    with pytest.raises(StatusError, match="did not become available"):
+        manager.apply(server_config(model_config("toy", base)))
+    gc.collect()
+    assert not [x for x in gc.get_objects() if isinstance(x, SignatureRunner)]
 
 
 def test_policies(saved, base, make_manager):

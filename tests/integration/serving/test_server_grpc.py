@@ -199,6 +199,24 @@ def test_a_tensor_that_is_none(prediction):
     assert refusal(prediction.Predict, request) == ("INVALID_ARGUMENT", "tensor parsing error: x")
 
 
+@pytest.mark.parametrize(("dtype", "value"), [(tf.uint8, 300), (tf.uint8, -1), (tf.int8, 300)])
+def test_a_number_that_its_type_cannot_hold(prediction, dtype, value):
+    request = request_of()
+    request.inputs["x"].dtype = dtype.as_datatype_enum
+    request.inputs["x"].tensor_shape.dim.add(size=1)
+    request.inputs["x"].int_val.append(value)
+    assert refusal(prediction.Predict, request) == ("INVALID_ARGUMENT", "tensor parsing error: x")
+
+
+def test_the_signature_that_initializes_a_model_cannot_be_asked(prediction):
+    request = request_of()
+    request.model_spec.signature_name = "__saved_model_init_op"
+    request.inputs.clear()
+    code, message = refusal(prediction.Predict, request)
+    assert code == "INVALID_ARGUMENT"
+    assert "is no tensor but an operation" in message
+
+
 def test_wrong_shape_is_the_clients_fault(prediction):
     code, message = refusal(prediction.Predict, request_of(x=np.ones([2, 2], np.float32)))
     assert code == "INVALID_ARGUMENT"

@@ -1,6 +1,7 @@
 """REST against a server in a process of its own; expected bodies are TensorFlow Serving's."""
 
 import base64
+import gzip
 import json
 import math
 import urllib.error
@@ -90,6 +91,25 @@ def test_predict(server, body, answer):
 )
 def test_paths_that_mean_the_same(ask, path):
     assert predict(ask, {"instances": [1]}, path) == (200, {"predictions": [10.0]})
+
+
+def test_bodies_compressed_by_gzip(server):
+    def ask(body, encoding="gzip"):
+        headers = {"Content-Encoding": encoding}
+        request = urllib.request.Request(server.url + "/v1/models/toy:predict", body, headers)
+        try:
+            with urllib.request.urlopen(request, timeout=20) as response:
+                return response.status, json.load(response)
+        except urllib.error.HTTPError as error:
+            return error.code, json.load(error)
+
+    body = gzip.compress(b'{"instances": [1]')
+    assert ask(body + gzip.compress(b"}")) == (200, {"predictions": [10.0]})
+    for damaged in (body[:-1], b"{}", body[:20] + b"\xff" * 9):
+        status, answer = ask(damaged)
+        assert status == 400
+        assert answer["error"].startswith("The body cannot be uncompressed by gzip: ")
+    assert ask(b'{"instances": [1]}', "identity")[0] == 200
 
 
 def test_floats_keep_a_point_and_their_own_digits(ask):
@@ -244,6 +264,12 @@ def test_nan_and_infinity_pass_both_ways(ask):
             {"instances": [1]},
             400,
             "Failed to convert version: 99999999999999999999 to numeric.",
+        ),
+        (
+            f"toy/versions/{'9' * 5000}:predict",
+            {"instances": [1]},
+            400,
+            "Failed to convert version: 9999",
         ),
         (
             "toy:predict",

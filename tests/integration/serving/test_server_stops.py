@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import json
+import shutil
 import signal
 import socket
 import time
@@ -81,6 +82,58 @@ def test_http_that_cannot_start_is_an_error():
     thread._listener.close()
     with pytest.raises(ServerError, match=rf"must start on 127.0.0.1:{thread.port}\."):
         thread.start(None)
+
+
+def test_ipv6_takes_ipv4_too():
+    thread = HttpThread("REST", "::", 0)
+
+    async def app(scope, receive, send):
+        await send({"type": "http.response.start", "status": 204})
+        await send({"type": "http.response.body"})
+
+    thread.start(app)
+    for host in ("[::1]", "127.0.0.1"):
+        with urllib.request.urlopen(f"http://{host}:{thread.port}/", timeout=10) as response:
+            assert response.status == 204
+    thread.refuse()
+    thread.join(10)
+
+
+def test_nobody_connects_before_the_models_are_there(toy_base_path, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("", 0)) as two:
+        ports = port, rest_port = one.getsockname()[1], two.getsockname()[1]
+    models = server_config(model_config("toy", tmp_path / "toy"))
+    options = ServerOptions(port=port, file_system_poll_wait_seconds=1)
+    server = ModelServer(models, options, rest_api_port=rest_port)
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        starting = pool.submit(server.start)
+        while not server.manager.knows("toy"):
+            time.sleep(0.01)
+        try:
+            for number in ports:
+                with pytest.raises(ConnectionRefusedError):
+                    socket.create_connection(("127.0.0.1", number), timeout=5)
+            assert not starting.done()
+        finally:
+            shutil.copytree(toy_base_path, tmp_path / ".toy")
+            (tmp_path / ".toy").rename(tmp_path / "toy")
+        starting.result(60)
+    assert (server.port, server.rest_api_port) == ports
+    for number in ports:
+        socket.create_connection(("127.0.0.1", number), timeout=5).close()
+    server.stop()
+
+
+def test_no_time_limit(toy_base_path):
+    models = server_config(model_config("toy", toy_base_path))
+    options = ServerOptions(port=0, rest_api_timeout_in_ms=0)
+    server = ModelServer(models, options, rest_api_port=0)
+    server.start()
+    body = json.dumps({"signature_name": "slow", "instances": [100]}).encode()
+    url = f"http://127.0.0.1:{server.rest_api_port}/v1/models/toy:predict"
+    with urllib.request.urlopen(url, body, timeout=60) as response:
+        assert response.status == 200
+    server.stop()
 
 
 def test_start_and_stop_in_this_process(toy_base_path):

@@ -189,6 +189,41 @@ def test_a_reader_takes_up_what_another_process_changes(tmp_path):
         assert reader.search(far, 1)[1].tolist() == before.doc_ids.tolist()
 
 
+def test_a_reader_forgets_what_came_and_went_before_a_compaction(tmp_path):
+    exact(tmp_path / "i")
+    far = np.eye(1, DIM, dtype=np.float32) * 100
+    reader = LiveIndex.open(tmp_path / "i")
+    before = reader.search_documents(far, 1).doc_ids.tolist()
+    with LiveIndex.open(tmp_path / "i", write=True) as index:
+        add(index, {"new": far[0]})
+        assert reader.search_documents(far, 1).doc_ids.tolist() == [["new"]]
+        index.delete(["new"])
+        assert index.compact()
+        assert not index.compact()
+        assert reader.search_documents(far, 1).doc_ids.tolist() == before
+        add(index, {"other": -far[0]})
+        assert reader.search_documents(far, 1).doc_ids.tolist() == before
+
+
+def test_a_reader_never_mixes_two_indexes(tmp_path):
+    """`build-index --overwrite` puts another first generation where a reader has the old one."""
+    exact(tmp_path / "i")
+    far = np.eye(1, DIM, dtype=np.float32) * 100
+    reader, another = LiveIndex.open(tmp_path / "i"), LiveIndex.open(tmp_path / "i")
+
+    def build_anew(fingerprint):
+        new = ExactIndex.build(np.zeros((2, DIM)), ["n0", "n1"], fingerprint=fingerprint)
+        new.save(tmp_path / "i", overwrite=True)
+        with LiveIndex.open(tmp_path / "i", write=True) as index:
+            index.add(documents_of(["x"]), far, fingerprint=fingerprint)
+
+    build_anew("f")
+    assert reader.search_documents(far, 3).doc_ids.tolist() == [["x", "n0", "n1"]]
+    build_anew("g")
+    with pytest.raises(MismatchError, match=r"/i: holds another index now, made with model g and"):
+        another.search_documents(far, 3)
+
+
 def test_a_text_is_that_of_the_vector_that_was_scored(tmp_path):
     """Texts and vectors tell their version; searches never mix two, in writer or reader."""
     query, done = np.eye(1, DIM, dtype=np.float32), threading.Event()
@@ -310,7 +345,7 @@ def test_what_opens_after_changes(tmp_path):
         add(index, {"guest": np.ones(DIM)})
         index.delete(["guest"])
         assert type(load_index(tmp_path / "i")) is LiveIndex
-        assert not index.compact()
+        assert index.compact()
     compacted = load_index(tmp_path / "i")
     assert type(compacted) is ExactIndex
     assert compacted.doc_ids.tolist() == live.doc_ids.tolist()

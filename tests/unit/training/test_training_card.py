@@ -1,12 +1,15 @@
 """What a card says of a run: only what the model in its directory was measured at."""
 
+import dataclasses
 import json
 import shutil
 
 import pytest
 import tiny
+import yaml
 
-from tfde.training.training_card import write_training_cards
+from tfde import config, recipe
+from tfde.training.training_card import _NULL_SAYS, write_training_cards
 
 
 @pytest.fixture
@@ -47,3 +50,23 @@ def test_a_last_stage_that_was_not_validated(output):
     last, best = write_run(output, ["first", "second"], history)
     assert "On the validation data" not in last
     assert "at step 9 of stage first: RR 0.9000." in best
+
+
+def test_null_is_kept_where_it_says_something(output):
+    stage = {"optimizer": {"clip_norm": None}, "validation": {"max_queries": None, "seed": None}}
+    record = {"run": {"stages": {"only": stage}}, "versions": {}, "data": {}}
+    (output / "run.json").write_text(json.dumps(record))
+    (output / "history.jsonl").write_text(json.dumps({"stage": "only", "step": 1}) + "\n")
+    write_training_cards(output, command="tfde train", leading=None)
+    card = (output / "model" / "README.md").read_text()
+    found = yaml.safe_load(card.split("```yaml")[1].split("```")[0])["stages"]["only"]
+    assert found == {"optimizer": {"clip_norm": None}, "validation": {"max_queries": None}}
+
+
+def test_these_are_the_fields_whose_null_is_not_the_default():
+    kinds = [kind for module in (config, recipe) for kind in vars(module).values()]
+    fields = [
+        f for kind in kinds if dataclasses.is_dataclass(kind) for f in dataclasses.fields(kind)
+    ]
+    other = {f.name for f in fields if "None" in str(f.type) and f.default is not None}
+    assert other == _NULL_SAYS

@@ -17,7 +17,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
-from tfde.errors import MismatchError, TfdeError, shorten
+from tfde.errors import CorruptError, MismatchError, TfdeError, shorten
 from tfde.serving.application.search_service import SearchService
 from tfde.serving.server.status import HTTP_STATUS, StatusError
 from tfde.version import __version__
@@ -151,6 +151,10 @@ def create_app(service: SearchService, *, admin: APIRouter | None = None) -> Fas
             (409, "ABORTED") if isinstance(error, MismatchError) else (400, "INVALID_ARGUMENT")
         )
         return _error(status, str(error), kind)
+
+    @app.exception_handler(CorruptError)
+    def damaged(_: Request, error: CorruptError) -> JSONResponse:
+        return _error(500, str(error), "DATA_LOSS")
 
     @app.exception_handler(OSError)
     def unwritable(_: Request, error: OSError) -> JSONResponse:

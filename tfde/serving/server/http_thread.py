@@ -16,7 +16,7 @@ _log = logging.getLogger(__name__)
 
 
 class HttpThread:
-    """Listens from the beginning, so that a taken port is known at once; answers when started.
+    """Has its port from the beginning, so that a taken one is known at once; listens when started.
 
     Args:
         name: What is served, for messages.
@@ -34,11 +34,7 @@ class HttpThread:
         self._drain_timeout_s = drain_timeout_s
         self._server: Any = None
         self._failures: list[BaseException] = []
-        try:
-            family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            self._listener = socket.create_server((host, port), family=family)
-        except OSError as error:
-            raise OSError(f"cannot listen on {host}:{port} ({name}): {error.strerror}") from None
+        self._listener = bound_socket(name, host, port)
         # Connections inherit it; without it an answer's body waits 40 ms for the client's
         # acknowledgement of the head (asyncio sets it only where the protocol's number is given).
         self._listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -91,3 +87,22 @@ class HttpThread:
             self._failures.append(error)
             if self._server.started:
                 _log.exception("the %s server ended", self._name)
+
+
+def bound_socket(name: str, host: str, port: int) -> socket.socket:
+    """Returns a socket that has a port and does not listen yet; 0 takes a free port.
+
+    Raises:
+        OSError: the port is taken.
+    """
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    try:
+        if port:  # else two servers could be given the same free one
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if listener.family == socket.AF_INET6:  # `::` takes IPv4 too, as gRPC does
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise OSError(f"cannot listen on {host}:{port} ({name}): {error.strerror}") from None
+    return listener

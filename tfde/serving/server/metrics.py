@@ -80,7 +80,7 @@ class Metrics:
         with self._lock:
             for name, values in sorted(self._counters.items()):
                 lines.append(f"# TYPE {name} counter")
-                lines += [f"{name}{_labels(key)} {value:g}" for key, value in values.items()]
+                lines += [f"{name}{_labels(key)} {value}" for key, value in values.items()]
             for name, histograms in sorted(self._histograms.items()):
                 lines.append(f"# TYPE {name} histogram")
                 for key, histogram in histograms.items():
@@ -90,7 +90,7 @@ class Metrics:
                         f"{name}_bucket{_labels((*key, ('le', bound)))} {count}"
                         for bound, count in zip(bounds, counts, strict=True)
                     ]
-                    lines.append(f"{name}_sum{_labels(key)} {histogram.sum:g}")
+                    lines.append(f"{name}_sum{_labels(key)} {histogram.sum}")
                     lines.append(f"{name}_count{_labels(key)} {sum(histogram.counts)}")
         return "\n".join(lines) + "\n"
 

@@ -64,27 +64,30 @@ class ModelManager:
         self._load_retry_interval_s = load_retry_interval_s
         self._allow_labels_for_unavailable = allow_labels_for_unavailable
         self._pool = ThreadPoolExecutor(num_load_threads, "load")
-        self._applying = threading.Lock()
         # Guards what follows; waited on for any change of a state.
         self._changed = threading.Condition()
         self._configs: dict[str, ModelConfig] = {}
         self._labels: dict[str, dict[str, int]] | None = None
         self._models: dict[str, dict[int, _Version]] = {}
+        self._awaited: set[str] = set()  # new models that have not come yet
         self._missing: dict[str, str] = {}
         self._timers: set[threading.Timer] = set()
         self._closed = False
 
-    def apply(self, config: ModelServerConfig, *, timeout_s: float | None = None) -> None:
+    def apply(
+        self, config: ModelServerConfig, *, wait: bool = True, timeout_s: float | None = None
+    ) -> None:
         """Replaces the configuration and waits until every model that is new is available.
 
         Args:
             config: Lists all models; those that are served and not in it are unloaded.
+            wait: Whether to wait.
             timeout_s: Seconds to wait for the new models; they go on loading after.
 
         Raises:
             StatusError: INVALID_ARGUMENT or FAILED_PRECONDITION, the configuration is impossible
-                and the old one stays; UNKNOWN, a new model cannot be loaded;
-                DEADLINE_EXCEEDED.
+                and the old one stays; UNKNOWN, a new model cannot be loaded; ABORTED, another
+                configuration has taken one away that was waited for; DEADLINE_EXCEEDED.
         """
         kind = config.WhichOneof("config")
         if kind is None:
@@ -99,21 +102,18 @@ class ModelManager:
         configs = list(config.model_config_list.config)
         check_models(configs)
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        if not self._applying.acquire(timeout=-1 if timeout_s is None else max(0.0, timeout_s)):
-            raise StatusError(
-                StatusCode.DEADLINE_EXCEEDED, "Models of another configuration are still loading."
-            )
-        try:
-            with self._changed:
-                self._check_platforms(configs)
-                labels = self._checked_labels(configs)
-                new = {model.name for model in configs} - set(self._configs)
-                self._configs = {model.name: model for model in configs}
-                self._labels = labels
-            self.poll()
+        with self._changed:
+            self._check_platforms(configs)
+            labels = self._checked_labels(configs)
+            known = set(self._configs) - self._awaited
+            new = {model.name: model for model in configs if model.name not in known}
+            self._configs = {model.name: model for model in configs}
+            self._labels = labels
+            self._awaited |= set(new) if wait else set()
+            self._changed.notify_all()  # who waits for what is gone
+        self.poll()
+        if wait:
             self._await_models(new, deadline)
-        finally:
-            self._applying.release()
 
     def poll(self) -> None:
         """Looks at the file system once and starts the loads and unloads that follow."""
@@ -261,22 +261,25 @@ class ModelManager:
                     )
         return {config.name: dict(config.version_labels) for config in configs}
 
-    def _await_models(self, names: set[str], deadline: float | None) -> None:
+    def _await_models(self, new: dict[str, ModelConfig], deadline: float | None) -> None:
         with self._changed:
             while not self._closed:
-                failed = [
-                    version
-                    for name in sorted(names)
-                    if not self._available(name)
-                    for version in self._failed(name)
-                ]
+                if gone := [n for n, config in new.items() if self._configs.get(n) != config]:
+                    raise StatusError(
+                        StatusCode.ABORTED,
+                        f"Another configuration came while {', '.join(sorted(gone))} was loading.",
+                    )
+                missing = [name for name in sorted(new) if not self._available(name)]
+                self._awaited -= set(new) - set(missing)
+                failed = [version for name in missing for version in self._failed(name)]
                 if failed:
+                    self._awaited -= {version.name for version in failed}
                     reasons = "".join(f"{{{version.reason()}}}, " for version in failed)
                     raise StatusError(
                         StatusCode.UNKNOWN,
                         f"{len(failed)} servable(s) did not become available: {{{reasons}}}",
                     )
-                if all(self._available(name) for name in names):
+                if not missing:
                     return
                 left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and left <= 0:
@@ -334,7 +337,8 @@ class ModelManager:
         try:
             runner = self._loader.load(version.name, version.number, version.path)
         except StatusError as error:
-            failure = error
+            # Without its traceback, whose frames hold the model that was begun.
+            failure = StatusError(error.code, error.message)
         with self._changed:
             if runner is not None and version.aspired and not self._closed:
                 version.runner, version.state, version.error = runner, State.AVAILABLE, None

@@ -17,7 +17,7 @@ from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
 
 from tfde.errors import TfdeError
 from tfde.serving.server.grpc_service import grpc_handlers
-from tfde.serving.server.http_thread import HttpThread
+from tfde.serving.server.http_thread import HttpThread, bound_socket
 from tfde.serving.server.metrics import Metrics
 from tfde.serving.server.model_manager import ModelManager
 from tfde.serving.server.options import ServerOptions
@@ -116,10 +116,12 @@ class ModelServer:
             self._rest = HttpThread("REST", self.host, self.rest_api_port, **options)
             self.rest_api_port = self._rest.port
         try:
-            self._grpc = self._grpc_server()
+            # A port that is taken is told now; nobody must connect before the models are there.
+            bound_socket("gRPC", self.host, self.port).close()
             # Models that are not there yet are waited for, so someone must go on looking.
             self._poll(self._options.file_system_poll_wait_seconds, self.manager.poll, "versions")
             self.manager.apply(self._config)
+            self._grpc = self._grpc_server()
             if self._rest:
                 self._rest.start(self._rest_api())
         except BaseException:
@@ -135,7 +137,7 @@ class ModelServer:
         path = self._options.model_config_file
         if path:
             seconds = self._options.model_config_file_poll_wait_seconds
-            self._poll(seconds, lambda: self.manager.apply(read_server_config(path)), "config")
+            self._poll(seconds, lambda: self._reload(path), "config")
 
     def wait(self) -> None:
         """Blocks until SIGTERM or SIGINT has come and the running requests are answered.
@@ -158,6 +160,10 @@ class ModelServer:
             self._rest.join(deadline - time.monotonic())
             self._executor.shutdown(wait=False, cancel_futures=True)
         self.manager.close()
+
+    def _reload(self, path: str) -> None:
+        # Without waiting: the next look may find what a model that never comes needs.
+        self.manager.apply(read_server_config(path), wait=False)
 
     def _poll(self, seconds: float, look: Callable[[], None], name: str) -> None:
         def run() -> None:
@@ -198,15 +204,19 @@ class ModelServer:
                 return server.add_insecure_port(address)
             return server.add_secure_port(address, self._credentials)
         except RuntimeError:
-            raise OSError(f"cannot listen on {address} (gRPC), is the port taken?") from None
+            question = "is the port taken?"
+            if self._credentials is not None:
+                question += " Do key and certificate belong together?"
+            raise OSError(f"cannot listen on {address} (gRPC); {question}") from None
 
     def _rest_api(self) -> RestApi:
         threads = request_threads(self._options, self._options.rest_api_num_threads)
         self._executor = ThreadPoolExecutor(threads, "rest")
+        timeout_ms = self._options.rest_api_timeout_in_ms
         return RestApi(
             self.service,
             self._executor,
-            timeout_s=self._options.rest_api_timeout_in_ms / 1000,
+            timeout_s=timeout_ms / 1000 if timeout_ms > 0 else None,
             cors=self._options.rest_api_enable_cors_support,
             metrics_path=self._metrics_path,
         )

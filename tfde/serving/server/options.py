@@ -41,7 +41,9 @@ class ServerOptions:
     rest_api_num_threads: int = _flag(
         0, "threads that answer REST; 0 for 4 a core, with batching 256"
     )
-    rest_api_timeout_in_ms: int = _flag(30000, "milliseconds after which REST gives a request up")
+    rest_api_timeout_in_ms: int = _flag(
+        30000, "milliseconds after which REST gives a request up; 0 for never"
+    )
     rest_api_enable_cors_support: bool = _flag(False, "answers of REST carry CORS headers")
     enable_batching: bool = _flag(False, "join concurrent requests to a model in one run")
     batching_parameters_file: str = _flag("", "BatchingParameters, text format")

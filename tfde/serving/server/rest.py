@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+import io
 import logging
 import re
+import zlib
 from concurrent.futures import Executor
+from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
@@ -32,7 +36,7 @@ from tfde.serving.server.signature_runner import DEFAULT_SIGNATURE
 from tfde.serving.server.status import HTTP_STATUS, StatusError, invalid_argument
 
 # Version labels are part of the grammar, so that a label gets the same answer as over gRPC.
-_VERSION = r"(?:/versions/(?P<version>\d+)|/labels/(?P<label>[^/:]+))?"
+_VERSION = r"(?:/versions/(?P<version>[0-9]+)|/labels/(?P<label>[^/:]+))?"
 _INFERENCE = re.compile(
     rf"/v1/models/(?P<name>[^/:]+){_VERSION}:(?P<method>classify|regress|predict)", re.IGNORECASE
 )
@@ -40,6 +44,8 @@ _STATUS = re.compile(
     rf"/v1/models(?:/(?P<name>[^/:]+))?{_VERSION}(?P<metadata>/metadata)?", re.IGNORECASE
 )
 _INT64_MAX = 2**63 - 1
+_MAX_DIGITS = 1000  # of a version; Python refuses to read some thousands
+_MAX_BODY_BYTES = 2**31 - 1  # uncompressed, as much as a message of gRPC may hold
 _MONITORING = "/monitoring/"
 _CORS = [
     (b"access-control-allow-origin", b"*"),
@@ -56,7 +62,7 @@ class RestApi:
     Args:
         service: Answers requests to models.
         executor: Runs the requests; the event loop only moves bytes.
-        timeout_s: Seconds after which a prediction is given up.
+        timeout_s: Seconds after which a prediction is given up; `None` for never.
         cors: Whether answers allow pages of other origins to read them.
         metrics_path: Where Prometheus finds the metrics; "" for nowhere.
     """
@@ -66,7 +72,7 @@ class RestApi:
         service: InferenceService,
         executor: Executor,
         *,
-        timeout_s: float = 30.0,
+        timeout_s: float | None = 30.0,
         cors: bool = False,
         metrics_path: str = "",
     ) -> None:
@@ -87,10 +93,10 @@ class RestApi:
             if not message.get("more_body"):
                 break
         path = scope["raw_path"].decode("latin-1")
+        compressed = b"gzip" in dict(scope["headers"]).get(b"content-encoding", b"")
+        work = partial(self.answer, scope["method"], path, b"".join(chunks), compressed=compressed)
         loop = asyncio.get_running_loop()
-        status, content_type, answer = await loop.run_in_executor(
-            self._executor, self.answer, scope["method"], path, b"".join(chunks)
-        )
+        status, content_type, answer = await loop.run_in_executor(self._executor, work)
         headers = [
             (b"content-type", content_type),
             (b"content-length", str(len(answer)).encode()),
@@ -99,13 +105,16 @@ class RestApi:
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": answer})
 
-    def answer(self, method: str, path: str, body: bytes) -> tuple[int, bytes, bytes]:
+    def answer(
+        self, method: str, path: str, body: bytes, *, compressed: bool = False
+    ) -> tuple[int, bytes, bytes]:
         """Returns status, content type and body of the answer to a request.
 
         Args:
             method: The HTTP verb.
             path: The path as sent, without the query string.
             body: The request's body.
+            compressed: Whether it is compressed by gzip.
         """
         if self._metrics_path and path == self._metrics_path:
             return 200, b"text/plain", self._service.metrics.text().encode()
@@ -116,7 +125,8 @@ class RestApi:
         if self._cors and method == "OPTIONS":
             return 200, b"text/plain", b""
         try:
-            return 200, b"application/json", self._route(method, path, body)
+            content = _uncompressed(body) if compressed else body
+            return 200, b"application/json", self._route(method, path, content)
         except StatusError as error:
             code, message = error.code, error.message
         except Exception as error:
@@ -189,6 +199,16 @@ class RestApi:
         ).encode()
 
 
+def _uncompressed(body: bytes) -> bytes:
+    try:
+        content = gzip.GzipFile(fileobj=io.BytesIO(body)).read(_MAX_BODY_BYTES + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise invalid_argument(f"The body cannot be uncompressed by gzip: {error}") from None
+    if len(content) > _MAX_BODY_BYTES:
+        raise invalid_argument(f"The body is longer than {_MAX_BODY_BYTES} bytes, uncompressed.")
+    return content
+
+
 def _read_request(request: Any, spec: model_pb2.ModelSpec, body: bytes) -> None:
     document = parse_body(body)
     request.model_spec.CopyFrom(spec)
@@ -199,10 +219,10 @@ def _read_request(request: Any, spec: model_pb2.ModelSpec, body: bytes) -> None:
 def _model_spec(match: re.Match[str]) -> model_pb2.ModelSpec:
     spec = model_pb2.ModelSpec(name=unquote(match["name"]))
     if match["version"]:
-        version = int(match["version"])
-        if version > _INT64_MAX:
-            raise invalid_argument("Failed to convert version: ", match["version"], " to numeric.")
-        spec.version.value = version
+        digits = match["version"]
+        if len(digits) > _MAX_DIGITS or int(digits) > _INT64_MAX:
+            raise invalid_argument("Failed to convert version: ", digits, " to numeric.")
+        spec.version.value = int(digits)
     if match["label"]:
         spec.version_label = unquote(match["label"])
     return spec

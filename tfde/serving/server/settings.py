@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import Any
 
 import grpc
@@ -20,6 +21,7 @@ from tfde.serving.server.status import invalid_argument
 from tfde.serving.server.text_protos import read_text_proto
 
 _BATCHING_THREADS = 256
+_INT32_MAX = 2**31 - 1
 _METRICS_PATH = "/monitoring/prometheus/metrics"
 _GRPC_OPTIONS: dict[str, int | str] = {
     "grpc.max_receive_message_length": -1,
@@ -27,6 +29,29 @@ _GRPC_OPTIONS: dict[str, int | str] = {
     # A second server on the same port must fail instead of taking half of the requests.
     "grpc.so_reuseport": 0,
 }
+
+
+def check_options(options: ServerOptions) -> None:
+    """Refuses flags that nothing can be started with.
+
+    Raises:
+        StatusError: INVALID_ARGUMENT, which flag, and what it must be.
+    """
+    for name in ("port", "rest_api_port"):
+        if not 0 <= getattr(options, name) <= 65535:
+            raise invalid_argument(
+                f"--{name} must be in [0, 65535]. Received: {getattr(options, name)}"
+            )
+    if options.rest_api_port and options.rest_api_port == options.port:
+        raise invalid_argument(
+            "--rest_api_port cannot be same as --port. Please use a different port for HTTP/REST"
+            " API."
+        )
+    for name in ("num_load_threads", "rest_api_num_threads", "grpc_max_threads"):
+        if getattr(options, name) < 0:
+            raise invalid_argument(
+                f"--{name} must be 0 or more. Received: {getattr(options, name)}"
+            )
 
 
 def make_loader(options: ServerOptions, metrics: Metrics) -> Loader:
@@ -86,14 +111,16 @@ def channel_arguments(options: ServerOptions) -> list[tuple[str, int | str]]:
     """Returns gRPC's arguments: this server's own and, over them, those of the flags.
 
     Raises:
-        StatusError: INVALID_ARGUMENT, one is not NAME=VALUE.
+        StatusError: INVALID_ARGUMENT, one is not NAME=VALUE, or its number is too large.
     """
     arguments = dict(_GRPC_OPTIONS)
     for pair in filter(None, options.grpc_channel_arguments.split(",")):
         name, equals, value = pair.partition("=")
         if not equals or not name:
             raise invalid_argument("grpc_channel_arguments must be NAME=VALUE,...; got ", pair)
-        arguments[name] = int(value) if value.lstrip("-").isdecimal() else value
+        arguments[name] = int(value) if re.fullmatch(r"-?[0-9]{1,18}", value) else value
+        if isinstance(number := arguments[name], int) and abs(number) > _INT32_MAX:
+            raise invalid_argument("grpc_channel_arguments must be of 32 bits; got ", pair)
     return list(arguments.items())
 
 

@@ -186,7 +186,10 @@ class SignatureRunner:
 
     def _tensor(self, name: str) -> tf.Tensor:
         if name not in self._tensors:
-            self._tensors[name] = self._session.graph.as_graph_element(name)
+            element = self._session.graph.as_graph_element(name)
+            if not isinstance(element, tf.Tensor):  # of `__saved_model_init_op`
+                raise invalid_argument(f"Tensor {name} is no tensor but an operation.")
+            self._tensors[name] = element
         return self._tensors[name]
 
     def close(self) -> None:

@@ -39,7 +39,7 @@ def to_array(alias: str, proto: tensor_pb2.TensorProto) -> np.ndarray:
         if _stands_for_too_many(proto):
             raise ValueError
         return tf.make_ndarray(proto)
-    except (TypeError, ValueError, KeyError, MemoryError):
+    except (TypeError, ValueError, KeyError, MemoryError, OverflowError):
         raise invalid_argument("tensor parsing error: ", alias) from None
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import tensorflow as tf
 from tensorflow_serving.config.model_server_config_pb2 import ModelConfig, ModelServerConfig
 
-from tfde.serving.server.status import invalid_argument, not_found
+from tfde.serving.server.status import CODES, StatusError, invalid_argument, not_found
 from tfde.serving.server.text_protos import read_text_proto
 
 _INT64_MAX = 2**63 - 1
@@ -84,9 +84,13 @@ def wanted_versions(config: ModelConfig) -> list[int]:
     """Returns the versions to serve, ascending: those of the policy that lie in the base path.
 
     Raises:
-        StatusError: NOT_FOUND, there is no base path.
+        StatusError: NOT_FOUND, there is no base path; else why it cannot be listed.
     """
-    there = _versions_in(config)
+    try:
+        there = _versions_in(config)
+    except tf.errors.OpError as error:
+        message = f"Could not list base path {config.base_path} for servable {config.name}"
+        raise StatusError(CODES[error.error_code], f"{message}: {error.message}") from None
     policy = config.model_version_policy
     kind = policy.WhichOneof("policy_choice")
     if kind == "specific":
