@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -178,7 +179,7 @@ class SourceConfig:
         """Raises a `ConfigError` for an impossible value; `where` is the place in the run."""
         if (self.data is None) == (self.pages is None):
             raise ConfigError(
-                f"`{where}` needs either `data` or `pages`."
+                f"`{where}` needs either `data` or `pages`, and not both."
                 f" Received: data={self.data!r}, pages={self.pages!r}"
             )
         limit, weight = self.limit, self.weight
@@ -256,12 +257,12 @@ class StageConfig:
 
         if (self.data is None) != bool(self.mixture):
             raise ConfigError(
-                f"`{where}` needs either `data` or `mixture`."
+                f"`{where}` needs either `data` or `mixture`, and not both."
                 f" Received: data={self.data!r}, {len(self.mixture)} sources of a mixture"
             )
         if (self.steps is None) == (self.epochs is None):
             raise ConfigError(
-                f"`{where}` needs either `steps` or `epochs`."
+                f"`{where}` needs either `steps` or `epochs`, and not both."
                 f" Received: steps={self.steps}, epochs={self.epochs}"
             )
         alone = (("chunk_size", None), ("freeze", ()), ("validation", None), ("refresh", None))
@@ -347,6 +348,12 @@ class TrainRun:
         timeout_s = self.collective_timeout_s
         require(timeout_s >= 1, "collective_timeout_s", "at least 1", timeout_s)
         for name, stage in self.stages.items():
+            near = difflib.get_close_matches(name, [n for n in self.stages if n != name], n=1)
+            if near and stage.data is None and not stage.mixture:
+                raise ConfigError(
+                    f"`stages.{name}` has neither `data` nor `mixture`; did you mean"
+                    f" `stages.{near[0]}`?"
+                )
             stage.check(f"stages.{name}")
 
     def competing_stages(self, last: str) -> list[str]:

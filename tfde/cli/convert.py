@@ -47,22 +47,21 @@ def build_parser() -> CommandParser:
     parser.add_argument(
         "--level",
         choices=["paragraph", "sentence"],
-        default="paragraph",
-        help="squad and mrqa: what a document is",
+        help="squad and mrqa: what a document is (paragraph)",
     )
     parser.add_argument(
         "--topic_field",
         choices=["title", "description", "narrative"],
-        default="title",
-        help="trec: which part of a topic is the query",
+        help="trec: which part of a topic is the query (title)",
     )
     parser.add_argument(
         "--columns",
-        nargs=3,
+        nargs="+",
         type=str,
-        metavar=("FIRST", "SECOND", "LABEL"),
-        help="sentence-pairs: the columns of the two sentences and the label; by default those of"
-        " GLUE and SuperGLUE are known",
+        metavar="COLUMN",
+        help="sentence-transformers: the columns of query and document, where they are not called"
+        " anchor (query, question) and positive (answer); sentence-pairs: those of the two"
+        " sentences and the label, where they are none of GLUE's and SuperGLUE's",
     )
     parser.add_argument(
         "--split",
@@ -113,13 +112,19 @@ def _read(args: Any) -> int:
     from tfde.data.formats.labelled_pairs import write_labelled_pairs
     from tfde.data.formats.table import FORMATS
     from tfde.data.intake import Intake
+    from tfde.errors import ConfigError
 
     known = FORMATS[args.format]
     sources = _sources(args.format, known, args.input, args.split)
     refuse_existing(args.output, overwrite=args.overwrite)
     show_logs()
     intake = Intake(skip_bad=args.skip_bad)
-    options = {name: getattr(args, name) for name in known.options}
+    given = {name: getattr(args, name) for name in ("level", "topic_field", "columns")}
+    options = {name: value for name, value in given.items() if value is not None}
+    for name in options:
+        if name not in known.options:
+            takers = ", ".join(other for other, one in FORMATS.items() if name in one.options)
+            raise ConfigError(f"`--{name}` is for {takers}. Received: --format {args.format}")
     records = _with_bar(known.read(sources, intake, **options), intake)
     with logging_redirect_tqdm([logging.getLogger("tfde")]):
         if args.format == "sentence-pairs":
@@ -129,7 +134,7 @@ def _read(args: Any) -> int:
             counts = write_dataset(
                 args.output, records, splits=splits, overwrite=args.overwrite, intake=intake
             )
-            level = f" ({args.level}s)" if "level" in known.options else ""
+            level = f" ({args.level or 'paragraph'}s)" if "level" in known.options else ""
             print(f"{args.output}: {_summary(counts, level)}")
     if intake.skipped:
         print(f"{intake.skipped:,} bad records skipped")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tiny
 
-from tfde.analysis.attention_probe import pair_attention
+from tfde.analysis.attention_probe import PairAttention, draw_attention, pair_attention
 from tfde.cli.main import main
 from tfde.config import PairTextConfig, TextConfig
 from tfde.errors import ConfigError
@@ -43,6 +43,13 @@ def test_what_is_not_there(models):
         pair_attention(models["teacher"], "red", "cat", head=9)
     with pytest.raises(ConfigError, match="`second` must be a text with tokens"):
         pair_attention(models["teacher"], "red", "")
+
+
+def test_tokens_are_no_formulas(tmp_path):
+    weights = np.full((2, 1), 0.5)
+    found = PairAttention(["$$", "_a"], ["$\\b$"], weights, weights.T, "layer")
+    draw_attention({"_m$": found}, tmp_path / "maps.png", title="$ and $")
+    assert (tmp_path / "maps.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_picture_with_a_row_for_each_model(models, tmp_path, capsys):

@@ -84,9 +84,9 @@ def test_blocks_give_the_order_and_repeat_nothing():
 
 
 def test_values_that_look_like_numbers():
-    axes = {"encoder": {"bag": AXES["encoder"]["bag"]}, "batch": {"32": {}, "128": {}}}
-    cells = expand_cells(StudyConfig(BASE, axes, [{"batch": [128, "32"]}]))
-    assert [cell.axes["batch"] for cell in cells] == ["128", "32"]
+    axes = {"encoder": {"bag": AXES["encoder"]["bag"]}, "batch": {"32": {}, 128: {}, 0.5: {}}}
+    cells = expand_cells(StudyConfig(BASE, axes, [{"batch": [128, "32", 0.5]}]))
+    assert [cell.axes["batch"] for cell in cells] == ["128", "32", "0.5"]
 
 
 def test_excluded_combinations_are_left_out():

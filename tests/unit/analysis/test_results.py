@@ -5,7 +5,7 @@ import pytest
 from tfde.analysis.results import append_result, read_results
 from tfde.errors import DataError
 
-FIRST = {"axes": {"a": "x"}, "seed": 1, "hash": "h", "measures": {"R@1": 0.1 + 0.2}}
+FIRST = {"axes": {"a": "x"}, "seed": 1, "hash": "h", "measures": {"R@1": 0.1 + 0.2}, "seconds": {}}
 SECOND = {**FIRST, "seed": 2}
 
 

@@ -54,8 +54,17 @@ def test_what_is_missing_is_found_before_any_work(tmp_path, data):
             study_of(data, model={"bm25": {}, "x": {"stages": {"only": {"data": "nowhere"}}}}),
             r"cell model=x seed=0: .*stages\.only\.data: nowhere does not exist\.",
         ),
+        (
+            study_of(
+                data,
+                model={
+                    "x": {"stages": {"only": None, "evaluate": {"data": str(data), "steps": 1}}}
+                },
+            ),
+            r"cell model=x seed=0: `stages` must be named otherwise\. Received: 'evaluate'",
+        ),
     ):
-        if "nowhere does" in message:
+        if "nowhere does" in message or "otherwise" in message:
             study.base["model"]["tokenizer"] = str(data / "corpus.jsonl")  # is not read yet
         with pytest.raises(ConfigError, match=message):
             run_study(study, output)

@@ -1,10 +1,12 @@
 """Tables from numbers that are written out here."""
 
+import json
+
 import pytest
 
 from tfde.analysis.study_figures import draw_results
 from tfde.analysis.tables import format_origin, format_results, group_results, load_results
-from tfde.errors import ConfigError
+from tfde.errors import ConfigError, CorruptError, DataError
 
 AXES = {"start": ["none", "ict"], "labels": ["1%", "80%"]}
 
@@ -60,6 +62,29 @@ def test_nothing_to_show(tmp_path):
         format_results(group_results(AXES, CELLS, []))
     with pytest.raises(ConfigError, match=r"must hold study\.json, as `tfde study --run` writes"):
         load_results(tmp_path)
+
+
+def test_damaged_files_are_named(tmp_path):
+    (tmp_path / "study.json").write_text('{"axes": {')
+    with pytest.raises(CorruptError, match=r"study\.json: does not hold a JSON object"):
+        load_results(tmp_path)
+    (tmp_path / "study.json").write_text(json.dumps({"axes": AXES, "cells": CELLS}))
+    line = {name: value for name, value in RECORDS[0].items() if name != "seconds"}
+    (tmp_path / "results.jsonl").write_text(json.dumps(line) + "\n")
+    with pytest.raises(DataError, match=r"results\.jsonl:1: must be a record with axes, .*seconds"):
+        load_results(tmp_path)
+
+
+def test_names_in_a_figure_are_no_formulas(tmp_path):
+    odd = "_$\\a$"
+    axes = {"_$x$": [odd, "b"], "$": ["$$", "c"]}
+    records = [
+        {**record("", "", seed, 0.5), "axes": {"_$x$": one, "$": other}}
+        for one in (odd, "b") for other in ("$$", "c") for seed in (1, 2)
+    ]  # fmt: skip
+    results = group_results(axes, records, records)
+    draw_results(results, tmp_path / "figure.png", measure="R@10")
+    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_figure_is_drawn(tmp_path):

@@ -41,6 +41,11 @@ def test_the_file_of_one_process(pages, tmp_path, options, letters):
     assert letter["file"] == str(pages)
     assert letter["line"] == 1
 
+    # Told with the store that was made: another output of it does not say it again, or wrongly.
+    other = tmp_path / "other.jsonl"
+    make_pairs_with_beam(pages, store, other, options, pairs_a_part=500, **common)
+    assert not other.with_name("other.jsonl.skipped.jsonl").exists()
+
     written = output.stat().st_mtime_ns
     again = make_pairs_with_beam(pages, store, output, options, pairs_a_part=100, **common)
     assert again == statistics

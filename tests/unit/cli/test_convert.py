@@ -48,6 +48,16 @@ def test_two_files_become_two_splits_of_sentences(folder, capsys):
     ).split("|") * 2
 
 
+def test_an_option_of_another_format_is_refused(folder, capsys):
+    (folder / "train.csv").write_text("question,answer\na,b\n")
+    arguments = ["convert", "--format", "sentence-transformers", "--input", "train.csv"]
+    assert main([*arguments, "--output", "out", "--level", "sentence"]) == 1
+    assert capsys.readouterr().err == (
+        "tfde: convert: `--level` is for squad, mrqa. Received: --format sentence-transformers\n"
+    )
+    assert not (folder / "out").exists()
+
+
 def test_split_may_be_named(folder):
     assert convert("--input", "train-v1.1.json", "--split", "test", "--output", "out") == 0
     assert DatasetDirectory("out").qrels("test") == {"a": {"A-0": 1}}

@@ -17,6 +17,11 @@ def test_the_table_is_aligned_markdown():
     )
 
 
+def test_a_name_is_no_markup():
+    first = format_table([Row("a|b", {"RR": 0.5}, 1.0)]).splitlines()[2]
+    assert first == r"| a\|b   | 0.5000 |     1.0 |"
+
+
 def test_json_is_unrounded():
     value = json.loads(format_json(ROWS, split="test"))
     assert value["split"] == "test"

@@ -43,7 +43,7 @@ def test_another_pooling_needs_a_projection_that_fits(with_dense):
         DualEncoder.from_backbone(with_dense, pooling="median", embedding_dim=4)
 
 
-def test_two_checkpoints_are_two_towers(tmp_path):
+def test_two_checkpoints_are_two_towers(tmp_path, caplog):
     """Each gives its own weights and its own length."""
     for name, factor, length in (("queries", 1.0, 6), ("documents", 2.0, 9)):
         weights = arrays()
@@ -64,6 +64,11 @@ def test_two_checkpoints_are_two_towers(tmp_path):
         paths[0], document_backbone=paths[1], text=TextConfig(query_max_length_tokens=4)
     ).preprocessor.text_config
     assert (given.query_max_length_tokens, given.document_max_length_tokens) == (4, 9)
+    assert caplog.messages == []  # of the document's, nothing was asked for
+    text = TextConfig(query_max_length_tokens=4, document_max_length_tokens=20)
+    DualEncoder.from_backbone(paths[0], document_backbone=paths[1], text=text)
+    cut = "is cut to 9, the longest text that the checkpoint was made for"
+    assert caplog.messages == [f"`document_max_length_tokens` 20 {cut}"]
     with pytest.raises(ConfigError, match=r"`sharing` must be ade: queries and documents have"):
         DualEncoder.from_backbone(paths[0], document_backbone=paths[1], sharing="sde")
 

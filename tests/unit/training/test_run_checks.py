@@ -30,11 +30,11 @@ def run_of(data, **stage):
     [
         (
             {"steps": None},
-            r"`stages\.only` needs either `steps` or `epochs`\. Received: steps=None,",
+            r"`stages\.only` needs either `steps` or `epochs`, and not both\. Received: steps=N",
         ),
         (
             {"epochs": 1},
-            r"`stages\.only` needs either `steps` or `epochs`\. Received: steps=1, epo",
+            r"`stages\.only` needs either `steps` or `epochs`, and not both\. Received: steps=1",
         ),
         ({"steps": 0}, r"`stages\.only\.steps` must be at least 1\. Received: 0"),
         ({"temperature": 0}, r"`stages\.only\.temperature` must be above 0\. Received: 0"),

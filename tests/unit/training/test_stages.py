@@ -176,10 +176,13 @@ def test_pages_and_pairs_side_by_side(tmp_path, run):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, r"`stages\.only` needs either `data` or `mixture`\. Received: data=None, 0 sou"),
+        (
+            {},
+            r"`stages\.only` needs either `data` or `mixture`, and not both\. Received: data=None",
+        ),
         (
             {"data": "x", "mixture": (SourceConfig("y"),)},
-            r"`stages\.only` needs either `data` or `mixture`\. Received: data='x', 1 sources",
+            r"`stages\.only` needs either `data` or `mixture`, and not both\. Received: data='x'",
         ),
         (
             {"mixture": (SourceConfig("y"),), "limit": 3},
@@ -187,7 +190,7 @@ def test_pages_and_pairs_side_by_side(tmp_path, run):
         ),
         (
             {"mixture": (SourceConfig("y"), SourceConfig())},
-            r"only\.mixture\[1\]` needs either `data` or `pages`\. Received: data=None, pag",
+            r"only\.mixture\[1\]` needs either `data` or `pages`, and not both\. Received: dat",
         ),
         (
             {"mixture": (SourceConfig("x", weight=0),)},

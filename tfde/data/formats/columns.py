@@ -10,11 +10,11 @@ from typing import Any
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.formats.beir import read_pair_file
 from tfde.data.formats.records import Judgement, Record, Source, TrainingPair, without_repeats
-from tfde.data.formats.tables import read_rows
+from tfde.data.formats.tables import ending, read_rows
 from tfde.data.ids import id_of_text
 from tfde.data.intake import Intake
 from tfde.data.json_lines import string_field, strings_field, write_json_lines
-from tfde.errors import DataError
+from tfde.errors import DataError, require
 from tfde.types import Document, Query
 
 ANCHORS = ("anchor", "query", "question")
@@ -22,31 +22,47 @@ POSITIVES = ("positive", "answer")
 _NEGATIVE = re.compile(r"negatives?|negative_\d+")
 
 
-def read(sources: Sequence[Source], intake: Intake) -> Iterator[Record]:
+def read(
+    sources: Sequence[Source], intake: Intake, *, columns: Sequence[str] | None = None
+) -> Iterator[Record]:
     """Yields a query, its documents, a judgement and, with negatives, a pair for each row.
 
     Columns are `anchor` (or `query`, `question`), `positive` (or `answer`), and any of
     `negative`, `negative_1` ... and `negatives`; a negative may be empty or, except in CSV, a
     list. Other columns are left alone. Ids are hashes of the texts.
 
+    Args:
+        sources: The files.
+        intake: What becomes of bad rows.
+        columns: Names of the query's and the document's column, in place of those above.
+
     Raises:
-        ConfigError: a name that ends in none of .jsonl, .csv, .tsv and .parquet (.gz, .zst);
-            parquet without pyarrow.
+        ConfigError: not two `columns`, or a name that ends in none of .jsonl, .csv, .tsv and
+            .parquet (.gz, .zst); parquet without pyarrow.
         DataError: a missing column, or a cell that is empty or no text.
     """
-    yield from without_repeats(_rows(sources, intake))
+    names = [ANCHORS, POSITIVES]
+    if columns is not None:
+        require(len(columns) == 2, "columns", "those of query and document", list(columns))
+        names = [(name,) for name in columns]
+    yield from without_repeats(_rows(sources, intake, names))
 
 
-def _rows(sources: Sequence[Source], intake: Intake) -> Iterator[Record]:
+def _rows(
+    sources: Sequence[Source], intake: Intake, names: Sequence[Sequence[str]]
+) -> Iterator[Record]:
     for source in sources:
         for row in read_rows(source.path, intake):
-            yield from intake.take(_records, source, intake.line, row) or ()
+            yield from intake.take(_records, source, intake.line, row, names) or ()
 
 
-def _records(source: Source, line: int | None, row: Mapping[str, Any]) -> list[Record]:
+def _records(
+    source: Source, line: int | None, row: Mapping[str, Any], names: Sequence[Sequence[str]]
+) -> list[Record]:
     path = source.path
-    text = string_field(path, line, row, _column(path, line, row, ANCHORS))
-    positive = _text(path, line, row, _column(path, line, row, POSITIVES))
+    anchors, positives = names
+    text = string_field(path, line, row, _column(path, line, row, anchors))
+    positive = _text(path, line, row, _column(path, line, row, positives))
     negatives: list[Document] = []
     for name in row:
         if _NEGATIVE.fullmatch(name):
@@ -67,8 +83,10 @@ def _column(path: Path, line: int | None, row: Mapping[str, Any], names: Sequenc
     for name in names:
         if name in row:
             return name
-    rule = f"column {names[0]!r} (or {', '.join(names[1:])}) is missing."
-    raise DataError(path, line, rule, " ".join(row))
+    others = f" (or {', '.join(names[1:])}; `columns` names others)" if names[1:] else ""
+    # In a table it is the header that lacks it.
+    place = 1 if ending(path) in (".csv", ".tsv") else line
+    raise DataError(path, place, f"column {names[0]!r}{others} is missing.", " ".join(row))
 
 
 def _text(path: Path, line: int | None, row: Mapping[str, Any], name: str) -> Document:

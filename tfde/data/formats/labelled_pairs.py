@@ -13,7 +13,7 @@ from tfde.data.compressed import open_writer
 from tfde.data.formats.records import LabelledPair, Source
 from tfde.data.formats.tables import ending, read_rows, read_table, require_columns
 from tfde.data.intake import Intake
-from tfde.errors import DataError
+from tfde.errors import DataError, require
 
 COLUMNS = ("sentence1", "sentence2", "label")
 # First sentence, second sentence, label; a table is taken for the first that it has whole.
@@ -43,11 +43,14 @@ def read(
             `GLUE_COLUMNS` that a table has.
 
     Raises:
+        ConfigError: not three `columns`.
         DataError: no known columns, as in the unlabelled test files of GLUE; a row of another
             length; an empty sentence; an empty label, or "-", SNLI's mark of no agreement.
 
     Source: the column names of GLUE's downloads, as read by github.com/nyu-mll/GLUE-baselines.
     """
+    three = columns is None or len(columns) == 3
+    require(three, "columns", "those of two sentences and a label", columns)
     for source in sources:
         names: Sequence[str] | None = None
         rows: Iterator[Mapping[str, Any]]

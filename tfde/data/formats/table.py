@@ -120,6 +120,7 @@ FORMATS = {
         (Role("rows", "the table"),),
         columns.read,
         columns.write,
+        options=("columns",),
     ),
     "sentence-pairs": Format(
         "two sentences and a label, as in GLUE: .tsv, .csv, .jsonl, .parquet -> a folder of"

@@ -251,13 +251,13 @@ BAD = [
     (
         columns,
         {"rows.jsonl": line({"anchor": "a", "text": "b"})},
-        r"rows\.jsonl:1: column 'positive' \(or answer\) is missing\. Received: 'anchor text'",
+        r"rows\.jsonl:1: column 'positive' \(or answer; `columns` names others\) is missing\. Rec",
         1,
     ),
     (
         columns,
         {"rows.csv": "positive,negative\nx,y\n"},
-        r"rows\.csv:2: column 'anchor' \(or query, question\) is missing",
+        r"rows\.csv:1: column 'anchor' \(or query, question; `columns` names others\) is missing",
         1,
     ),
     (

@@ -14,6 +14,7 @@ from tfde.data.formats.records import Answers, Judgement, LabelledPair, Source, 
 from tfde.data.formats.table import write_format
 from tfde.data.ids import id_of_text
 from tfde.data.intake import Intake
+from tfde.errors import ConfigError, DataError
 from tfde.types import Document, Query
 
 CONTEXT = "It began in 1973. Prices rose in 1973."
@@ -291,6 +292,18 @@ def test_columns_are_the_same_in_every_kind_of_table(tmp_path, kind):
         for pair in of_kind(records, TrainingPair)
     ] == [("a1", "p1", ["n1", "n2"]), ('a "2"\n', "p1, é", ["n1"])]
     assert len(of_kind(records, Judgement)) == 2
+
+
+def test_columns_that_are_named(tmp_path):
+    (tmp_path / "my.csv").write_text('Question,Id,Answer\n"a\nb",1,c\n', "utf-8")
+    source = Source("rows", tmp_path / "my.csv", "train")
+    records = read(columns, source, columns=["Question", "Answer"])
+    assert [record.text for record in of_kind(records, Query)] == ["a\nb"]
+    assert [record.text for record in of_kind(records, Document)] == ["c"]
+    with pytest.raises(DataError, match=r"my\.csv:1: column 'question' is missing\. Received: 'Q"):
+        read(columns, source, columns=["question", "Answer"])
+    with pytest.raises(ConfigError, match="`columns` must be those of query and document"):
+        read(columns, source, columns=["Question"])
 
 
 def test_columns_by_other_names_and_lists(tmp_path):
