@@ -17,6 +17,11 @@ _PLAIN = (
         r"\1",
     ),
     (r"Expected an? typing\.Literal\[([^\]]*)\]\. Got value: ", r"must be one of \1. Received: "),
+    (r"Expected an? <class 'tuple'>\. Got value: ", r"must be a list. Received: "),
+    (
+        r"Not of type \w+: (.*?) does not conform to restriction v>0",
+        r"must be above 0. Received: \1",
+    ),
     (r"Expected an? <class '(\w+)'>\. Got value: ", r"must be a \1. Received: "),
     (r"Group '(\w+)' does not accept option '([\w.]+)'", r"\1 has no field '\2'"),
     (r"Parser key \"\w+\": Unable to load config '([^']+)' - ", r"\1: "),

@@ -112,9 +112,8 @@ def _record(path: Path, number: int, line: bytes) -> dict[str, Any]:
         record = json.loads(line)
     except ValueError:
         record = None
-    if not isinstance(record, dict) or not {"axes", "seed", "hash", "measures", "seconds"} <= set(
-        record
-    ):
+    needed = {"axes", "seed", "hash", "measures", "seconds"}
+    if not isinstance(record, dict) or not needed <= set(record):
         rule = "must be a record with axes, seed, hash, measures and seconds."
         raise DataError(path, number, rule, line.decode(errors="replace"))
     return record

@@ -118,6 +118,30 @@ def test_a_value_that_is_none_of_the_choices_is_answered_with_them(capsys, tmp_p
     assert "must be one of 'adafactor', 'adamw'. Received: sgd" in line
 
 
+def test_types_are_told_in_the_words_of_a_recipe(capsys, tmp_path):
+    with pytest.raises(SystemExit):
+        main(
+            ["mine-negatives", "--dataset", "d", "--from", "bm25", "--count", "0", "--output", "o"]
+        )
+    assert "count: must be above 0. Received: 0 (" in capsys.readouterr().err
+    (tmp_path / "study.yaml").write_text("base: {seed: 1}\nseeds: 1\n")
+    with pytest.raises(SystemExit):
+        main(["study", "--run", str(tmp_path / "study.yaml"), "--output", str(tmp_path / "out")])
+    assert "seeds: must be a list. Received: 1 (" in capsys.readouterr().err
+
+
+def test_a_stage_that_is_misspelled_is_answered_with_the_nearest(capsys, tmp_path):
+    (tmp_path / "recipe.yaml").write_text(
+        "model: {backbone: m}\nstages: {finetune: {data: d, steps: 1}}\n"
+    )
+    recipe = ["train", "--run", str(tmp_path / "recipe.yaml"), "--output", str(tmp_path / "run")]
+    assert main([*recipe, "--run.stages.finetun.temperature", "0.02"]) == 1
+    assert capsys.readouterr().err == (
+        "tfde: train: `stages.finetun` has neither `data` nor `mixture`; did you mean"
+        " `stages.finetune`?\n"
+    )
+
+
 def test_the_help_of_train_names_the_fields_of_a_stage(capsys):
     with pytest.raises(SystemExit):
         main(["train", "--help"])
