@@ -298,6 +298,16 @@ def test_a_wrong_base_path_is_corrected_by_the_next_reload(saved, base, make_man
             waiting.result(30)
 
 
+def test_a_broken_version_is_loaded_from_the_path_of_the_next_reload(saved, base, make_manager):
+    put(saved, base, 1)
+    (base.parent / "tyo" / "1").mkdir(parents=True)
+    manager = make_manager(max_num_load_retries=0)
+    with pytest.raises(StatusError, match="did not become available"):
+        manager.apply(server_config(model_config("toy", base.parent / "tyo")))
+    manager.apply(server_config(model_config("toy", base)))
+    assert ask(manager) == 1.0
+
+
 def test_a_base_path_that_cannot_be_listed_keeps_no_other_model_away(saved, base, make_manager):
     put(saved, base, 1)
     manager = make_manager()

@@ -105,8 +105,7 @@ class ModelManager:
         with self._changed:
             self._check_platforms(configs)
             labels = self._checked_labels(configs)
-            known = set(self._configs) - self._awaited
-            new = {model.name: model for model in configs if model.name not in known}
+            new = {model.name: model for model in configs if self._is_new(model)}
             self._configs = {model.name: model for model in configs}
             self._labels = labels
             self._awaited |= set(new) if wait else set()
@@ -246,6 +245,13 @@ class ModelManager:
                     f" {platform_of(old)} and new platform requested is {platform_of(config)}"
                 )
 
+    def _is_new(self, config: ModelConfig) -> bool:
+        """Whether a model is new, has not come yet, or lies elsewhere than where none loaded."""
+        old = self._configs.get(config.name)
+        if old is None or config.name in self._awaited:
+            return True
+        return old.base_path != config.base_path and not self._available(config.name)
+
     def _checked_labels(self, configs: list[ModelConfig]) -> dict[str, dict[str, int]]:
         known = self._labels or {}
         for config in configs:
@@ -304,8 +310,9 @@ class ModelManager:
         versions = self._models.setdefault(name, {}) if numbers else self._models.get(name, {})
         for number in sorted(numbers):
             version = versions.get(number)
-            if version is None or (version.state == State.END and not version.aspired):
-                path = f"{self._configs[name].base_path.rstrip('/')}/{number}"
+            path = f"{self._configs[name].base_path.rstrip('/')}/{number}"
+            ended = version is not None and version.state == State.END
+            if version is None or (ended and (not version.aspired or version.path != path)):
                 versions[number] = _Version(name, number, path)
                 self._pool.submit(self._load, versions[number], self._max_num_load_retries)
         for number, version in versions.items():
