@@ -83,7 +83,7 @@ def toy_config(
 @pytest.fixture(scope="session")
 def server(toy_config: Path):
     """A server of the toy models for all tests of the session."""
-    process = ServerProcess(toy_config, rest_api_timeout_in_ms=1500)
+    process = ServerProcess(toy_config, rest_api_timeout_in_ms=4000)
     yield process
     assert process.stop() == 0
 

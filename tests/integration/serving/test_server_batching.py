@@ -117,7 +117,7 @@ def run(runner, number, rows):
 
 def test_requests_run_together_and_get_their_own_rows(load):
     runner = load(
-        "max_batch_size { value: 8 } batch_timeout_micros { value: 300000 }"
+        "max_batch_size { value: 8 } batch_timeout_micros { value: 2000000 }"
         " num_batch_threads { value: 1 } allowed_batch_sizes: 4 allowed_batch_sizes: 8"
     )
     with concurrent.futures.ThreadPoolExecutor(6) as pool:
@@ -163,7 +163,7 @@ def wide(runner, number, width):
 
 
 def test_unequal_shapes_in_a_batch(load):
-    runner = load("batch_timeout_micros { value: 300000 } num_batch_threads { value: 1 }")
+    runner = load("max_batch_size { value: 2 } batch_timeout_micros { value: 20000000 }")
     errors = together([partial(wide, runner, 1, width) for width in (3, 4)])
     assert [error.code.name for error in errors] == ["FAILED_PRECONDITION"] * 2
     assert "different shapes and padding is turned off" in str(errors[0])
@@ -171,7 +171,7 @@ def test_unequal_shapes_in_a_batch(load):
 
 def test_unequal_shapes_are_padded_with_a_request_s_first_number(load):
     runner = load(
-        "batch_timeout_micros { value: 300000 } num_batch_threads { value: 1 }"
+        "batch_timeout_micros { value: 2000000 } num_batch_threads { value: 1 }"
         " pad_variable_length_inputs: true"
     )
     # The model takes three columns: a request of two becomes one of three beside one of three.
@@ -186,7 +186,7 @@ def first(runner, rows, k):
 
 
 def test_requests_of_equal_scalars_run_together(load):
-    text = "batch_timeout_micros { value: 300000 } num_batch_threads { value: 1 }"
+    text = "batch_timeout_micros { value: 2000000 } num_batch_threads { value: 1 }"
     runner = load(text, lenient_batching=True)
     answers = together([partial(first, runner, 1 + k % 2, k) for k in (1, 2, 3, 1, 2, 0)])
     for answer, k in zip(answers, (1, 2, 3, 1, 2), strict=False):

@@ -248,7 +248,7 @@ def test_the_deadline_holds(prediction):
     request = request_of(signature="slow", steps=np.array([10**9], np.int32))
     assert refusal(prediction.Predict, request, timeout=0.3)[0] == "DEADLINE_EXCEEDED"
     # The run behind it was given up too: the server still answers at once.
-    assert prediction.Predict(request_of(x=X), timeout=5).outputs["y"].float_val[0] == 10
+    assert prediction.Predict(request_of(x=X), timeout=20).outputs["y"].float_val[0] == 10
 
 
 def test_concurrent_requests_keep_their_answers(prediction):
