@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any, Literal, get_args
 
 from tfde.errors import ConfigError, require
@@ -27,6 +29,22 @@ DEFAULT_BUCKETS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
 def _check_dropout(rate: float) -> None:
     require(0 <= rate < 1, "dropout", "in [0, 1)", rate)
+
+
+def _check_backbone(config: Any, *, may_be_0: tuple[str, ...] = ()) -> None:
+    _check_dropout(config.dropout)
+    for size in dataclasses.fields(config):
+        if size.type == "int":
+            value, least = getattr(config, size.name), int(size.name not in may_be_0)
+            holds = isinstance(value, Integral) and int(value) >= least
+            require(holds, size.name, f"a whole number of at least {least}", value)
+
+
+def _check_template(template: str) -> None:
+    places = re.findall(r"\{(\w*)\}", template)
+    holds = "text" in places and set(places) <= {"text", "title"}
+    rule = "one with {text}, perhaps {title}, and no other {...}"
+    require(holds, "document_template", rule, template)
 
 
 @dataclass(frozen=True)
@@ -50,7 +68,7 @@ class T5Config:
     layer_norm_epsilon: float = 1e-6
 
     def __post_init__(self) -> None:
-        _check_dropout(self.dropout)
+        _check_backbone(self)
 
 
 @dataclass(frozen=True)
@@ -77,7 +95,7 @@ class BertConfig:
     relative_max_distance: int = 128
 
     def __post_init__(self) -> None:
-        _check_dropout(self.dropout)
+        _check_backbone(self, may_be_0=("num_segments", "relative_buckets"))
 
 
 @dataclass(frozen=True)
@@ -90,7 +108,7 @@ class BagOfWordsConfig:
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        _check_dropout(self.dropout)
+        _check_backbone(self)
 
 
 BackboneConfig = T5Config | BertConfig | BagOfWordsConfig
@@ -168,9 +186,7 @@ class TextConfig:
             value = getattr(self, name)
             holds = isinstance(value, int) and value >= 3
             require(holds, name, "an integer of at least 3", value)
-        template = self.document_template
-        rule = "one with {text} (and perhaps {title} and [SEP])"
-        require("{text}" in template, "document_template", rule, template)
+        _check_template(self.document_template)
         object.__setattr__(self, "buckets", tuple(sorted(set(self.buckets))))
 
 
@@ -227,8 +243,7 @@ class PairTextConfig:
             isinstance(value, int) and value >= 6, "max_length_tokens", "an integer >= 6", value
         )
         require(self.num_segments in (1, 2), "num_segments", "1 or 2", self.num_segments)
-        template = self.document_template
-        require("{text}" in template, "document_template", "one with {text}", template)
+        _check_template(self.document_template)
         object.__setattr__(self, "buckets", tuple(sorted(set(self.buckets))))
 
 

@@ -182,6 +182,11 @@ class SourceConfig:
                 f"`{where}` needs either `data` or `pages`, and not both."
                 f" Received: data={self.data!r}, pages={self.pages!r}"
             )
+        of_data = ("split", "dataset", "limit")
+        for name in of_data if self.data is None else ("tasks", "titles"):
+            value, default = getattr(self, name), getattr(SourceConfig(), name)
+            kind = "data" if self.data is None else "pages"
+            require(value == default, f"{where}.{name}", f"left out, for it is of `{kind}`", value)
         limit, weight = self.limit, self.weight
         require(limit is None or limit >= 1, f"{where}.limit", "at least 1", limit)
         require(weight > 0, f"{where}.weight", "above 0", weight)
@@ -265,11 +270,11 @@ class StageConfig:
                 f"`{where}` needs either `steps` or `epochs`, and not both."
                 f" Received: steps={self.steps}, epochs={self.epochs}"
             )
-        alone = (("chunk_size", None), ("freeze", ()), ("validation", None), ("refresh", None))
-        for name, none in alone:
-            value = getattr(self, name)
-            retrieves = self.objective == "retrieval"
-            must(retrieves or value == none, name, f"{none} with objective masked_lm", value)
+        of_retrieval = ("bidirectional", "chunk_size", "freeze", "refresh", "sampling_correction")
+        for name in (*of_retrieval, "temperature", "validation"):
+            value, default = getattr(self, name), getattr(StageConfig, name)
+            holds = self.objective == "retrieval" or value == default
+            must(holds, name, f"{default} with objective masked_lm", value)
         for name in ("dataset", "limit"):
             value = getattr(self, name)
             must(not self.mixture or value is None, name, "that of a source", value)
@@ -345,6 +350,7 @@ class TrainRun:
 
     def __post_init__(self) -> None:
         require(len(self.stages) > 0, "stages", "not empty", self.stages)
+        require(0 <= self.seed < 2**32, "seed", "in [0, 2**32)", self.seed)
         timeout_s = self.collective_timeout_s
         require(timeout_s >= 1, "collective_timeout_s", "at least 1", timeout_s)
         for name, stage in self.stages.items():

@@ -137,6 +137,14 @@ def test_another_model_refuses_the_index(work, capsys):
         ),
         (["--split", "dev", "--run_file", "missing.trec"], "missing.trec"),
         (["--split", "dev", "--bm25", "--bm25_language", "klingon"], "`language` must be"),
+        (
+            ["--split", "dev", "--bm25", "--report", ""],
+            "`report` must be a directory. Received: ''",
+        ),
+        (
+            ["--split", "dev", "--bm25", "--parent_separator", "#"],
+            "`parent_separator` must be left out without `parent_weight`. Received: '#'",
+        ),
         (["--split", "dev", "--bm25", "--bm25_b", "7"], "`b` must be in [0, 1]. Received: 7.0"),
     ],
 )

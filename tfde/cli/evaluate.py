@@ -109,13 +109,16 @@ class _System(NamedTuple):
 def run(args: Any) -> int:
     """Checks everything that can be checked, then works row by row."""
     from tfde.data.dataset_directory import DatasetDirectory
-    from tfde.errors import ConfigError
+    from tfde.errors import ConfigError, require
     from tfde.evaluation.answer_matching import CUTOFFS, answer_accuracy
     from tfde.evaluation.compared_systems import EvaluatedSystem
     from tfde.evaluation.measures import depth, mean_values, per_query
     from tfde.evaluation.report import Row, format_json, format_table
     from tfde.retrieval.runs import write_run
 
+    for name in ("report", "save_runs"):  # "$UNSET" would be taken for "none"
+        require(getattr(args, name) != "", name, "a directory", "")
+    parent_config(args)  # refuses what does not go together
     measures = [name for value in args.measures for name in _names(value)]
     k = max(args.k, depth(measures), *(CUTOFFS if args.answers else ()))
     if not (args.model or args.run_file or args.bm25):

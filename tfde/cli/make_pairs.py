@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,25 +73,28 @@ def run(args: Any) -> int:
     """Runs the command."""
     from tfde.cli.logs import show_logs
     from tfde.cli.make_pages import print_left_out
+    from tfde.data.atomic import refuse_directory, temporary_directory
     from tfde.data.intake import Intake
     from tfde.errors import ConfigError
     from tfde.pretraining.build_store import page_store
-    from tfde.pretraining.pair_stream import PairStream
+    from tfde.pretraining.pair_stream import PairStream, check_tasks
     from tfde.pretraining.write_pair_file import format_statistics, write_pair_file
 
     if not Path(args.pages).is_file():
         raise ConfigError(f"{args.pages}: `pages` must be a file that exists.")
     weights = _weights(args.task, args.weights)
     titles = [] if args.titles == "none" else args.titles.split(",")
+    check_tasks(weights, titles)
+    refuse_directory(args.output)
     count_tokens = _tokens(args.tokenizer) if args.tokenizer else None
     show_logs()
     intake = Intake(skip_bad=args.skip_bad)
     output = Path(args.output)
     output.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as folder:
+    with temporary_directory(output) as folder:
         store = page_store(
             args.pages,
-            args.store or Path(folder) / "store",
+            args.store or folder / "store",
             language=args.language,
             workers=args.workers,
             intake=intake,

@@ -87,6 +87,20 @@ def atomic_directory(path: str | Path, *, overwrite: bool = False) -> Iterator[P
             shutil.rmtree(older, ignore_errors=True)
 
 
+@contextlib.contextmanager
+def temporary_directory(path: str | Path) -> Iterator[Path]:
+    """Gives a new directory beside `path`, for what is needed until `path` is written."""
+    temporary = _beside(Path(path))
+    with _creating(Path(path)):
+        temporary.mkdir(parents=True)
+    _unfinished.add(temporary)
+    try:
+        yield temporary
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+        _unfinished.discard(temporary)
+
+
 def remove_unfinished() -> None:
     """Removes what this process has begun to write; for a process that is about to end."""
     for path in list(_unfinished):

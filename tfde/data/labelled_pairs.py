@@ -179,7 +179,8 @@ def ranked_pairs(pairs: Iterable[Pair], *, negatives: int, path: str | Path) -> 
 
     Args:
         pairs: Of a pair file; those with fewer negatives are left out, which is logged.
-        negatives: Of each pair; more are not looked at.
+        negatives: Of each pair; more are not looked at. One that is a known positive of the query
+            does not count.
         path: The file, for messages.
 
     Raises:
@@ -188,11 +189,13 @@ def ranked_pairs(pairs: Iterable[Pair], *, negatives: int, path: str | Path) -> 
     rows: list[tuple[str, str, str]] = []
     left_out = most = 0
     for pair in pairs:
-        most = max(most, len(pair.negatives))
-        if len(pair.negatives) < negatives:
+        known = {pair.positive.doc_id, *pair.positive_doc_ids}
+        wrong = [document for document in pair.negatives if document.doc_id not in known]
+        most = max(most, len(wrong))
+        if len(wrong) < negatives:
             left_out += 1
             continue
-        documents = (pair.positive, *pair.negatives[:negatives])
+        documents = (pair.positive, *wrong[:negatives])
         rows += [(pair.query.text, document.title, document.text) for document in documents]
     if not rows:
         raise ConfigError(

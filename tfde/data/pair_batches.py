@@ -53,6 +53,14 @@ class PairBatches(abc.ABC):
         """Returns batch number `step`, from 0 over all epochs, strings as `bytes` objects."""
 
     @abc.abstractmethod
+    def shares_of(self, keys: np.ndarray) -> np.ndarray:
+        """Returns the share of the pairs whose positive is that document, (N,) float32.
+
+        Args:
+            keys: As `document_key`, (N,) int64; 0 comes back for one that is not known.
+        """
+
+    @abc.abstractmethod
     def texts(self) -> Iterator[str]:
         """Yields texts of queries and documents, titles too, to train a vocabulary on."""
 
@@ -115,3 +123,15 @@ def string_array(texts: Sequence[str], shape: tuple[int, ...]) -> np.ndarray:
     array = np.empty(len(texts), object)
     array[:] = [text.encode() for text in texts]
     return array.reshape(shape)
+
+
+def look_up(keys: np.ndarray, known: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Returns the value of each key, 0 where it is not known.
+
+    Args:
+        keys: (N,).
+        known: In order, none twice, (M,), M above 0.
+        values: Of the known ones, (M,).
+    """
+    places = np.minimum(np.searchsorted(known, keys), len(known) - 1)
+    return np.where(known[places] == keys, values[places], values.dtype.type(0))

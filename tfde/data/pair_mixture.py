@@ -44,13 +44,21 @@ class PairMixture(PairBatches):
         """Pairs in the smallest batch."""
         return sum(part.smallest_batch for part in self.parts)
 
+    def shares_of(self, keys: np.ndarray) -> np.ndarray:
+        """Returns how often a document is the positive of a row, (N,) float32."""
+        rows = sum(part.shares_of(keys) * part.batch_size for part in self.parts)
+        return np.asarray(rows / self.batch_size, np.float32)
+
     def batch(self, step: int) -> dict[str, np.ndarray]:
         """Returns batch number `step` as NumPy arrays, strings as `bytes` objects."""
         batches = [part.batch(step) for part in self.parts]
         for part, batch in zip(self.parts, batches, strict=True):
-            # Of the whole batch, the part has so many rows.
-            share = part.batch_size / self.batch_size
-            batch["document_probability"] *= np.float32(share)
+            # A document may stand in other parts too.
+            rows = batch["document_probability"] * part.batch_size
+            for other in self.parts:
+                if other is not part:
+                    rows += other.shares_of(batch["document_key"]) * other.batch_size
+            batch["document_probability"] = (rows / self.batch_size).astype(np.float32)
         return {name: _stack([batch[name] for batch in batches]) for name in batches[0]}
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import copy
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import overload
 
 import numpy as np
 
-from tfde.data.ids import key_of
+from tfde.data.ids import id_of_text, key_of
 from tfde.data.pair_batches import padded_width
 from tfde.errors import ConfigError, shorten
 from tfde.types import Document, Pair, Query
@@ -32,7 +33,8 @@ class PairTable(Sequence[Pair]):
         positive_rows: Row in `documents` of each pair's positive, (N,) int32.
         negative_rows: Rows in `documents` of all pairs' negatives, (sum,) int32.
         negative_starts: Where each pair's negatives start in `negative_rows`, (N + 1,) int64.
-        document_keys: Key of each of `documents`, (documents,) int64.
+        document_keys: Key of each of `documents`, (documents,) int64; documents of other tables
+            have the same where id, title and text are the same.
         known_keys: Keys of the known positives of all `queries`, (sum,) int64.
         known_starts: Where each query's start in `known_keys`, (queries + 1,) int64.
     """
@@ -67,12 +69,19 @@ class PairTable(Sequence[Pair]):
         self.negative_rows = np.array(negative_rows, np.int32)
         self.negative_starts = np.array(starts, np.int64)
         self.document_keys = np.array(
-            [key_of(document.doc_id) for document in self.documents], np.int64
+            [document_key(document) for document in self.documents], np.int64
         )
-        self.known_keys = np.array(
-            [key_of(doc_id) for ids in self._known_ids for doc_id in ids], np.int64
+        self._set_known(
+            [
+                [
+                    int(self.document_keys[document_row[doc_id]])
+                    if doc_id in document_row
+                    else key_of(doc_id)
+                    for doc_id in ids
+                ]
+                for ids in self._known_ids
+            ]
         )
-        self.known_starts = np.cumsum([0, *map(len, self._known_ids)], dtype=np.int64)
 
     def known_positives(self, queries: np.ndarray) -> np.ndarray:
         """Returns the keys of the known positives of these queries, 0 = padding.
@@ -90,6 +99,18 @@ class PairTable(Sequence[Pair]):
         known = np.zeros(inside.shape, np.int64)
         known[inside] = self.known_keys[(starts[:, np.newaxis] + places)[inside]]
         return known
+
+    def with_known_positives(self, more: Sequence[Collection[int]]) -> PairTable:
+        """Returns the same pairs, whose queries have more known positives.
+
+        Args:
+            more: Keys for each of `queries`.
+        """
+        table = copy.copy(self)
+        table._set_known(
+            [list({*own, *keys}) for own, keys in zip(self._known_by_query(), more, strict=True)]
+        )
+        return table
 
     @property
     def max_negatives(self) -> int:
@@ -134,6 +155,13 @@ class PairTable(Sequence[Pair]):
     def __iter__(self) -> Iterator[Pair]:
         return (self[i] for i in range(len(self)))
 
+    def _set_known(self, keys: Sequence[Sequence[int]]) -> None:
+        self.known_keys = np.array([key for of_query in keys for key in of_query], np.int64)
+        self.known_starts = np.cumsum([0, *map(len, keys)], dtype=np.int64)
+
+    def _known_by_query(self) -> list[list[int]]:
+        return [part.tolist() for part in np.split(self.known_keys, self.known_starts[1:-1])]
+
     def _row_of(self, document: Document, rows: dict[str, int]) -> int:
         row = rows.setdefault(document.doc_id, len(self.documents))
         if row == len(self.documents):
@@ -144,3 +172,33 @@ class PairTable(Sequence[Pair]):
                 f" Received: {shorten(self.documents[row].text)} and {shorten(document.text)}"
             )
         return row
+
+
+def pool_known_positives(tables: Sequence[PairTable]) -> list[PairTable]:
+    """Returns the tables, in each of which a query has its known positives of the others too.
+
+    Queries of two tables are the same where their texts are.
+    """
+    known: list[dict[str, set[int]]] = []
+    for table in tables:
+        of_text: dict[str, set[int]] = {}
+        for query, keys in zip(table.queries, table._known_by_query(), strict=True):
+            of_text.setdefault(query.text, set()).update(keys)
+        known.append(of_text)
+    pooled = []
+    for place, table in enumerate(tables):
+        others = [*known[:place], *known[place + 1 :]]
+        texts = (query.text for query in table.queries)
+        pooled.append(
+            table.with_known_positives(
+                [set().union(*(other.get(text, ()) for other in others)) for text in texts]
+            )
+        )
+    return pooled
+
+
+def document_key(document: Document) -> int:
+    """Returns the key of a document in batches, never 0."""
+    content = id_of_text(document.text, title=document.title)
+    # Two corpora may both number their documents from 0.
+    return key_of(content if document.doc_id == content else f"{document.doc_id} {content}")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 
-from tfde.data.pair_batches import PairBatches, string_array
+from tfde.data.pair_batches import PairBatches, look_up, string_array
 from tfde.data.pair_table import PairTable
 from tfde.data.read_pairs import read_pairs
 from tfde.data.topic_order import TopicOrder
@@ -104,7 +105,7 @@ class PairDataset(PairBatches):
             ids = [query.query_id for query in self.table.queries]
             query_ids = [ids[row] for row in self.table.query_rows]
             self._topics = TopicOrder(query_ids, clusters, batch_size)
-        self._shares = np.bincount(self.table.positive_rows) / count
+        self._shares = (np.bincount(self.table.positive_rows) / count).astype(np.float32)
         self._order: tuple[int, np.ndarray] = (-1, np.arange(count))
 
     def __len__(self) -> int:
@@ -163,8 +164,18 @@ class PairDataset(PairBatches):
             "negative_title": self._texts(negatives, "title"),
             "negative_text": self._texts(negatives, "text"),
             "negative_key": keys,
-            "document_probability": self._shares[positives].astype(np.float32),
+            "document_probability": self._shares[positives],
         }
+
+    def shares_of(self, keys: np.ndarray) -> np.ndarray:
+        """Returns the shares of documents that are positives, (N,) float32; of others 0."""
+        return look_up(keys, *self._shares_by_key)
+
+    @functools.cached_property
+    def _shares_by_key(self) -> tuple[np.ndarray, np.ndarray]:
+        keys = self.table.document_keys[: len(self._shares)]
+        order = np.argsort(keys)
+        return keys[order], self._shares[order]
 
     def _negatives(self, step: int, rows: np.ndarray) -> np.ndarray:
         """Returns rows of documents, (B, M), -1 = none."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Iterator
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from tfde.errors import DataError
 from tfde.types import Qrel, Qrels
 
 HEADER = ("query-id", "corpus-id", "score")
+# trec_eval's code takes eight bytes for each step from 0 to the highest score.
+_MAX_SCORE = 1_000_000
 
 
 def read_qrels(
@@ -80,10 +83,10 @@ def _qrel(path: str | Path, line: int, text: str) -> Qrel:
     for name, value in (("query-id", query_id), ("corpus-id", doc_id)):
         if value.split() != [value]:
             raise DataError(path, line, f"{name} must be an id without white space.", value)
-    try:
-        return Qrel(query_id, doc_id, int(score))
-    except ValueError as error:
-        raise DataError(path, line, "score must be an integer.", score) from error
+    if not re.fullmatch(r"[+-]?[0-9]{1,9}", score) or abs(int(score)) > _MAX_SCORE:
+        rule = f"score must be an integer from -{_MAX_SCORE} to {_MAX_SCORE}."
+        raise DataError(path, line, rule, score)
+    return Qrel(query_id, doc_id, int(score))
 
 
 def write_qrels(path: str | Path, qrels: Qrels) -> None:

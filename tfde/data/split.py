@@ -68,6 +68,7 @@ def split_by_ratio(
     require(0 <= dev_share < 1, "dev_share", "in [0, 1)", dev_share)
     source = DatasetDirectory(dataset)
     refuse_existing(output, overwrite=overwrite)
+    _refuse_source(source, output)
     source.validate()
     judged = _all_judgements(source)
     queries = [query for query in source.queries() if query.query_id in judged]
@@ -132,6 +133,7 @@ def split_train_share(
     require(0 < share <= 1, "share", "in (0, 1]", share)
     source = DatasetDirectory(dataset)
     refuse_existing(output, overwrite=overwrite)
+    _refuse_source(source, output)
     source.validate()
     judged = source.qrels("train")
     others = {
@@ -258,6 +260,11 @@ def _divide_pairs(
         if first is not None:
             output.mkdir(exist_ok=True)
             write_json_lines(output / f"{split}.jsonl.gz", chain([first], records))
+
+
+def _refuse_source(source: DatasetDirectory, output: str | Path) -> None:
+    if Path(output).is_dir() and source.path.samefile(output):
+        raise ConfigError(f"{output}: the output must not be the dataset that is split.")
 
 
 def _check_seed(seed: int) -> None:

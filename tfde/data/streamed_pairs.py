@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from tfde.data.ids import key_of
-from tfde.data.pair_batches import PairBatches, padded_width, string_array
+from tfde.data.pair_batches import PairBatches, look_up, padded_width, string_array
 from tfde.errors import require
 from tfde.types import Pair
 
@@ -73,6 +73,10 @@ class StreamedPairs(PairBatches):
             "document_probability": self._probabilities(keys),
         }
 
+    def shares_of(self, keys: np.ndarray) -> np.ndarray:
+        """Returns the shares of documents that were counted, (N,) float32; of others 0."""
+        return look_up(keys, *self._shares)
+
     def texts(self) -> Iterator[str]:
         """Yields texts of the first 100,000 pairs."""
         for pair in self._first_pairs():
@@ -93,6 +97,4 @@ class StreamedPairs(PairBatches):
 
     def _probabilities(self, keys: np.ndarray) -> np.ndarray:
         """Returns the shares of documents, (B,); one that was not counted has the smallest."""
-        counted, shares = self._shares
-        places = np.minimum(np.searchsorted(counted, keys), len(counted) - 1)
-        return np.where(counted[places] == keys, shares[places], shares.min())
+        return np.maximum(self.shares_of(keys), self._shares[1].min())

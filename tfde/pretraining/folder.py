@@ -102,7 +102,7 @@ def _parse(path: Path) -> HtmlText:
         line = raw.count(b"\n", 0, error.start) + 1
         rule = f"must be {encoding} (byte {error.start} of the file is not)."
         raise DataError(path, line, rule, raw[error.start : error.start + 8]) from error
-    except LookupError as error:
+    except (LookupError, UnicodeError) as error:  # "undefined" is a codec that refuses everything
         raise DataError(path, None, "must declare a known encoding.", encoding) from error
     return parse_html(text if is_html else _render_markdown(text))
 
@@ -144,5 +144,8 @@ def _target(root: Path, name: str, href: str, known: set[str]) -> str | None:
     for candidate in tried:
         if candidate in known:
             return candidate
-    # An image, a download, or a folder that is shown as a list of files.
-    return None if (root / target).exists() else target
+    try:
+        # An image, a download, or a folder that is shown as a list of files.
+        return None if (root / target).exists() else target
+    except (OSError, ValueError):  # a name that no file can have
+        return target

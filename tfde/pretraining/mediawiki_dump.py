@@ -108,7 +108,10 @@ def read_site(path: str | Path) -> SiteInfo:
         case = site.findtext("case") or case
         for entry in site.iterfind("namespaces/namespace"):
             if entry.text:
-                namespaces[entry.text.lower()] = int(entry.get("key", "0"))
+                key = entry.get("key", "0")
+                if not re.fullmatch(r"-?[0-9]{1,9}", key):
+                    raise DataError(path, 1, "the key of a namespace must be an integer.", key)
+                namespaces[entry.text.lower()] = int(key)
     return SiteInfo(case == "first-letter", namespaces)
 
 

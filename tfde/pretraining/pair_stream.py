@@ -69,7 +69,8 @@ class PairStream:
         titles: Collection[str] = ("ict",),
     ) -> None:
         weights = dict(tasks) if isinstance(tasks, Mapping) else dict.fromkeys(tasks, 1.0)
-        _check(weights, seed, titles)
+        check_tasks(weights, titles)
+        require(seed >= 0, "seed", "at least 0", seed)
         self.store = store
         self.weights = weights
         self.seed = seed
@@ -199,7 +200,12 @@ def _shares(weights: Mapping[str, float]) -> list[int]:
     return shares
 
 
-def _check(weights: Mapping[str, float], seed: int, titles: Collection[str]) -> None:
+def check_tasks(weights: Mapping[str, float], titles: Collection[str]) -> None:
+    """Finds what a `PairStream` would refuse whatever the pages are.
+
+    Raises:
+        ConfigError: as `PairStream`.
+    """
     known = ", ".join(TASKS)
     for name, values in (("tasks", weights), ("titles", titles)):
         for value in values:
@@ -208,4 +214,4 @@ def _check(weights: Mapping[str, float], seed: int, titles: Collection[str]) -> 
         raise ConfigError(f"`tasks` must be one or several of {known}. Received: none")
     for task, weight in weights.items():
         require(0 < weight < float("inf"), f"tasks.{task}", "above 0", weight)
-    require(seed >= 0, "seed", "at least 0", seed)
+    _shares(weights)

@@ -132,13 +132,15 @@ class PartedFile:
 
     def _take_up(self, begun: Mapping[str, Any]) -> None:
         odd = first_difference(begun, self._settings)
-        if odd:
+        if odd and any(self.directory.glob("part-*.json")):
             raise MismatchError(
                 f"{self.directory}: was begun otherwise: {odd}; give the command with which it was"
                 " begun, or remove it."
             )
         for left in self.directory.glob(".*.tmp*"):
             shutil.rmtree(left) if left.is_dir() else left.unlink()
+        if odd:  # no part was done: nothing is lost
+            write_json(self.directory / _SETTINGS, self._settings)
 
     def _part(self, number: int, suffix: str) -> Path:
         return self.directory / f"part-{number:05d}{suffix}"

@@ -106,6 +106,25 @@ def build_towers(
     return Towers(query_tower, document_tower, query_parts, document_parts)
 
 
+def check_freeze(sharing: Sharing, parts: Collection[str], *, projected: bool) -> None:
+    """Finds whether anything trains.
+
+    Args:
+        sharing: What the towers share.
+        parts: Some of `token_embedder`, `encoder`, `projection`, which are not to train.
+        projected: Whether the towers have a projection.
+
+    Raises:
+        ConfigError: nothing would be left to train.
+    """
+    left = {part for part in PARTS if getattr(sharing, part) != "frozen"} - set(parts)
+    if not left - (set() if projected else {"projection"}):
+        raise ConfigError(
+            "`freeze` must leave something to train."
+            f" Received: {', '.join(parts)} of {', '.join(PARTS)}"
+        )
+
+
 @contextlib.contextmanager
 def frozen_parts(towers: Towers, parts: Collection[str]) -> Iterator[None]:
     """Keeps parts of both towers from training; what trained before does so again after.
@@ -113,9 +132,6 @@ def frozen_parts(towers: Towers, parts: Collection[str]) -> Iterator[None]:
     Args:
         towers: The towers.
         parts: Some of `token_embedder`, `encoder`, `projection`.
-
-    Raises:
-        ConfigError: nothing would be left to train.
     """
     sides = (towers.query_parts, towers.document_parts)
     layers = {id(layer): layer for side in sides for p in parts if (layer := getattr(side, p))}
@@ -123,11 +139,6 @@ def frozen_parts(towers: Towers, parts: Collection[str]) -> Iterator[None]:
     for layer in layers.values():
         layer.trainable = False
     try:
-        if not towers.query_tower.trainable_weights + towers.document_tower.trainable_weights:
-            raise ConfigError(
-                "`freeze` must leave something to train."
-                f" Received: {', '.join(parts)} of {', '.join(PARTS)}"
-            )
         yield
     finally:
         for layer in layers.values():

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,16 +15,16 @@ from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.ids import id_of_text
 from tfde.data.pair_batches import PairBatches
 from tfde.data.pair_mixture import PairMixture, shares_of_batch
-from tfde.data.pair_table import PairTable
+from tfde.data.pair_table import PairTable, pool_known_positives
 from tfde.data.pairs import PairDataset
 from tfde.data.query_clusters import read_clusters
 from tfde.data.read_pairs import read_pairs
 from tfde.data.streamed_pairs import StreamedPairs
-from tfde.errors import ConfigError
+from tfde.errors import ConfigError, DataError
 from tfde.evaluation.measures import parse_measures
 from tfde.pretraining.build_store import page_store
 from tfde.pretraining.page_store import PageStore
-from tfde.pretraining.pair_stream import PairStream
+from tfde.pretraining.pair_stream import PairStream, check_tasks
 from tfde.recipe import SourceConfig, StageConfig, TrainRun
 from tfde.training.optimizers import build_optimizer
 
@@ -75,6 +75,11 @@ def check_run(run: TrainRun) -> None:
     if tokenizer is not None and not Path(tokenizer).exists():
         raise ConfigError(f"model.tokenizer: {tokenizer} does not exist.")
     for name, stage in run.stages.items():
+        if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", name):
+            raise ConfigError(
+                "stages: a name holds letters, digits, '_', '.' and '-', the first none of the"
+                f" last two. Received: {name!r}"
+            )
         if stage.sharing is not None:
             with errors_of_stage(name):
                 Sharing.of(stage.sharing)
@@ -87,14 +92,10 @@ def check_run(run: TrainRun) -> None:
         if stage.validation is not None:
             DatasetDirectory(stage.validation.dataset).qrels_file(stage.validation.split)
             parse_measures(stage.validation.measures)
-        if not re.fullmatch(r"[A-Za-z0-9_.-]+", name):
-            raise ConfigError(
-                f"stages: a name holds letters, digits, '_', '.' and '-'. Received: {name!r}"
-            )
 
 
 def check_stages(run: TrainRun, stores: Path, *, with_pages: bool) -> None:
-    """Reads all pairs, and finds what is impossible with them.
+    """Reads all pairs and validation sets, and finds what is impossible with them.
 
     It takes seconds; a fault in the last stage that is found after the first takes hours.
 
@@ -105,9 +106,15 @@ def check_stages(run: TrainRun, stores: Path, *, with_pages: bool) -> None:
             or at the others.
 
     Raises:
-        ConfigError, DataError: pairs cannot be read or batched so, or a schedule is impossible.
+        ConfigError, DataError: pairs cannot be read or batched so, a schedule is impossible, or a
+            validation set breaks a rule or has no queries.
     """
+    validated: set[tuple[str, str]] = set()
     for name, stage in run.stages.items():
+        validation = None if with_pages else stage.validation
+        if validation is not None and (validation.dataset, validation.split) not in validated:
+            _check_validation(validation.dataset, validation.split)
+            validated.add((validation.dataset, validation.split))
         if any(source.pages is not None for source in sources_of(stage)) == with_pages:
             with errors_of_stage(name):
                 batches = stage_pairs(stage, run.seed, stores)
@@ -168,6 +175,7 @@ def stage_pairs(
     """
     sources = sources_of(stage)
     rows = shares_of_batch(stage.batch_size, [source.weight for source in sources])
+    tables = _read_tables(sources, mined)
     parts: list[PairBatches] = []
     for place, (source, size) in enumerate(zip(sources, rows, strict=True)):
         # Apart: twice the same data is not to give twice the same pairs.
@@ -178,7 +186,12 @@ def stage_pairs(
             count = stage.sampling_correction
             parts.append(StreamedPairs(stream, batch_size=size, count_documents=count))
             continue
-        table = read_source(source, mined)
+        table = tables[place]
+        if stage.mixture and size > len(table):
+            raise ConfigError(
+                f"mixture[{place}] must have as many pairs as rows in a batch, {size} of"
+                f" {stage.batch_size}. Received: {source.data} with {len(table)}"
+            )
         negatives = stage.negatives_per_query
         if stage.mixture or stage.refresh is not None:
             # Not all sources need have them, and a stage may wait for those that it mines.
@@ -201,6 +214,19 @@ def stage_pairs(
             f" finds some. Received: {wanted}"
         )
     return parts[0] if len(parts) == 1 else PairMixture(parts)
+
+
+def _read_tables(sources: Sequence[SourceConfig], mined: Path | None) -> dict[int, PairTable]:
+    """Returns the pairs of the sources that are no pages, by their place among all."""
+    tables = {
+        place: read_source(source, mined)
+        for place, source in enumerate(sources)
+        if source.pages is None
+    }
+    if len(tables) > 1:
+        pooled = pool_known_positives(list(tables.values()))
+        tables = dict(zip(tables, pooled, strict=True))
+    return tables
 
 
 def read_source(source: SourceConfig, mined: Path | None = None) -> PairTable:
@@ -254,6 +280,14 @@ def _expand_source(source: Source, where: str) -> Source:
     return dataclasses.replace(source, **paths)
 
 
+def _check_validation(dataset: str, split: str) -> None:
+    directory = DatasetDirectory(dataset)
+    directory.validate([split])
+    if not directory.qrels(split):
+        rule = "must judge at least one query, for the validation."
+        raise DataError(directory.qrels_file(split), None, rule)
+
+
 def _check_source(source: SourceConfig, where: str) -> None:
     name = "data" if source.pages is None else "pages"
     path = Path(str(getattr(source, name)))
@@ -263,6 +297,11 @@ def _check_source(source: SourceConfig, where: str) -> None:
         DatasetDirectory(path).qrels_file(source.split)
     if source.dataset is not None:
         DatasetDirectory(source.dataset)
+    if source.pages is not None:
+        try:
+            check_tasks(source.tasks, source.titles)
+        except ConfigError as error:
+            raise ConfigError(f"{where}: {error}") from error
 
 
 def _store_directory(pages: str, stores: Path) -> Path:

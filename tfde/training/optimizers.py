@@ -113,7 +113,13 @@ def adamw(
 
 
 def build_optimizer(config: OptimizerConfig, *, steps: int) -> keras.optimizers.Optimizer:
-    """Returns the optimizer of a stage of `steps` batches."""
+    """Returns the optimizer of a stage of `steps` batches.
+
+    Raises:
+        ConfigError: a value is impossible, or the warm-up takes all steps.
+    """
+    warmup_steps, rule = config.warmup_steps, f"below the steps of the stage, {steps}"
+    require(warmup_steps < steps, "optimizer.warmup_steps", rule, warmup_steps)
     shared: dict[str, Any] = {
         "decay_steps": steps if config.schedule == "linear" else None,
         "warmup_steps": config.warmup_steps,

@@ -26,7 +26,7 @@ from tfde.towers.dual_encoder import DualEncoder
 from tfde.towers.pair_trainer import PairTrainer
 from tfde.towers.preset import is_preset
 from tfde.towers.reshare import check_resharing, reshare
-from tfde.towers.sharing import frozen_parts
+from tfde.towers.sharing import check_freeze, frozen_parts
 from tfde.training.callbacks import RetrievalValidation, StageCallback
 from tfde.training.checkpoint import Progress, read_progress, restore_checkpoint
 from tfde.training.checks import (
@@ -132,10 +132,12 @@ def _train(run: TrainRun, output: Path, verbose: int) -> DualEncoder:
 
 def _train_stages(run: TrainRun, output: Path, verbose: int) -> DualEncoder:
     model = _build_model(run, output)
-    sharing = model.config.sharing
+    sharing, projected = model.config.sharing, bool(model.config.projection)
     for name, stage in run.stages.items():  # what is wrong with the last is found before the first
-        with errors_of_stage(name), frozen_parts(model.towers, stage.freeze):
+        with errors_of_stage(name):
             sharing = check_resharing(sharing, stage.sharing)
+            projected = projected or stage.embedding_dim is not None
+            check_freeze(sharing, stage.freeze, projected=projected)
             _stage_preprocessor(model, stage)
             if stage.objective == "masked_lm":
                 check_encoder(model)

@@ -154,11 +154,16 @@ def test_the_help_of_train_names_the_fields_of_a_stage(capsys):
 TERMINATED = """
 import os, signal, sys
 from tfde.cli.main import run_command
-from tfde.data.atomic import atomic_directory, atomic_file
+from tfde.data.atomic import atomic_directory, atomic_file, temporary_directory
 
 def work(args):
-    with atomic_directory("folder") as folder, atomic_file("file") as file:
+    with (
+        atomic_directory("folder") as folder,
+        atomic_file("file") as file,
+        temporary_directory("file") as other,
+    ):
         (folder / "x").write_text("half")
+        (other / "x").write_text("half")
         file.write_text("half")
         os.kill(os.getpid(), signal.SIGTERM)
         print("still there")

@@ -95,6 +95,8 @@ def test_missing_parts_are_named(folder):
         ("qrels/train.tsv", "q2\td2", r"train\.tsv:4: must have 3 tab-separated columns"),
         ("qrels/train.tsv", "q2 d2 1", r"train\.tsv:4: must have 3 tab-separated columns"),
         ("qrels/train.tsv", "q2\td2\t1.5", r"train\.tsv:4: score must be an integer.*'1\.5'"),
+        ("qrels/train.tsv", "q2\td2\t1_0", r"train\.tsv:4: score must be an integer.*'1_0'"),
+        ("qrels/train.tsv", "q2\td2\t3000000000", r"train\.tsv:4: score .* to 1000000\."),
         ("qrels/train.tsv", "q2\t\t1", r"train\.tsv:4: corpus-id must be an id without white"),
         ("qrels/train.tsv", "q1\td1\t1", r"train\.tsv:4: a query and document must be judged o"),
         ("qrels/train.tsv", "q9\td1\t1", r"train\.tsv:4: query-id must be an id of the queries"),

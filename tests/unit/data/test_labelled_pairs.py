@@ -78,6 +78,9 @@ def test_groups_of_a_pair_file(caplog):
     assert found.first == ["one"] * 3
     assert found.texts == ["text 0", "text 1", "text 2"]
     assert (found.labels.tolist(), found.group_size) == ([1.0, 0.0, 0.0], 3)
+    # What answers the question too is no wrong answer.
+    also = Pair(Query("q", "one"), documents[0], tuple(documents[1:]), ("d0", "d2"))
+    assert ranked_pairs([also], negatives=2, path="p").texts == ["text 0", "text 1", "text 3"]
     for given, negatives, most in ((pairs, 4, 3), (pairs[1:], 1, 0)):
         with pytest.raises(ConfigError, match=f"at most what a pair has, {most};"):
             ranked_pairs(given, negatives=negatives, path="pairs.jsonl")

@@ -4,11 +4,14 @@ import numpy as np
 import pytest
 import tiny
 
-from tfde.data.ids import key_of
+from tfde.data.ids import id_of_text, key_of
 from tfde.data.pair_mixture import PairMixture, shares_of_batch
+from tfde.data.pair_table import PairTable, pool_known_positives
 from tfde.data.pairs import PairDataset, pairs
 from tfde.data.streamed_pairs import StreamedPairs
 from tfde.errors import ConfigError
+from tfde.recipe import SourceConfig, StageConfig
+from tfde.training.checks import stage_pairs
 from tfde.types import Document, Pair, Query
 
 
@@ -70,6 +73,33 @@ def test_a_mixture_has_the_rows_of_all(tmp_path):
         assert batch["document_probability"][5] == pytest.approx(1 / 6)
     batch = next(mixture.dataset(start_step=7, steps=1).as_numpy_iterator())
     assert batch["query"].tolist() == mixture.batch(7)["query"].tolist()
+
+
+def test_sources_that_know_the_same_documents(tmp_path):
+    """Each twice in a batch; what one source knows of a question holds for the other's rows."""
+    first, second = (tmp_path / f"{name}.jsonl" for name in "ab")
+    first.write_text('{"query": "asked?", "positive": "one"}\n{"query": "?", "positive": "two"}\n')
+    second.write_text('{"query": "asked?", "positive": "two"}\n')
+    sources = (SourceConfig(str(first), weight=2), SourceConfig(str(second)))
+    stage = StageConfig(mixture=sources, steps=1, batch_size=3, sampling_correction=True)
+    batch = stage_pairs(stage, 0, tmp_path).batch(0)
+    one, two = (key_of(id_of_text(text)) for text in ("one", "two"))
+    known = {"asked?": {one, two}, "?": {two, 0}}
+    for query, keys in zip(texts(batch["query"]), batch["positive_keys"], strict=True):
+        assert set(keys.tolist()) == known[query]
+    share = {one: 1 / 3, two: 2 / 3}
+    expected = [share[key] for key in batch["document_key"].tolist()]
+    np.testing.assert_allclose(batch["document_probability"], expected)
+
+
+def test_equal_ids_of_two_corpora_are_two_documents(tmp_path):
+    tables = [PairTable([Pair(Query("q", "?"), Document("d1", "", text))]) for text in "aab"]
+    keys = [int(table.document_keys[0]) for table in tables]
+    assert keys[0] == keys[1] != keys[2]
+    assert [table.known_keys.tolist() for table in tables] == [[key] for key in keys]
+    pooled = pool_known_positives(tables)
+    assert [set(table.known_keys.tolist()) for table in pooled] == [set(keys)] * 3
+    assert [table.known_keys.tolist() for table in tables] == [[key] for key in keys]
 
 
 def test_shares_of_a_batch():

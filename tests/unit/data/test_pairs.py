@@ -1,9 +1,10 @@
-import hashlib
 import time
 
 import numpy as np
 import pytest
 
+from tfde.data.ids import key_of
+from tfde.data.pair_table import document_key
 from tfde.data.pairs import PairDataset, pairs
 from tfde.errors import ConfigError
 from tfde.types import Document, Pair, Query
@@ -14,8 +15,7 @@ def document(i):
 
 
 def key(doc_id):
-    digest = hashlib.blake2b(doc_id.encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "little") // 2
+    return document_key(document(int(doc_id[1:])))
 
 
 def pair(i, *, positive=None, negatives=(), positives=()):
@@ -53,7 +53,7 @@ def test_a_batch_holds_what_the_pairs_say():
     assert texts(batch["document_text"])[0] == "text 7 é"
     assert batch["document_key"].numpy().tolist() == [key("d7"), key("d7"), key("d3"), key("d5")]
     assert batch["positive_keys"].numpy().tolist() == [
-        [key("d7"), key("d8")],
+        [key("d7"), key_of("d8")],
         [key("d7"), 0],
         [key("d3"), key("d5")],
         [key("d3"), key("d5")],

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tfde.data.ids import key_of
-from tfde.data.pair_table import PairTable
+from tfde.data.pair_table import PairTable, document_key
 from tfde.data.read_pairs import read_pairs, write_pairs
 from tfde.errors import ConfigError, DataError
 from tfde.types import Document, Pair, Query
@@ -188,9 +188,14 @@ def test_a_query_with_many_positives_costs_no_other_query_memory():
     assert table.known_keys.nbytes == 8 * (1000 + 499)
     known = table.known_positives(np.array([3, 0]))
     assert known.shape == (2, 1024)  # a power of two: XLA compiles for each width
-    assert known[0].tolist() == [key_of("d3")] + [0] * 1023
-    assert set(known[1].tolist()) == {0, *map(key_of, ids)}
-    assert table.known_positives(np.array([3, 4])).tolist() == [[key_of("d3")], [key_of("d4")]]
+    assert known[0].tolist() == [document_key(document(3))] + [0] * 1023
+    assert set(known[1].tolist()) == {0} | {document_key(document(i)) for i in range(500)} | {
+        key_of(f"d{i}") for i in range(500, 1000)
+    }
+    assert table.known_positives(np.array([3, 4])).tolist() == [
+        [document_key(document(3))],
+        [document_key(document(4))],
+    ]
 
 
 def test_one_id_for_two_texts_is_refused():

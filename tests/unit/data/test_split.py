@@ -185,6 +185,8 @@ def test_impossible_shares(tmp_path, dataset):
     ):
         with pytest.raises(ConfigError, match=message):
             split_train_share(dataset, tmp_path / "out", share=share)
+    with pytest.raises(ConfigError, match="the output must not be the dataset that is split"):
+        split_train_share(dataset, dataset / ".", share=0.5, overwrite=True)
     shutil.rmtree(dataset / "qrels")
     with pytest.raises(ConfigError, match="no split has a judgement"):
         split_by_ratio(dataset, tmp_path / "out", ratio=(1, 1))

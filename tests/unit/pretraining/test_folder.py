@@ -102,6 +102,18 @@ def test_a_folder_is_read(folder):
             r"c\.html: must declare a known encoding\. .*'koi9'",
             "broken encoding",
         ),
+        (
+            "c.html",
+            b'<meta charset="undefined">x',
+            r"c\.html: must declare a known encoding\. .*'undefined'",
+            "broken encoding",
+        ),
+        (
+            "c.md",
+            b"[x](" + 300 * b"l" + b")",
+            r"c\.md: a link must lead to a file of the folder\. Received: 'lll",
+            "link to nowhere",
+        ),
         ("c.html", b"<pre>x</pre>", r"c\.html: a page must have text", "page without text"),
         (
             "c.md",

@@ -296,6 +296,9 @@ def test_what_is_no_dump_is_refused(tmp_path):
     (tmp_path / "h.xml").write_bytes(broken)
     with pytest.raises(DataError, match=r"h\.xml:1: <siteinfo> must be well-formed XML"):
         list(read_mediawiki(tmp_path / "h.xml"))
+    (tmp_path / "i.xml").write_bytes(whole.replace(b'key="1"', b'key="x"'))
+    with pytest.raises(DataError, match=r"i\.xml:1: the key of a namespace must be an integer\."):
+        list(read_mediawiki(tmp_path / "i.xml"))
 
 
 @pytest.mark.parametrize("pages", [[], [PAGES[1], PAGES[2]]])

@@ -55,6 +55,14 @@ def test_a_kill_before_the_record_of_the_whole_costs_nothing(tmp_path):
     assert json.loads((tmp_path / "f.json").read_text())["settings"]["seed"] == 2
 
 
+def test_a_beginning_without_a_part_stands_in_nobodys_way(tmp_path):
+    """As where the first command was refused after it had begun."""
+    with PartedFile(tmp_path / "f", {"seed": 1}).begin():
+        pass
+    make(tmp_path / "f", seed=2).finish(3)
+    assert json.loads((tmp_path / "f.json").read_text())["settings"]["seed"] == 2
+
+
 def test_what_is_refused(tmp_path):
     work = make(tmp_path / "f", LINES[:1], seed=1)
     with pytest.raises(CorruptError, match=r"part-00001\.json: is missing"):

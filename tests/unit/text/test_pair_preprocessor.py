@@ -118,7 +118,8 @@ def test_save_and_load(tmp_path):
     [
         ("max_length_tokens", 5, r"`max_length_tokens` must be an integer >= 6\. Received: 5"),
         ("num_segments", 0, r"`num_segments` must be 1 or 2\. Received: 0"),
-        ("document_template", "{title}", r"`document_template` must be one with \{text\}\."),
+        ("document_template", "{title}", r"`document_template` must be one with \{text\}, "),
+        ("document_template", "{titel} {text}", r"and no other .* Received: '\{titel\} \{text\}'"),
         ("buckets", (0, 8), r"`buckets` must be positive integers\. Received: 0"),
     ],
 )

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import tiny
 
-from tfde.errors import ConfigError, TrainingError
+from tfde.errors import ConfigError, DataError, TrainingError
 from tfde.recipe import (
     ModelConfig,
     OptimizerConfig,
@@ -134,9 +134,14 @@ def test_output_of_another_run_is_refused(tmp_path):
 
 def test_faults_of_the_last_stage_are_found_before_the_first(tmp_path):
     data = str(tiny.write_dataset(tmp_path / "data", documents=40))
+    few = tmp_path / "few.jsonl"
+    few.write_text('{"query": "a?", "positive": "b"}\n')
     first = StageConfig(data, steps=1, batch_size=8)
     for fault, message in (
-        ({"optimizer": OptimizerConfig(warmup_steps=5)}, r"`warmup_steps` must be in \[0, decay"),
+        (
+            {"optimizer": OptimizerConfig(warmup_steps=5)},
+            r"`optimizer.warmup_steps` must be below the steps of the stage, 1\. Received: 5",
+        ),
         ({"batch_size": 999}, r"`batch_size` must be at most the number of pairs, 32"),
         ({"negatives_per_query": 2}, r"`negatives_per_query` must be 0, for no pair has"),
         (
@@ -144,12 +149,67 @@ def test_faults_of_the_last_stage_are_found_before_the_first(tmp_path):
             "`negatives_per_query` must be 0 where no source has negatives.* Received: 2",
         ),
         ({"validation": ValidationConfig(data, measures=("Gold@1",))}, "Gold@1"),
+        (
+            {"data": None, "mixture": (SourceConfig(data), SourceConfig(str(few)))},
+            r"stages\.last: mixture\[1\] must have as many pairs as rows in a batch, 4 of 8\.",
+        ),
+        (
+            {"data": None, "mixture": (SourceConfig(pages=str(few), tasks={"icd": 1}),)},
+            r"stages\.last\.mixture\[0\]: `tasks` must be of ict, .* Received: 'icd'",
+        ),
     ):
         last = dataclasses.replace(first, **fault)
         run = TrainRun(ModelConfig(BOW), {"first": first, "last": last})
         with pytest.raises(ConfigError, match=message):
             train(run, tmp_path / "out", verbose=0)
         assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("", r"dev\.tsv: must judge at least one query, for the validation\."),
+        ("nobody\td0\t1\n", r"dev\.tsv:2: query-id must be an id of the queries file\."),
+        ("q0\tnothing\t1\n", r"dev\.tsv:2: corpus-id must be an id of the corpus file\."),
+    ],
+)
+def test_validation_sets_are_looked_at_before_the_first_stage(tmp_path, line, message):
+    data = tiny.write_dataset(tmp_path / "data", documents=40)
+    first = StageConfig(str(data), steps=1, batch_size=8)
+    other = tiny.write_dataset(tmp_path / "other", documents=40)
+    (other / "qrels" / "dev.tsv").write_text(f"query-id\tcorpus-id\tscore\n{line}")
+    last = dataclasses.replace(first, validation=ValidationConfig(str(other)))
+    run = TrainRun(ModelConfig(BOW), {"first": first, "last": last})
+    with pytest.raises(DataError, match=message):
+        train(run, tmp_path / "out", verbose=0)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("backbone", "message"),
+    [
+        (
+            {"hidden_dim": 8.5},
+            r"`hidden_dim` must be a whole number .* Received: 8\.5",
+        ),
+        ({"embedding_dim": 0}, r"`embedding_dim` must be a whole number of at least 1\."),
+        ({"vocabulary_size": "many"}, r"`vocabulary_size` must be a whole .* Received: 'many'"),
+    ],
+)
+def test_impossible_backbones(tmp_path, backbone, message):
+    run = run_of(tmp_path)
+    run = dataclasses.replace(run, model=ModelConfig({**BOW, **backbone}))
+    with pytest.raises(ConfigError, match=message):
+        check_run(run)
+
+
+def test_names_and_seeds(tmp_path):
+    stage = run_of(tmp_path).stages["only"]
+    with pytest.raises(ConfigError, match=r"`seed` must be in \[0, 2\*\*32\)\. Received"):
+        TrainRun(ModelConfig(BOW), {"a": stage}, seed=5_000_000_000)
+    for name in ("..", "-x", "a/b", ""):
+        with pytest.raises(ConfigError, match="stages: a name holds letters"):
+            check_run(TrainRun(ModelConfig(BOW), {name: stage}))
 
 
 def test_a_loss_that_is_not_a_number_stops_and_keeps_nothing(tmp_path):

@@ -196,6 +196,18 @@ def test_pages_and_pairs_side_by_side(tmp_path, run):
             {"mixture": (SourceConfig("x", weight=0),)},
             r"`stages\.only\.mixture\[0\]\.weight` must be above 0\. Received: 0",
         ),
+        (
+            {"mixture": (SourceConfig(pages="x", limit=3),)},
+            r"mixture\[0\]\.limit` must be left out, for it is of `data`\. Received: 3",
+        ),
+        (
+            {"mixture": (SourceConfig("x", titles=()),)},
+            r"mixture\[0\]\.titles` must be left out, for it is of `pages`\. Received: \(\)",
+        ),
+        (
+            {"data": "x", "objective": "masked_lm", "bidirectional": True},
+            r"only\.bidirectional` must be False with objective masked_lm\. Received: True",
+        ),
     ],
 )
 def test_impossible_sources(options, message):
@@ -210,13 +222,26 @@ def test_freezing_ends(sharing):
     with frozen_parts(model.towers, ("token_embedder",)):
         assert 0 < len(model.trainable_weights) == len(names) - {"sde": 1, "ade": 2}.get(sharing, 0)
     assert [weight.path for weight in model.trainable_weights] == names
-    everything = ("token_embedder", "encoder", "projection")
-    with (
-        pytest.raises(ConfigError, match=r"`freeze` must leave something to train\. Received: tok"),
-        frozen_parts(model.towers, everything),
+
+
+def test_something_must_be_left_to_train(tmp_path, run):
+    """Looked at with the projection and the sharing that the stage itself brings."""
+    run = dataclasses.replace(run, model=dataclasses.replace(run.model, embedding_dim=None))
+    both = ("token_embedder", "encoder")
+    model = train(with_second(run, freeze=both, embedding_dim=5), tmp_path / "new", verbose=0)
+    assert model.embedding_dim == 5
+    for number, options in enumerate(
+        (
+            {"freeze": both},
+            {"freeze": (*both, "projection"), "embedding_dim": 5},
+            {"freeze": ("encoder",), "sharing": {"token_embedder": "frozen"}},
+        )
     ):
-        pass
-    assert [weight.path for weight in model.trainable_weights] == names
+        output = tmp_path / str(number)
+        message = r"^stages\.second: `freeze` must leave something to train\. Received: "
+        with pytest.raises(ConfigError, match=message):
+            train(with_second(run, **options), output, verbose=0)
+        assert not (output / "history.jsonl").exists()
 
 
 def test_lengths_of_a_stage(tmp_path, run):
