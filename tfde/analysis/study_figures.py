@@ -113,7 +113,7 @@ def draw_gains(
     width = 0.8 / len(bars)
     for number, value in enumerate(bars):
         found = {rests.index(rest): gain for (rest, v), gain in gains.items() if v == value}
-        plot.bar(
+        drawn = plot.bar(
             [place + (number - (len(bars) - 1) / 2) * width for place in found],
             [gain.mean for gain in found.values()],
             width,
@@ -124,9 +124,11 @@ def draw_gains(
             capsize=2,
             label=plain_text(value),
         )
+        # A grid's largest gain decides the scale; the others are to be read all the same.
+        plot.bar_label(drawn, fmt="%.1f", padding=2, fontsize=7)
     plot.axhline(0.0, color="black", linewidth=0.8)
     plot.set_xticks(range(len(rests)), [plain_text(", ".join(rest)) for rest in rests])
-    plot.set_ylabel(plain_text(f"{measure}, % over {axis}={comparisons[0].baseline}"))
+    plot.set_ylabel(plain_text(f"gain in {measure} over {comparisons[0].baseline}, %"))
     plot.grid(axis="y", alpha=0.3)
     canvas.legend(title=plain_text(axis), loc="outside lower center", ncols=5)
     _save(canvas, path)
