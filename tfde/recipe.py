@@ -202,7 +202,8 @@ class StageConfig:
         dataset: For a pair file that names documents by id: the directory that holds them.
         mixture: Several sources, or pages; each batch has rows of all, by their weights.
         objective: `retrieval`, in-batch softmax of queries and documents; or `masked_lm`, which
-            trains the backbone to find masked tokens of the same texts.
+            trains the backbone to find masked tokens of the same texts, and to which what is
+            said of similarities and batches' negatives does not apply.
         steps: Batches to train; give this or `epochs`.
         epochs: Passes over the pairs.
         batch_size: Queries a batch.
@@ -270,8 +271,7 @@ class StageConfig:
                 f"`{where}` needs either `steps` or `epochs`, and not both."
                 f" Received: steps={self.steps}, epochs={self.epochs}"
             )
-        of_retrieval = ("bidirectional", "chunk_size", "freeze", "refresh", "sampling_correction")
-        for name in (*of_retrieval, "temperature", "validation"):
+        for name in ("chunk_size", "freeze", "validation", "refresh"):
             value, default = getattr(self, name), getattr(StageConfig, name)
             holds = self.objective == "retrieval" or value == default
             must(holds, name, f"{default} with objective masked_lm", value)

@@ -204,10 +204,6 @@ def test_pages_and_pairs_side_by_side(tmp_path, run):
             {"mixture": (SourceConfig("x", titles=()),)},
             r"mixture\[0\]\.titles` must be left out, for it is of `pages`\. Received: \(\)",
         ),
-        (
-            {"data": "x", "objective": "masked_lm", "bidirectional": True},
-            r"only\.bidirectional` must be False with objective masked_lm\. Received: True",
-        ),
     ],
 )
 def test_impossible_sources(options, message):
