@@ -42,7 +42,7 @@ def run(args: Any) -> int:
     from tfde.retrieval.encode_corpus import encode_corpus
 
     dataset = DatasetDirectory(args.dataset)
-
+    parents = parent_config(args)
     model = load_model(args.model, args)
     start = time.perf_counter()
     embeddings = encode_corpus(
@@ -52,7 +52,7 @@ def run(args: Any) -> int:
         shard_size=args.shard_size,
         batch_size=args.batch_size,
         dtype=args.dtype,
-        parents=parent_config(args),
+        parents=parents,
         total=dataset.num_documents,
         show_progress=sys.stderr.isatty(),
     )

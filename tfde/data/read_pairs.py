@@ -37,7 +37,8 @@ def read_pairs(
         path: The dataset directory, or the pair file (`.jsonl` or `.jsonl.gz`).
         split: The split of the dataset directory; a pair file has none.
         dataset: The dataset directory whose documents a pair file names by id.
-        limit: Take only the first so many pairs; `None` takes all.
+        limit: Take only the first so many pairs; `None` takes all. Lines of a pair file below it
+            are not read, so what they know of the same queries is not known.
 
     Raises:
         ConfigError: `path` does not exist; `dataset` beside a dataset directory, or none for a
