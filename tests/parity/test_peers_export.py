@@ -136,36 +136,36 @@ ALL = ("last", "weighted_mean", "mean_sqrt_length", "mean", "max", "first")
 TANH = (DenseConfig(20, use_bias=True, activation="tanh"), DenseConfig(9, activation="gelu"))
 # Tokenizer, fields of the backbone, fields of the towers; 0: the tokenizer's vocabulary and more.
 SIAMESE = {
-    "bert_mean": ("bert", BertConfig(0, **BERT), {}),
+    "bert_mean": ("bert", BertConfig(1, **BERT), {}),
     "no_segments_first_max": (
         "bert",
-        BertConfig(0, num_segments=0, activation="gelu_tanh", **BERT),
+        BertConfig(1, num_segments=0, activation="gelu_tanh", **BERT),
         {"pooling": ("first", "max")},
     ),
     "one_segment_all_poolings": (
         "bert",
-        BertConfig(0, num_segments=1, **BERT),
+        BertConfig(1, num_segments=1, **BERT),
         {"pooling": ALL, "normalize": False},
     ),
     "two_dense": (
         "bert",
-        BertConfig(0, activation="relu", **BERT),
+        BertConfig(1, activation="relu", **BERT),
         {"projection": TANH, "normalize": False},
     ),
     "prompts_not_pooled": (
         "bert",
-        BertConfig(0, **BERT),
+        BertConfig(1, **BERT),
         {"text": PROMPTS, "pool_prompts": False, "pooling": ("first", "mean")},
     ),
     "mpnet": (
         "mpnet",
-        BertConfig(0, num_segments=0, relative_buckets=32, dropout=0.2, **BERT),
+        BertConfig(1, num_segments=0, relative_buckets=32, dropout=0.2, **BERT),
         {"pooling": ("first",)},
     ),
-    "t5_dense": ("t5", T5Config(0, **T5), {"projection": (DenseConfig(11),)}),
+    "t5_dense": ("t5", T5Config(1, **T5), {"projection": (DenseConfig(11),)}),
     "t5_relu_prompts": (
         "t5",
-        T5Config(0, activation="relu", gated=False, relative_buckets=16, **T5),
+        T5Config(1, activation="relu", gated=False, relative_buckets=16, **T5),
         {"text": PROMPTS, "pool_prompts": False},
     ),
 }

@@ -137,9 +137,10 @@ class PartedFile:
                 f"{self.directory}: was begun otherwise: {odd}; give the command with which it was"
                 " begun, or remove it."
             )
-        for left in self.directory.glob(".*.tmp*"):
+        # Where no part was done, nothing is lost with what was made for other settings.
+        for left in self.directory.glob("[!.]*" if odd else ".*.tmp*"):
             shutil.rmtree(left) if left.is_dir() else left.unlink()
-        if odd:  # no part was done: nothing is lost
+        if odd:
             write_json(self.directory / _SETTINGS, self._settings)
 
     def _part(self, number: int, suffix: str) -> Path:

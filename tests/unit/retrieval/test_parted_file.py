@@ -57,8 +57,10 @@ def test_a_kill_before_the_record_of_the_whole_costs_nothing(tmp_path):
 
 def test_a_beginning_without_a_part_stands_in_nobodys_way(tmp_path):
     """As where the first command was refused after it had begun."""
-    with PartedFile(tmp_path / "f", {"seed": 1}).begin():
-        pass
+    with (begun := PartedFile(tmp_path / "f", {"seed": 1})).begin():
+        (begun.directory / "documents").mkdir()  # of another data set, perhaps
+    with (again := PartedFile(tmp_path / "f", {"seed": 2})).begin():
+        assert not (again.directory / "documents").exists()
     make(tmp_path / "f", seed=2).finish(3)
     assert json.loads((tmp_path / "f.json").read_text())["settings"]["seed"] == 2
 
