@@ -182,11 +182,12 @@ class SourceConfig:
                 f"`{where}` needs either `data` or `pages`, and not both."
                 f" Received: data={self.data!r}, pages={self.pages!r}"
             )
-        of_data = ("split", "dataset", "limit")
-        for name in of_data if self.data is None else ("tasks", "titles"):
+        other, names = "pages", ("tasks", "titles")
+        if self.data is None:
+            other, names = "data", ("split", "dataset", "limit")
+        for name in names:
             value, default = getattr(self, name), getattr(SourceConfig(), name)
-            kind = "data" if self.data is None else "pages"
-            require(value == default, f"{where}.{name}", f"left out, for it is of `{kind}`", value)
+            require(value == default, f"{where}.{name}", f"left out, for it is of `{other}`", value)
         limit, weight = self.limit, self.weight
         require(limit is None or limit >= 1, f"{where}.limit", "at least 1", limit)
         require(weight > 0, f"{where}.weight", "above 0", weight)
@@ -202,8 +203,8 @@ class StageConfig:
         dataset: For a pair file that names documents by id: the directory that holds them.
         mixture: Several sources, or pages; each batch has rows of all, by their weights.
         objective: `retrieval`, in-batch softmax of queries and documents; or `masked_lm`, which
-            trains the backbone to find masked tokens of the same texts, and to which what is
-            said of similarities and batches' negatives does not apply.
+            trains the backbone to find masked tokens of the same texts (then `temperature`,
+            `bidirectional` and `sampling_correction` do not count).
         steps: Batches to train; give this or `epochs`.
         epochs: Passes over the pairs.
         batch_size: Queries a batch.

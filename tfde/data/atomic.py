@@ -89,7 +89,11 @@ def atomic_directory(path: str | Path, *, overwrite: bool = False) -> Iterator[P
 
 @contextlib.contextmanager
 def temporary_directory(path: str | Path) -> Iterator[Path]:
-    """Gives a new directory beside `path`, for what is needed until `path` is written."""
+    """Gives a new directory beside `path`, for what is needed until `path` is written.
+
+    Raises:
+        ConfigError: it cannot be made.
+    """
     temporary = _beside(Path(path))
     with _creating(Path(path)):
         temporary.mkdir(parents=True)

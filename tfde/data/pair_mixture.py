@@ -53,12 +53,10 @@ class PairMixture(PairBatches):
         """Returns batch number `step` as NumPy arrays, strings as `bytes` objects."""
         batches = [part.batch(step) for part in self.parts]
         for part, batch in zip(self.parts, batches, strict=True):
-            # A document may stand in other parts too.
-            rows = batch["document_probability"] * part.batch_size
-            for other in self.parts:
-                if other is not part:
-                    rows += other.shares_of(batch["document_key"]) * other.batch_size
-            batch["document_probability"] = (rows / self.batch_size).astype(np.float32)
+            # A document may stand in other parts too; what a stream did not count is its guess.
+            own = batch["document_probability"] * np.float32(part.batch_size / self.batch_size)
+            of_all = self.shares_of(batch["document_key"])
+            batch["document_probability"] = np.maximum(own, of_all)
         return {name: _stack([batch[name] for batch in batches]) for name in batches[0]}
 
 

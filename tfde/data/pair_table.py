@@ -71,16 +71,9 @@ class PairTable(Sequence[Pair]):
         self.document_keys = np.array(
             [document_key(document) for document in self.documents], np.int64
         )
+        keys = dict(zip(document_row, self.document_keys.tolist(), strict=True))
         self._set_known(
-            [
-                [
-                    int(self.document_keys[document_row[doc_id]])
-                    if doc_id in document_row
-                    else key_of(doc_id)
-                    for doc_id in ids
-                ]
-                for ids in self._known_ids
-            ]
+            [[keys.get(doc_id) or key_of(doc_id) for doc_id in ids] for ids in self._known_ids]
         )
 
     def known_positives(self, queries: np.ndarray) -> np.ndarray:

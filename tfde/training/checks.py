@@ -77,8 +77,8 @@ def check_run(run: TrainRun) -> None:
     for name, stage in run.stages.items():
         if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", name):
             raise ConfigError(
-                "stages: a name holds letters, digits, '_', '.' and '-', the first none of the"
-                f" last two. Received: {name!r}"
+                "stages: a name holds letters, digits, '_', '.' and '-', and begins with none of"
+                f" the last two. Received: {name!r}"
             )
         if stage.sharing is not None:
             with errors_of_stage(name):

@@ -76,7 +76,7 @@ def test_a_mixture_has_the_rows_of_all(tmp_path):
 
 
 def test_sources_that_know_the_same_documents(tmp_path):
-    """Each twice in a batch; what one source knows of a question holds for the other's rows."""
+    """What one source knows of a question holds for the other's rows, and shares add up."""
     first, second = (tmp_path / f"{name}.jsonl" for name in "ab")
     first.write_text('{"query": "asked?", "positive": "one"}\n{"query": "?", "positive": "two"}\n')
     second.write_text('{"query": "asked?", "positive": "two"}\n')
@@ -92,7 +92,7 @@ def test_sources_that_know_the_same_documents(tmp_path):
     np.testing.assert_allclose(batch["document_probability"], expected)
 
 
-def test_equal_ids_of_two_corpora_are_two_documents(tmp_path):
+def test_equal_ids_of_two_corpora_are_two_documents():
     tables = [PairTable([Pair(Query("q", "?"), Document("d1", "", text))]) for text in "aab"]
     keys = [int(table.document_keys[0]) for table in tables]
     assert keys[0] == keys[1] != keys[2]

@@ -188,10 +188,7 @@ def test_validation_sets_are_looked_at_before_the_first_stage(tmp_path, line, me
 @pytest.mark.parametrize(
     ("backbone", "message"),
     [
-        (
-            {"hidden_dim": 8.5},
-            r"`hidden_dim` must be a whole number .* Received: 8\.5",
-        ),
+        ({"hidden_dim": 8.5}, r"`hidden_dim` must be a whole number .* Received: 8\.5"),
         ({"embedding_dim": 0}, r"`embedding_dim` must be a whole number of at least 1\."),
         ({"vocabulary_size": "many"}, r"`vocabulary_size` must be a whole .* Received: 'many'"),
     ],
