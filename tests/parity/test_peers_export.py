@@ -134,7 +134,7 @@ def assert_same_weights(first, second):
 PROMPTS = dataclasses.replace(TEXT, query_prompt="query: ", document_prompt="a passage of text: ")
 ALL = ("last", "weighted_mean", "mean_sqrt_length", "mean", "max", "first")
 TANH = (DenseConfig(20, use_bias=True, activation="tanh"), DenseConfig(9, activation="gelu"))
-# Tokenizer, fields of the backbone (its vocabulary becomes the tokenizer's and more), of the towers.
+# Tokenizer, fields of the backbone (the vocabulary follows the tokenizer), fields of the towers.
 SIAMESE = {
     "bert_mean": ("bert", BertConfig(1, **BERT), {}),
     "no_segments_first_max": (
