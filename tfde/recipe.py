@@ -182,9 +182,8 @@ class SourceConfig:
                 f"`{where}` needs either `data` or `pages`, and not both."
                 f" Received: data={self.data!r}, pages={self.pages!r}"
             )
-        other, names = "pages", ("tasks", "titles")
-        if self.data is None:
-            other, names = "data", ("split", "dataset", "limit")
+        of_pages, of_data = ("tasks", "titles"), ("split", "dataset", "limit")
+        other, names = ("data", of_data) if self.data is None else ("pages", of_pages)
         for name in names:
             value, default = getattr(self, name), getattr(SourceConfig(), name)
             require(value == default, f"{where}.{name}", f"left out, for it is of `{other}`", value)
