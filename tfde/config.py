@@ -96,6 +96,8 @@ class BertConfig:
 
     def __post_init__(self) -> None:
         _check_backbone(self, may_be_0=("num_segments", "relative_buckets"))
+        rule = f"a multiple of `num_heads` ({self.num_heads})"
+        require(self.hidden_dim % self.num_heads == 0, "hidden_dim", rule, self.hidden_dim)
 
 
 @dataclass(frozen=True)

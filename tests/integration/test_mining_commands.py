@@ -115,6 +115,15 @@ def test_impossible_commands(work, capsys, options, message):
     assert len(error.splitlines()) == 1
 
 
+def test_clusters_that_cannot_be_written_are_refused_before_the_encoding(work, capsys):
+    code, _, error = tfde(
+        capsys, "cluster-queries", "--model", work / "none", "--data", work / "data",
+        "--clusters", 8, "--output", work,
+    )  # fmt: skip
+    assert code == 1
+    assert error.endswith(f"{work}: the output must be a file, but a directory stands there.\n")
+
+
 def test_topics_and_mined_pairs_in_a_recipe(work, capsys):
     code, out, error = tfde(
         capsys, "cluster-queries", "--model", work / "model", "--data", work / "data",

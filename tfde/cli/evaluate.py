@@ -20,7 +20,7 @@ from tfde.cli.parser import CommandParser, command_parser
 
 if TYPE_CHECKING:
     from tfde.data.dataset_directory import DatasetDirectory
-    from tfde.types import Qrels, Query, Run
+    from tfde.types import Query, Run
 
 MEASURES = "P@1,RR,RR@10,nDCG@10,R@10,R@100"
 
@@ -135,7 +135,7 @@ def run(args: Any) -> int:
     answers = _answers(dataset, queries) if args.answers else {}
     if not judged:
         queries = [query for query in queries if query.query_id in answers]
-    systems = _systems(args, dataset, queries, k, qrels)
+    systems = _systems(args, dataset, queries, k)
     if args.save_runs:
         Path(args.save_runs).mkdir(parents=True, exist_ok=True)
     rows: list[Row] = []
@@ -181,9 +181,7 @@ def run(args: Any) -> int:
     return 0
 
 
-def _systems(
-    args: Any, dataset: DatasetDirectory, queries: list[Query], k: int, qrels: Qrels
-) -> list[_System]:
+def _systems(args: Any, dataset: DatasetDirectory, queries: list[Query], k: int) -> list[_System]:
     """Reads all run files and loads all models: a wrong name costs no hours of encoding."""
     from tfde.errors import ConfigError
     from tfde.retrieval.runs import read_run
@@ -197,7 +195,7 @@ def _systems(
     wanted = k + args.ignore_identical_ids
     runs = [(text, read_run(split_name(text)[1])) for text in args.run_file]
     for text, results in runs:
-        _check_coverage(split_name(text)[1], results, qrels)
+        _check_coverage(split_name(text)[1], results, [query.query_id for query in queries])
     bm25 = [_System("BM25", _bm25(args, dataset, queries, wanted), True)] if args.bm25 else []
     return [
         *(
@@ -209,21 +207,21 @@ def _systems(
     ]
 
 
-def _check_coverage(path: str, results: Run, qrels: Qrels) -> None:
+def _check_coverage(path: str, results: Run, query_ids: list[str]) -> None:
     """Refuses a run of other queries, and tells of one that has not all of them."""
     from tfde.errors import ConfigError, shorten
 
-    found = sum(query_id in results for query_id in qrels)
-    if qrels and not found:
-        wanted, there = (shorten(next(iter(ids), "")) for ids in (qrels, results))
+    found = sum(query_id in results for query_id in query_ids)
+    if query_ids and not found:
+        wanted, there = (shorten(next(iter(ids), "")) for ids in (query_ids, results))
         raise ConfigError(
-            f"{path}: must hold results for the judged queries, such as {wanted}."
-            f" Received: {there} and others, none of them judged"
+            f"{path}: must hold results for the evaluated queries, such as {wanted}."
+            f" Received: {there} and others, none of them evaluated"
         )
-    if found < len(qrels):
+    if found < len(query_ids):
         print(
-            f"tfde: evaluate: {path}: has results for {found} of {len(qrels)} judged queries; the"
-            " others count 0",
+            f"tfde: evaluate: {path}: has results for {found} of {len(query_ids)} evaluated"
+            " queries; the others count 0",
             file=sys.stderr,
         )
 

@@ -73,9 +73,12 @@ def title_and_text(document: Document | Mapping[str, str] | str) -> tuple[str, s
         return "", document
     if isinstance(document, Document):
         return document.title, document.text
-    if isinstance(document, Mapping) and isinstance(document.get("text"), str):
-        return document.get("title") or "", document["text"]
+    if isinstance(document, Mapping):
+        title, text = document.get("title") or "", document.get("text")
+        if isinstance(title, str) and isinstance(text, str):
+            return title, text
     raise ConfigError(
-        "`documents` must hold tfde.Document, mappings with a `text`, or strings."
+        "`documents` must hold tfde.Document, mappings with a `text` (and a `title`) that are"
+        " strings, or strings."
         f" Received: {shorten(document)}"
     )

@@ -223,6 +223,8 @@ def test_bad_sizes():
         BertEncoder(1, 8, num_heads=3, intermediate_dim=4)
     with pytest.raises(ValueError, match=r"`activation` must be one of gelu, .*'swish'"):
         BertEncoder(1, 8, num_heads=2, intermediate_dim=4, activation="swish")
+    with pytest.raises(ConfigError, match=r"`hidden_dim` must be a multiple of .*\(3\).* 8"):
+        BertConfig(hidden_dim=8, num_heads=3)
     too_long = np.zeros((1, 17), "int32")
     with pytest.raises(ValueError, match=r"`max_sequence_length` positions \(16\). Received: L=17"):
         build_backbone(BERT).token_embedder(too_long)

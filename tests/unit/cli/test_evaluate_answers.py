@@ -51,6 +51,13 @@ def test_a_dataset_without_judgements(folder, capsys):
     assert row.split()[3:-3:2] == ["0.5000", "1.0000", "1.0000", "1.0000"]
 
 
+def test_a_run_of_other_questions_is_refused(folder, tmp_path, capsys):
+    (tmp_path / "run.trec").write_text("q3 Q0 d1 1 2.0 x\n")  # q3 has no answers
+    assert evaluate("answered", "--answers") == 1
+    error = capsys.readouterr().err
+    assert "run.trec: must hold results for the evaluated queries, such as 'q1'." in error
+
+
 @pytest.mark.parametrize(
     ("dataset", "arguments", "message"),
     [
