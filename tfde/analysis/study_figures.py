@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 def draw_results(results: StudyResults, path: str | Path, *, measure: str) -> None:
     """Draws a measure: along the last axis, a line a value of the last but one, a panel a rest.
 
-    Bars show the sample standard deviation over seeds. One point for which nothing was trained is
-    a baseline, and drawn across its panel.
+    Bars show the sample standard deviation over seeds. Where nothing was trained is a baseline,
+    dashed: one point across its panel, a panel of one line across the others.
 
     Args:
         results: Of a study with at least two axes.
@@ -42,7 +42,9 @@ def draw_results(results: StudyResults, path: str | Path, *, measure: str) -> No
     # Cells of other measures have no place in it.
     groups = [g for g in results.groups if all(measure in r["measures"] for r in g.records)]
     ticks = results.axes[names[-1]]
-    panels = list(dict.fromkeys(group.values[:-2] for group in groups))
+    baselines = _untrained_lines(groups)
+    rests = dict.fromkeys(group.values[:-2] for group in groups)
+    panels = [rest for rest in rests if rest not in baselines]
     canvas = Figure(figsize=(4.5 * len(panels), 4.8), layout="constrained")
     axes = canvas.subplots(1, len(panels), sharey=True, squeeze=False)
     for panel, plot in zip(panels, axes[0], strict=True):
@@ -62,6 +64,14 @@ def draw_results(results: StudyResults, path: str | Path, *, measure: str) -> No
                     marker="o",
                     capsize=3,
                 )
+        for name, points in baselines.items():
+            plot.plot(
+                [ticks.index(group.values[-1]) for group in points],
+                [group.mean(measure) for group in points],
+                label=plain_text(", ".join(name)),
+                linestyle="--",
+                color="gray",
+            )
         plot.set_title(plain_text(", ".join(panel)))
         plot.set_xticks(range(len(ticks)), map(plain_text, ticks))
         plot.set_xlabel(plain_text(names[-1]))
@@ -156,6 +166,19 @@ def relative_gains(
     if not gains:
         raise ConfigError(f"`measure` must be one whose baseline is above 0. Received: {measure!r}")
     return gains
+
+
+def _untrained_lines(groups: Sequence[Group]) -> dict[tuple[str, ...], list[Group]]:
+    """Returns the panels of one line for which nothing was trained, unless all are."""
+    panels: dict[tuple[str, ...], list[Group]] = {}
+    for group in groups:
+        panels.setdefault(group.values[:-2], []).append(group)
+    found = {
+        rest: points
+        for rest, points in panels.items()
+        if len({group.values[-2] for group in points}) == 1 and not any(map(_is_trained, points))
+    }
+    return found if len(found) < len(panels) else {}
 
 
 def _check_measure(results: StudyResults, measure: str) -> None:

@@ -101,6 +101,23 @@ def test_a_figure_is_drawn(tmp_path):
         draw_results(one, path, measure="R@1")
 
 
+def test_a_panel_without_training_is_a_line_of_the_others(tmp_path):
+    axes = {"encoder": ["small", "bm25"], "start": ["none"], "labels": ["1%", "80%"]}
+    records = []
+    for encoder, seconds in (("small", {"finetune": 1.0}), ("bm25", {"evaluate": 1.0})):
+        for labels in axes["labels"]:
+            cell = record("none", labels, 1, 0.5, seconds=seconds)
+            cell["axes"] = {"encoder": encoder, **cell["axes"]}
+            records.append(cell)
+    draw_results(group_results(axes, records, records), tmp_path / "two.svg", measure="R@1")
+    draw_results(group_results(axes, records[2:], records[2:]), tmp_path / "one.svg", measure="R@1")
+    # matplotlib writes each text as a comment beside its outlines.
+    two, one = ((tmp_path / name).read_text() for name in ("two.svg", "one.svg"))
+    assert [two.count(f"<!-- {name} -->") for name in ("small", "bm25", "labels")] == [1, 1, 1]
+    assert [two.count('<g id="axes_1">'), two.count('<g id="axes_2">')] == [1, 0]
+    assert [one.count(f"<!-- {name} -->") for name in ("bm25", "none")] == [1, 1]
+
+
 def test_time_counts_each_training_once():
     stages = {"pretrain": "p1", "finetune": "f1"}
     seconds = {"pretrain": 3600.0, "finetune": 1800.0, "evaluate": 900.0}
