@@ -105,11 +105,11 @@ def _is_excluded(study: StudyConfig, values: Sequence[str]) -> bool:
 
 
 def _cell(study: StudyConfig, axes: dict[str, str], seed: int) -> Cell:
-    description = dict(study.base)
-    for axis, value in axes.items():
-        description = merge(description, study.axes[axis][value])
+    values = [study.axes[axis][value] for axis, value in axes.items()]
+    description = functools.reduce(merge, values, dict(study.base))
     fields: dict[str, Any] = {"evaluate": description.pop("evaluate", None)}
-    if description.get("model") != BM25:
+    # BM25 stays BM25, whatever a later axis says of models.
+    if BM25 not in (description.get("model"), *(value.get("model") for value in values)):
         stages = description.get("stages") or {}
         if not isinstance(stages, Mapping):
             place = " ".join(f"{axis}={value}" for axis, value in axes.items())

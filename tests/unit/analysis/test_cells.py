@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tfde.analysis.cells import expand_cells, merge, select_cells
-from tfde.analysis.study_config import StudyConfig
+from tfde.analysis.study_config import BM25, StudyConfig
 from tfde.cli.study import build_parser
 from tfde.errors import ConfigError
 
@@ -122,6 +122,15 @@ def test_the_run_of_a_cell_is_the_base_with_its_values_laid_over():
     assert cell.evaluation.split == "dev"
     assert cells["encoder=bm25 start=mlm labels=1% seed=0"].run is None
     assert cells["encoder=bert start=mlm labels=1% seed=0"].run.seed == 0
+
+
+def test_bm25_stays_whatever_a_later_axis_says_of_the_model():
+    axes = {**AXES, "sharing": {"sde": {"model": {"sharing": "sde"}}}}
+    cells = expand_cells(StudyConfig(BASE, axes))
+    trains = {cell.axes["encoder"]: cell.run is not None for cell in cells}
+    assert trains == {"bert": True, "bag": True, "bm25": False}
+    laid_over_the_base = StudyConfig({**BASE, "model": BM25}, {"encoder": AXES["encoder"]})
+    assert [cell.run is None for cell in expand_cells(laid_over_the_base)] == [False, False, True]
 
 
 def test_merge_keeps_what_is_not_named():
