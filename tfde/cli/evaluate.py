@@ -220,7 +220,7 @@ def _check_coverage(path: str, results: Run, query_ids: list[str]) -> None:
         )
     if found < len(query_ids):
         print(
-            f"tfde: evaluate: {path}: has results for {found} of {len(query_ids)} evaluated"
+            f"tfde: evaluate: {path}: has results for {found:,} of {len(query_ids):,} evaluated"
             " queries; the others count 0",
             file=sys.stderr,
         )
