@@ -1,6 +1,6 @@
 """What a question and a document cost by the size of the encoder; prints JSON.
 
-    python benchmarks/encoder_sizes.py [--dtype mixed_bfloat16]
+    python benchmarks/encoder_sizes.py [--dtype bfloat16]
 
 T5 1.1 encoders of the published sizes and BERT encoders of 1 to 12 layers of 384 dimensions, with
 random weights (time does not depend on them) and the vocabulary of all-MiniLM-L6-v2 (TFDE_MINILM).
@@ -35,7 +35,7 @@ QUESTIONS, DOCUMENTS = 60, 512
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--dtype", default="float32", help="or mixed_bfloat16")
+    parser.add_argument("--dtype", default="float32", help="or bfloat16, mixed_bfloat16")
     args = parser.parse_args()
     data = tfde.DatasetDirectory(os.path.join(os.environ["TFDE_DATA"], "multireqa_squad"))
     questions = [query.text for query, _ in zip(data.queries(), range(QUESTIONS), strict=False)]

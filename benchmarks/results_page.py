@@ -99,14 +99,17 @@ def other_sets(measure: str) -> str:
     return zero_shot.table(figures("zero_shot.jsonl"), measure)
 
 
-def encoders(dtype: str) -> str:
+def encoders(dtypes: str) -> str:
     """Returns what questions and documents cost by the size of the encoder."""
-    about = json.loads((ROOT / "docs" / "figures" / f"encoders_{dtype}.json").read_text("utf-8"))
-    lines = [["encoder", "parameters", "a question, ms", "documents/s"]]
-    for name, row in about["rows"].items():
-        millions = f"{row['parameters'] / 1e6:.1f} M"
-        lines.append([name, millions, f"{row['question_ms']:.1f}", f"{row['documents_per_s']:.0f}"])
-    return align_table(lines, text_columns=1)
+    lines: dict[str, list[str]] = {"encoder": ["encoder", "parameters"]}
+    for dtype in dtypes.split():
+        file = ROOT / "docs" / "figures" / f"encoders_{dtype}.json"
+        about = json.loads(file.read_text("utf-8"))
+        lines["encoder"] += [f"a question, ms, {dtype}", f"documents/s, {dtype}"]
+        for name, row in about["rows"].items():
+            line = lines.setdefault(name, [name, f"{row['parameters'] / 1e6:.1f} M"])
+            line += [f"{row['question_ms']:.1f}", f"{row['documents_per_s']:,.0f}"]
+    return align_table(list(lines.values()), text_columns=1)
 
 
 def generate(page: str) -> str:
