@@ -105,20 +105,19 @@ def _is_excluded(study: StudyConfig, values: Sequence[str]) -> bool:
 
 
 def _cell(study: StudyConfig, axes: dict[str, str], seed: int) -> Cell:
+    name = " ".join(f"{axis}={value}" for axis, value in axes.items())
     values = [study.axes[axis][value] for axis, value in axes.items()]
     description = functools.reduce(merge, values, dict(study.base))
     fields: dict[str, Any] = {"evaluate": description.pop("evaluate", None)}
-    # BM25 stays BM25, whatever a later axis says of models.
+    # A later axis may lay a field of models over it.
     if BM25 not in (description.get("model"), *(value.get("model") for value in values)):
         stages = description.get("stages") or {}
         if not isinstance(stages, Mapping):
-            place = " ".join(f"{axis}={value}" for axis, value in axes.items())
             raise ConfigError(
-                f"cell {place}: `stages` must be a mapping of names to stages. Received: {stages!r}"
+                f"cell {name}: `stages` must be a mapping of names to stages. Received: {stages!r}"
             )
         kept = {name: stage for name, stage in stages.items() if stage is not None}
         fields["run"] = {**description, "stages": kept, "seed": seed}
-    name = " ".join(f"{axis}={value}" for axis, value in axes.items())
     parsed = _parse(fields, name)
     return Cell(axes, seed, parsed.get("run"), parsed["evaluate"])
 

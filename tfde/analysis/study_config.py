@@ -69,8 +69,8 @@ class StudyConfig:
 
     Args:
         base: Fields of a recipe (`model`, `stages`, ...) and `evaluate`. `model: bm25` in place of
-            a mapping makes a cell that is measured by BM25 and trains nothing, whatever other
-            axes say of the model.
+            a mapping makes a cell that is measured by BM25 and trains nothing. Where a value of
+            an axis says so, no other axis changes that.
         axes: Axis -> value -> what it lays over `base`, in the order of the tables.
         cells: Which cells there are, in the order of the work: blocks of `{axis: value or values,
             seeds: [...]}`; an axis that a block does not name takes all its values. A cell that

@@ -188,7 +188,7 @@ class BertEncoder(TransformerEncoder):
     """A stack of BERT's Transformer layers.
 
     Raises:
-        ValueError: `hidden_dim` is not a multiple of `num_heads`; an unknown activation.
+        ValueError: an unknown activation.
 
     Source: Devlin et al. 2019, section 3.
     """
@@ -208,11 +208,6 @@ class BertEncoder(TransformerEncoder):
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
-        if hidden_dim % num_heads:
-            raise ValueError(
-                "`hidden_dim` must be a multiple of `num_heads`."
-                f" Received: hidden_dim={hidden_dim}, num_heads={num_heads}"
-            )
         super().__init__(dropout=dropout, seed=seed, **kwargs)
         self.num_layers = num_layers
         self.hidden_dim = hidden_dim

@@ -78,7 +78,6 @@ def title_and_text(document: Document | Mapping[str, str] | str) -> tuple[str, s
         if isinstance(title, str) and isinstance(text, str):
             return title, text
     raise ConfigError(
-        "`documents` must hold tfde.Document, mappings with a `text` (and a `title`) that are"
-        " strings, or strings."
-        f" Received: {shorten(document)}"
+        "`documents` must hold tfde.Document, strings, or mappings with a `text` (and a `title`)"
+        f" of strings. Received: {shorten(document)}"
     )

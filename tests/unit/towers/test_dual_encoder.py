@@ -44,7 +44,7 @@ def test_documents_in_all_their_forms():
     np.testing.assert_allclose(embeddings, embeddings[[0, 0, 0]], atol=1e-6)
     with pytest.raises(ConfigError, match=r"`documents` must hold .* Received: 3"):
         model.encode_documents([3])
-    with pytest.raises(ConfigError, match=r"that are strings, or strings. Received: {.title.: 3"):
+    with pytest.raises(ConfigError, match=r"\(and a `title`\) of strings\. Received: {.title.: 3"):
         model.encode_documents([{"title": 3, "text": "apple"}])
     with pytest.raises(ConfigError, match=r"`texts` must hold strings. Received: None"):
         model.encode_queries([None])
