@@ -55,6 +55,11 @@ def build_parser() -> CommandParser:
         help="trec: which part of a topic is the query (title)",
     )
     parser.add_argument(
+        "--encoding",
+        type=str,
+        help="trec: that of documents and topics (utf-8; TREC's disks are in latin-1)",
+    )
+    parser.add_argument(
         "--columns",
         nargs="+",
         type=str,
@@ -119,7 +124,7 @@ def _read(args: Any) -> int:
     refuse_existing(args.output, overwrite=args.overwrite)
     show_logs()
     intake = Intake(skip_bad=args.skip_bad)
-    given = {name: getattr(args, name) for name in ("level", "topic_field", "columns")}
+    given = {name: getattr(args, name) for name in ("level", "topic_field", "encoding", "columns")}
     options = {name: value for name, value in given.items() if value is not None}
     for name in options:
         if name not in known.options:
@@ -136,6 +141,8 @@ def _read(args: Any) -> int:
             )
             level = f" ({args.level or 'paragraph'}s)" if "level" in known.options else ""
             print(f"{args.output}: {_summary(counts, level)}")
+    if intake.left_out:
+        print(f"left out: {_listed(intake.left_out)}")
     if intake.skipped:
         print(f"{intake.skipped:,} bad records skipped")
     return 0

@@ -55,13 +55,20 @@ def compression_error(path: str | Path, line: int | None, error: Exception) -> D
     return DataError(path, line, f"the {name} stream must be whole ({error}).")
 
 
-def raw_lines(path: str | Path, intake: Intake | None = None) -> Iterator[tuple[int, str]]:
+def raw_lines(
+    path: str | Path, intake: Intake | None = None, *, encoding: str = "utf-8"
+) -> Iterator[tuple[int, str]]:
     """Yields line number (from 1) and text of every line, its line end included.
 
     A byte order mark at the start of the file is left out.
 
+    Args:
+        path: The file, plain or packed.
+        intake: The place, and what becomes of bad lines.
+        encoding: One in which a line feed is the byte 10, such as `utf-8` or `latin-1`.
+
     Raises:
-        DataError: a line is not UTF-8; the packed stream is truncated or damaged.
+        DataError: a line is not of that encoding; the packed stream is truncated or damaged.
     """
     intake = intake or Intake()
     number = 0
@@ -81,21 +88,23 @@ def raw_lines(path: str | Path, intake: Intake | None = None) -> Iterator[tuple[
             if number == 1:
                 raw = raw.removeprefix(codecs.BOM_UTF8)
             try:
-                line = raw.decode()
+                line = raw.decode(encoding)
             except UnicodeDecodeError as error:
-                rule = f"must be UTF-8 (byte {error.start} of the line is not)."
+                rule = f"must be {encoding.upper()} (byte {error.start} of the line is not)."
                 intake.bad(DataError(path, number, rule, raw))
                 continue
             yield number, line
 
 
-def read_lines(path: str | Path, intake: Intake | None = None) -> Iterator[tuple[int, str]]:
+def read_lines(
+    path: str | Path, intake: Intake | None = None, *, encoding: str = "utf-8"
+) -> Iterator[tuple[int, str]]:
     """Yields line number (from 1) and text, without the line end, of every line that is not blank.
 
     Raises:
         DataError: as `raw_lines`.
     """
-    for number, line in raw_lines(path, intake):
+    for number, line in raw_lines(path, intake, encoding=encoding):
         if line.strip():
             yield number, line.rstrip("\r\n")
 

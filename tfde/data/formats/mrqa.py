@@ -25,6 +25,7 @@ from tfde.data.json_lines import (
 from tfde.errors import ConfigError, DataError
 from tfde.types import Document, Query
 
+MARK = re.compile(r"\s*\[(DOC|PAR|TLE|SEP)\]\s*")
 _TOKEN = re.compile(r"\w+|[^\w\s]")
 
 
@@ -34,7 +35,7 @@ def read(
     """Yields the records of MRQA files; documents are contexts or their sentences."""
     known = KnownIds()
     for source in sources:
-        for paragraph in read_mrqa(source.path, intake):
+        for paragraph in map(without_marks, read_mrqa(source.path, intake)):
             new = known.add(paragraph.document.doc_id)
             for record in paragraph_records(paragraph, source.split, level=level):
                 # Some sets ask about one context in several lines.
@@ -45,8 +46,9 @@ def read(
 def read_mrqa(path: str | Path, intake: Intake) -> Iterator[Paragraph]:
     """Yields the contexts of an MRQA file with their questions; the header line is optional.
 
-    A context has no id of its own and gets one from its hash. Offsets in the file are inclusive
-    characters of the context; the marks `[TLE]`, `[DOC]`, `[PAR]` stay in it, for they count.
+    A context gets its id from its hash, for the file's own are empty in most sets. Offsets in the
+    file are inclusive characters of the context; its marks stay in it, for they count
+    (`without_marks` takes them out).
 
     Raises:
         DataError: not JSON Lines; a field is missing, empty or of a wrong type; a question
@@ -67,6 +69,46 @@ def read_mrqa(path: str | Path, intake: Intake) -> Iterator[Paragraph]:
             if question is not None:
                 questions.append(question)
         yield Paragraph(Document(id_of_text(context), "", context), tuple(questions))
+
+
+def without_marks(paragraph: Paragraph) -> Paragraph:
+    """Returns a context without MRQA's marks, its questions' offsets moved with the text.
+
+    `[DOC]`, `[PAR]`, `[TLE]` and `[SEP]` begin a document, a paragraph, a title and what comes
+    after a title: they are structure, so each becomes a line feed. The title of a context that
+    has just one is the document's; of several, each stays a line before its text.
+
+    Source: README.md of github.com/mrqa/MRQA-Shared-Task-2019, "Dataset Format".
+    """
+    context = paragraph.document.text
+    marks = list(MARK.finditer(context))
+    title, title_number = "", None
+    if sum(mark[1] == "TLE" for mark in marks) == 1:
+        title_number = next(n for n, mark in enumerate(marks) if mark[1] == "TLE")
+    kept: list[tuple[int, int, int]] = []  # first and last character in the context, new first
+    text = ""
+    bounds = [0, *(mark.end() for mark in marks)]
+    ends = [*(mark.start() for mark in marks), len(context)]
+    for number, (start, end) in enumerate(zip(bounds, ends, strict=True)):
+        piece = context[start:end]
+        if title_number is not None and number == title_number + 1:
+            title = " ".join(piece.split())
+        elif piece.strip():
+            text += "\n" * bool(text)
+            kept.append((start, end, len(text)))
+            text += piece
+    if not text:
+        return paragraph
+
+    def moved(position: int) -> int:
+        piece = next((piece for piece in kept if position < piece[1]), kept[-1])
+        return piece[2] + min(max(position - piece[0], 0), piece[1] - piece[0] - 1)
+
+    questions = tuple(
+        question._replace(answer_starts=tuple(map(moved, question.answer_starts)))
+        for question in paragraph.questions
+    )
+    return Paragraph(paragraph.document._replace(title=title, text=text), questions)
 
 
 def _question(path: str | Path, line: int, item: Any, context: str) -> Question:

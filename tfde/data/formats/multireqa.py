@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tfde.data.formats.mrqa import read_mrqa
+from tfde.data.formats.mrqa import MARK, read_mrqa
 from tfde.data.formats.paragraphs import Paragraph
 from tfde.data.formats.records import Answers, Judgement, Record, Source
 from tfde.data.intake import Intake
@@ -117,13 +117,13 @@ def _paragraph(
     context = paragraph.document.text
     kept = []
     for sentence in sorted(sentences, key=lambda sentence: sentence.start):
-        text = context[sentence.start : sentence.stop]
+        text = MARK.sub(" ", context[sentence.start : sentence.stop])
         if sentence.stop > len(context):
             rule = f"field 'response_end' must be at most {len(context)}, the context's length."
             intake.bad(DataError(boundaries, sentence.line, rule, sentence.stop))
         elif text.strip():
             kept.append(sentence)
-            yield Document(sentence.candidate_id, "", text)
+            yield Document(sentence.candidate_id, "", text.strip())
     for question in paragraph.questions:
         query_id = question.query.query_id
         relevant = [

@@ -1,8 +1,9 @@
-"""SQuAD 1.1's JSON: articles of paragraphs with questions and the places of their answers."""
+"""SQuAD's JSON: articles of paragraphs with questions and the places of their answers."""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,25 +21,35 @@ def read(
     sources: Sequence[Source], intake: Intake, *, level: Level = "paragraph"
 ) -> Iterator[Record]:
     """Yields the records of SQuAD files; documents are paragraphs or their sentences."""
+    numbers: Counter[str] = Counter()
     for source in sources:
-        for paragraph in read_squad(source.path, intake):
+        for paragraph in read_squad(source.path, intake, numbers=numbers):
             yield from paragraph_records(paragraph, source.split, level=level)
 
 
-def read_squad(path: str | Path, intake: Intake | None = None) -> Iterator[Paragraph]:
-    """Yields the paragraphs of a SQuAD 1.1 file, plain or packed, in their order.
+def read_squad(
+    path: str | Path, intake: Intake | None = None, *, numbers: Counter[str] | None = None
+) -> Iterator[Paragraph]:
+    """Yields the paragraphs of a SQuAD file, plain or packed, in their order.
 
-    A paragraph's id is its article's title and its number in the article, from 0; in the title of
-    a document, the underscores of the article's title are spaces. White space inside a question is
-    run together (407 of the dev file's 10,570 have some too much); contexts stay as they are, for
-    offsets point into them. The whole file is read into memory.
+    A paragraph's id is its article's title (`untitled` where it has none) and its number among
+    those of this title, from 0; in the title of a document, the underscores of the article's
+    title are spaces. White space inside a question is run together (407 of the dev file's 10,570
+    have some too much); contexts stay as they are, for offsets point into them. Questions without
+    an answer, which SQuAD 2.0 has, are left out and counted. The whole file is read into memory.
+
+    Args:
+        path: The file.
+        intake: The place, and what becomes of bad records.
+        numbers: How many paragraphs of each title files before this one had.
 
     Raises:
-        DataError: not JSON; a field is missing, empty or of a wrong type; a question has no
-            answer or one that stands outside the context; the id of a question or the title of
-            an article comes twice. The message names the place inside the JSON.
+        DataError: not JSON; a field is missing, empty or of a wrong type; an answer stands
+            outside the context; the id of a question comes twice. The message names the place
+            inside the JSON.
     """
     intake = intake or Intake()
+    numbers = Counter() if numbers is None else numbers
     intake.at(path)
     reader = _Reader(Path(path), intake)
     articles = intake.take(lambda: reader.field(reader.load(), "data", list, ""))
@@ -48,10 +59,12 @@ def read_squad(path: str | Path, intake: Intake | None = None) -> Iterator[Parag
             continue
         place = f"data[{a}].paragraphs"
         paragraphs = intake.take(reader.field, article, "paragraphs", list, f"data[{a}]")
+        name = "_".join(title.split()) or "untitled"
         for p, record in enumerate(paragraphs or []):
-            name = "_".join(title.split())
+            doc_id = f"{name}-{numbers[name]}"
+            numbers[name] += 1
             paragraph = intake.take(
-                reader.paragraph, record, f"{name}-{p}", title.replace("_", " "), f"{place}[{p}]"
+                reader.paragraph, record, doc_id, title.replace("_", " ").strip(), f"{place}[{p}]"
             )
             if paragraph is not None:
                 yield paragraph
@@ -62,7 +75,6 @@ class _Reader:
 
     def __init__(self, path: Path, intake: Intake) -> None:
         self.path, self.intake = path, intake
-        self.titles: set[str] = set()
         self.query_ids: set[str] = set()
 
     def load(self) -> Any:
@@ -87,7 +99,7 @@ class _Reader:
             raise self.fail(place, "must be an object.", record)
         inside = f"{place}.{name}" if place else name
         if name not in record:
-            raise self.fail(inside, "is missing (SQuAD 1.1 has it).", shorten(sorted(record)))
+            raise self.fail(inside, "is missing (SQuAD has it).", shorten(sorted(record)))
         value = record[name]
         # bool is an int, but no offset.
         if not isinstance(value, kind) or isinstance(value, bool):
@@ -107,8 +119,9 @@ class _Reader:
         seen.add(value)
 
     def title(self, article: Any, place: str) -> str:
-        title = self.text(article, "title", place)
-        self.unique(title, self.titles, f"{place}.title")
+        if isinstance(article, dict) and article.get("title") is None:
+            return ""
+        title: str = self.field(article, "title", str, place)
         return title
 
     def paragraph(self, record: Any, doc_id: str, title: str, place: str) -> Paragraph:
@@ -116,18 +129,22 @@ class _Reader:
         questions = []
         for q, item in enumerate(self.field(record, "qas", list, place)):
             question = self.intake.take(self.question, item, context, f"{place}.qas[{q}]")
-            if question is not None:
+            if question is not None and not question.answers:
+                self.intake.leave_out("questions without an answer")
+            elif question is not None:
                 questions.append(question)
         return Paragraph(Document(doc_id, title, context), tuple(questions))
 
     def question(self, record: Any, context: str, place: str) -> Question:
+        if isinstance(record, dict) and type(record.get("id")) is int:
+            record = record | {"id": str(record["id"])}
         query_id = self.text(record, "id", place)
         if query_id.split() != [query_id]:
             raise self.fail(f"{place}.id", "must not hold white space.", query_id)
         query = Query(query_id, " ".join(self.text(record, "question", place).split()))
         answers = self.field(record, "answers", list, place)
-        if not answers:
-            raise self.fail(f"{place}.answers", "must hold at least one answer.", answers)
+        if record.get("is_impossible") is True:
+            answers = []  # some files keep plausible ones here
         texts, starts = [], []
         for number, answer in enumerate(answers):
             inside = f"{place}.answers[{number}]"

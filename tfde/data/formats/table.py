@@ -54,7 +54,7 @@ FORMATS = {
         beir.write,
     ),
     "squad": Format(
-        "SQuAD 1.1 JSON",
+        "SQuAD JSON, 1.1 or 2.0",
         (Role("articles", "the JSON file"),),
         squad.read,
         options=("level",),
@@ -108,12 +108,12 @@ FORMATS = {
         "documents in SGML, topics, qrels",
         (
             Role("documents", "a file or a folder of files", has_split=False),
-            Role("topics", "<top> blocks", has_split=False),
+            Role("topics", "<top> or <topic> blocks", has_split=False),
             Role("qrels", "query id, iteration, document id, relevance", required=False),
         ),
         trec.read,
         trec.write,
-        options=("topic_field",),
+        options=("topic_field", "encoding"),
     ),
     "sentence-transformers": Format(
         "columns anchor, positive, negative(s): .jsonl, .csv, .tsv, .parquet",

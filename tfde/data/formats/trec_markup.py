@@ -1,0 +1,143 @@
+"""TREC's markup: blocks such as `<DOC>`, wherever they stand in a line, and the fields in them."""
+
+from __future__ import annotations
+
+import html
+import logging
+import re
+from collections.abc import Container, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from tfde.data.compressed import read_lines
+from tfde.data.intake import Intake
+from tfde.errors import DataError
+
+logger = logging.getLogger(__name__)
+
+_TAG = re.compile(r"</?[A-Za-z][^<>]*>|<!--.*?-->|<[!?][^<>]*>", re.DOTALL)
+_FIELD_TAG = re.compile(r"<!--.*?-->|<(?P<close>/?)(?P<name>[A-Za-z][\w.-]*)[^<>]*>", re.DOTALL)
+# Entities of TREC's disks that HTML does not have.
+_SGML_ENTITIES = {"&blank;": " ", "&hyph;": "-"}
+_CONTROL_CHARACTERS = dict.fromkeys((*range(9), *range(14, 32), 127), " ")
+
+
+class Block(NamedTuple):
+    """What stands between a begin tag and its end tag.
+
+    Args:
+        line: 1-based line of the begin tag.
+        tag: The tag's name, in small letters.
+        attributes: What the begin tag holds behind its name.
+        text: The markup in between; lines end in a line feed.
+    """
+
+    line: int
+    tag: str
+    attributes: str
+    text: str
+
+
+class Field(NamedTuple):
+    """A part of a block: the tag's name in small letters ("" outside of all), and its markup."""
+
+    name: str
+    markup: str
+
+
+def read_blocks(
+    path: Path, tags: tuple[str, ...], intake: Intake, *, encoding: str = "utf-8"
+) -> Iterator[Block]:
+    """Yields the blocks of a file; tags may stand anywhere in a line, in capitals or not.
+
+    Text between two blocks is no part of any: it is counted in `intake.left_out`, and the first
+    of a file is shown in the log.
+
+    Raises:
+        DataError: a block without its end, or an end without a block.
+    """
+    bounds = re.compile(rf"<(/?)({'|'.join(tags)})(\s[^<>]*)?>", re.IGNORECASE)
+    open_block: Block | None = None
+    parts: list[str] = []
+    outside = _Outside(path, tags[0], intake)
+    for number, line in read_lines(path, intake, encoding=encoding):
+        position = 0
+        for match in bounds.finditer(line):
+            closes, tag = match[1] == "/", match[2].lower()
+            if closes and open_block is not None and tag != open_block.tag:
+                continue
+            before = line[position : match.start()]
+            position = match.end()
+            if open_block is None:
+                outside.note(number, before)
+            if closes and open_block is not None:
+                yield open_block._replace(text="\n".join([*parts, before]))
+                open_block = None
+                continue
+            if closes:
+                rule = f"</{match[2]}> must close a <{match[2]}>."
+                intake.bad(DataError(path, number, rule, line))
+                continue
+            if open_block is not None:
+                intake.bad(_unclosed(path, open_block))
+            open_block, parts = Block(number, tag, match[3] or "", ""), []
+        if open_block is None:
+            outside.note(number, line[position:])
+        else:
+            parts.append(line[position:])
+    if open_block is not None:
+        intake.bad(_unclosed(path, open_block))
+
+
+def split_fields(markup: str, known: Container[str]) -> Iterator[Field]:
+    """Yields the fields of a block, and what stands outside of them, in their order.
+
+    A field begins at a tag that is `known`, or that is closed later. It ends at its end tag; one
+    that is never closed ends where the next field begins. Tags inside of a field are its markup.
+    """
+    tags = [match for match in _FIELD_TAG.finditer(markup) if match["name"]]
+    closed_at = {tag["name"].lower(): tag.start() for tag in tags if tag["close"]}
+    name, start = "", 0
+    for tag in tags:
+        here = tag["name"].lower()
+        if tag["close"]:
+            ends = here == name
+        else:
+            unclosed = closed_at.get(name, -1) < start
+            ends = unclosed and (here in known or closed_at.get(here, -1) > tag.start())
+        if ends:
+            yield Field(name, markup[start : tag.start()])
+            name, start = "" if tag["close"] else here, tag.end()
+    yield Field(name, markup[start:])
+
+
+def plain_text(markup: str) -> str:
+    """Returns text without tags and comments: entities resolved, white space as one space."""
+    text = _TAG.sub(" ", markup)
+    for entity, character in _SGML_ENTITIES.items():
+        text = text.replace(entity, character)
+    return " ".join(html.unescape(text).translate(_CONTROL_CHARACTERS).split())
+
+
+class _Outside:
+    """Counts the lines that hold text outside of blocks."""
+
+    def __init__(self, path: Path, tag: str, intake: Intake) -> None:
+        self._path, self._tag, self._intake = path, tag, intake
+        self._line = 0
+
+    def note(self, line: int, markup: str) -> None:
+        text = plain_text(markup)
+        if not text or line == self._line:
+            return
+        if not self._line:
+            rule = f"text outside of <{self._tag}> is left out (the first of the file)."
+            logger.warning("%s", DataError(self._path, line, rule, text))
+        self._line = line
+        self._intake.leave_out(f"lines outside of <{self._tag}>")
+
+
+def _unclosed(path: Path, block: Block) -> DataError:
+    tag = block.tag.upper() if block.tag == "doc" else block.tag
+    rule = f"<{tag}> must be closed by </{tag}>; the file is cut or damaged."
+    return DataError(path, block.line, rule)
