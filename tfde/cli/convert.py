@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -64,9 +65,11 @@ def build_parser() -> CommandParser:
         nargs="+",
         type=str,
         metavar="COLUMN",
-        help="sentence-transformers: the columns of query and document, where they are not called"
-        " anchor (query, question) and positive (answer); sentence-pairs: those of the two"
-        " sentences and the label, where they are none of GLUE's and SuperGLUE's",
+        help="sentence-transformers: KIND=NAME for each column whose name is not known: query"
+        " (known: anchor, query, question), document (positive, answer, document, passage), title,"
+        " id (doc_id ...), query_id, label (label, score, relevance; label= reads none), or just"
+        " the names of query and document; sentence-pairs: the columns of the two sentences and"
+        " the label, where they are none of GLUE's and SuperGLUE's",
     )
     parser.add_argument(
         "--split",
@@ -114,6 +117,7 @@ def _read(args: Any) -> int:
     from tfde.cli.logs import show_logs
     from tfde.data.atomic import refuse_existing
     from tfde.data.dataset_writer import write_dataset
+    from tfde.data.formats.columns import understood
     from tfde.data.formats.labelled_pairs import write_labelled_pairs
     from tfde.data.formats.table import FORMATS
     from tfde.data.intake import Intake
@@ -130,6 +134,9 @@ def _read(args: Any) -> int:
         if name not in known.options:
             takers = ", ".join(other for other, one in FORMATS.items() if name in one.options)
             raise ConfigError(f"`--{name}` is for {takers}. Received: --format {args.format}")
+    if args.format == "sentence-transformers":
+        for line in filter(None, (understood(source.path, args.columns) for source in sources)):
+            print(line, file=sys.stderr)
     records = _with_bar(known.read(sources, intake, **options), intake)
     with logging_redirect_tqdm([logging.getLogger("tfde")]):
         if args.format == "sentence-pairs":

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.formats.beir import read_pair_file
@@ -13,88 +14,232 @@ from tfde.data.formats.records import Judgement, Record, Source, TrainingPair, w
 from tfde.data.formats.tables import ending, read_rows
 from tfde.data.ids import id_of_text
 from tfde.data.intake import Intake
-from tfde.data.json_lines import string_field, strings_field, write_json_lines
+from tfde.data.json_lines import id_field, string_field, strings_field, write_json_lines
 from tfde.errors import DataError, require
 from tfde.types import Document, Query
 
-ANCHORS = ("anchor", "query", "question")
-POSITIVES = ("positive", "answer")
-_NEGATIVE = re.compile(r"negatives?|negative_\d+")
+# What a column may be called, in any case, where `columns` does not say it.
+KNOWN_NAMES: dict[str, tuple[str, ...]] = {
+    "query": ("anchor", "query", "question"),
+    "document": ("positive", "answer", "document", "passage"),
+    "title": ("title",),
+    "id": ("doc_id", "document_id", "passage_id", "corpus_id"),
+    "query_id": ("query_id", "question_id"),
+    "label": ("label", "labels", "score", "scores", "relevance"),
+}
+_NEGATIVE = re.compile(r"negatives?|negative_\d+", re.IGNORECASE)
+
+
+class Columns(NamedTuple):
+    """Which column of a table is what; `None` where the table has none of a kind."""
+
+    query: str
+    document: str
+    title: str | None
+    id: str | None
+    query_id: str | None
+    label: str | None
+    negatives: tuple[str, ...]
 
 
 def read(
     sources: Sequence[Source], intake: Intake, *, columns: Sequence[str] | None = None
 ) -> Iterator[Record]:
-    """Yields a query, its documents, a judgement and, with negatives, a pair for each row.
+    """Yields a query, its documents, judgements and, with negatives, a pair for each row.
 
-    Columns are `anchor` (or `query`, `question`), `positive` (or `answer`), and any of
-    `negative`, `negative_1` ... and `negatives`; a negative may be empty or, except in CSV, a
-    list. Other columns are left alone. Ids are hashes of the texts.
+    Columns are known by `KNOWN_NAMES`, in any case, and any of `negative`, `negative_1` ... and
+    `negatives`. A cell of documents, labels or negatives may be a list (in CSV in JSON's writing,
+    `["x", "y"]`); a negative may be empty. A label is a grade: 0 is judged and not relevant. Ids
+    that the table does not give are hashes of title and text.
 
     Args:
         sources: The files.
         intake: What becomes of bad rows.
-        columns: Names of the query's and the document's column, in place of those above.
+        columns: `KIND=NAME` for each column that has another name (`label=` reads no label), or
+            the names of the query's and the document's column.
 
     Raises:
-        ConfigError: not two `columns`, or a name that ends in none of .jsonl, .csv, .tsv and
-            .parquet (.gz, .zst); parquet without pyarrow.
-        DataError: a missing column, or a cell that is empty or no text.
+        ConfigError: `columns` in another form, or a name that ends in none of .jsonl, .csv, .tsv
+            and .parquet (.gz, .zst); parquet without pyarrow.
+        DataError: a missing column; a cell that is empty or no text; a label that is no whole
+            number from 0 on, or not one for each document; an id that stands for two texts.
     """
-    names = [ANCHORS, POSITIVES]
-    if columns is not None:
-        require(len(columns) == 2, "columns", "those of query and document", list(columns))
-        names = [(name,) for name in columns]
-    yield from without_repeats(_rows(sources, intake, names))
+    yield from without_repeats(_rows(sources, intake, _names(columns)))
+
+
+def understood(path: Path, columns: Sequence[str] | None = None) -> str:
+    """Returns in one line which columns of a table are read as what, and which are not.
+
+    "" where the first row is bad, which reading then tells.
+
+    Raises:
+        ConfigError: as `read`.
+    """
+    intake, names = Intake(), _names(columns)
+    try:
+        row = next(iter(read_rows(path, intake)))
+        found = _columns_of(path, intake.line, row, names)
+    except (DataError, StopIteration):
+        return ""
+    taken = {kind: name for kind, name in found._asdict().items() if isinstance(name, str)}
+    parts = [f"{kind} from {name!r}" for kind, name in taken.items()]
+    if found.negatives:
+        parts.append(f"negatives from {', '.join(map(repr, found.negatives))}")
+    rest = [name for name in row if name not in (*taken.values(), *found.negatives)]
+    if rest:
+        parts.append(f"not read: {', '.join(map(repr, rest))}")
+    return f"{path}: {'; '.join(parts)}"
+
+
+def _names(columns: Sequence[str] | None) -> dict[str, tuple[str, ...]]:
+    names = dict(KNOWN_NAMES)
+    parts = [column.partition("=") for column in columns or ()]
+    if columns and not any(equals and kind in names for kind, equals, _ in parts):
+        require(len(columns) == 2, "columns", "KIND=NAME, or query's and document's", list(columns))
+        return names | {"query": (columns[0],), "document": (columns[1],)}
+    for kind, equals, name in parts:
+        rule = f"KIND=NAME with a kind of {', '.join(names)}"
+        require(bool(equals) and kind in names, "columns", rule, f"{kind}{equals}{name}")
+        names[kind] = (name,) if name else ()
+    return names
+
+
+def _columns_of(
+    path: Path, line: int | None, row: Mapping[str, Any], names: Mapping[str, tuple[str, ...]]
+) -> Columns:
+    lower = {name.lower(): name for name in reversed(row)}
+    found: dict[str, str | None] = {}
+    for kind, candidates in names.items():
+        given = candidates != KNOWN_NAMES[kind]
+        found[kind] = next((name for name in candidates if name in row), None)
+        if not given and found[kind] is None:
+            found[kind] = next((lower[name] for name in candidates if name in lower), None)
+        if found[kind] is None and candidates and (given or kind in ("query", "document")):
+            others = "" if given else f" (or {', '.join(candidates[1:])}; `columns` names others)"
+            # In a table it is the header that lacks it.
+            place = 1 if ending(path) in (".csv", ".tsv") else line
+            rule = f"column {candidates[0]!r}{others} is missing."
+            raise DataError(path, place, rule, " ".join(row))
+    negatives = tuple(name for name in row if _NEGATIVE.fullmatch(name))
+    query, document = found.pop("query"), found.pop("document")
+    return Columns(query or "", document or "", **found, negatives=negatives)
 
 
 def _rows(
-    sources: Sequence[Source], intake: Intake, names: Sequence[Sequence[str]]
+    sources: Sequence[Source], intake: Intake, names: Mapping[str, tuple[str, ...]]
 ) -> Iterator[Record]:
+    given_ids: dict[str, str] = {}
     for source in sources:
         for row in read_rows(source.path, intake):
-            yield from intake.take(_records, source, intake.line, row, names) or ()
+            yield from intake.take(_records, source, intake.line, row, names, given_ids) or ()
 
 
 def _records(
-    source: Source, line: int | None, row: Mapping[str, Any], names: Sequence[Sequence[str]]
+    source: Source,
+    line: int | None,
+    row: Mapping[str, Any],
+    names: Mapping[str, tuple[str, ...]],
+    given_ids: dict[str, str],
 ) -> list[Record]:
     path = source.path
-    anchors, positives = names
-    text = string_field(path, line, row, _column(path, line, row, anchors))
-    positive = _text(path, line, row, _column(path, line, row, positives))
-    negatives: list[Document] = []
-    for name in row:
-        if _NEGATIVE.fullmatch(name):
-            if isinstance(row[name], list):
-                negatives += map(_document, strings_field(path, line, row, name))
-            elif row[name]:
-                negatives.append(_text(path, line, row, name))
-    query = Query(id_of_text(text), text)
-    records: list[Record] = [positive, *negatives, query]
-    records.append(Judgement(source.split, query.query_id, positive.doc_id, 1))
+    columns = _columns_of(path, line, row, names)
+    text = string_field(path, line, row, columns.query)
+    query_id = _given_id(path, line, row, columns.query_id) or id_of_text(text)
+    doc_id = _given_id(path, line, row, columns.id)
+    title = string_field(path, line, row, columns.title, optional=True) if columns.title else ""
+    documents = [_document(part, title) for part in _texts(path, line, row, columns.document)]
+    if doc_id:
+        if len(documents) > 1:
+            rule = f"column {columns.id!r} must name one document, but there are {len(documents)}."
+            raise DataError(path, line, rule, doc_id)
+        documents = [documents[0]._replace(doc_id=doc_id)]
+    labels = _labels(path, line, row, columns.label, len(documents))
+    negatives = [
+        _document(part, "")
+        for name in columns.negatives
+        if row[name]
+        for part in _texts(path, line, row, name)
+    ]
+    if columns.query_id:
+        _check_id(path, line, f"q {query_id}", text, given_ids)
+    if columns.id:
+        _check_id(path, line, f"d {doc_id}", f"{title}\n{documents[0].text}", given_ids)
+    query = Query(query_id, text)
+    records: list[Record] = [*documents, *negatives, query]
+    relevant = []
+    for document, label in zip(documents, labels, strict=True):
+        records.append(Judgement(source.split, query_id, document.doc_id, label))
+        if label > 0:
+            relevant.append(document.doc_id)
     if negatives:
         ids = tuple(document.doc_id for document in negatives)
-        records.append(TrainingPair(source.split, query, positive.doc_id, ids))
+        records += [TrainingPair(source.split, query, positive, ids) for positive in relevant]
     return records
 
 
-def _column(path: Path, line: int | None, row: Mapping[str, Any], names: Sequence[str]) -> str:
-    for name in names:
-        if name in row:
-            return name
-    others = f" (or {', '.join(names[1:])}; `columns` names others)" if names[1:] else ""
-    # In a table it is the header that lacks it.
-    place = 1 if ending(path) in (".csv", ".tsv") else line
-    raise DataError(path, place, f"column {names[0]!r}{others} is missing.", " ".join(row))
+def _check_id(
+    path: Path, line: int | None, given: str, text: str, given_ids: dict[str, str]
+) -> None:
+    if given_ids.setdefault(given, id_of_text(text)) != id_of_text(text):
+        raise DataError(path, line, "an id must stand for one text.", given[2:])
 
 
-def _text(path: Path, line: int | None, row: Mapping[str, Any], name: str) -> Document:
-    return _document(string_field(path, line, row, name))
+def _given_id(path: Path, line: int | None, row: Mapping[str, Any], name: str | None) -> str:
+    if name is None:
+        return ""
+    value = row.get(name)
+    return id_field(path, line, {name: str(value) if type(value) is int else value}, name)
 
 
-def _document(text: str) -> Document:
-    return Document(id_of_text(text), "", text)
+def _texts(path: Path, line: int | None, row: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    value = _listed(row.get(name))
+    if isinstance(value, list):
+        texts = strings_field(path, line, {name: value}, name)
+        if not texts:
+            raise DataError(path, line, f"field {name!r} must hold at least one text.", value)
+        return texts
+    return (string_field(path, line, row, name),)
+
+
+def _labels(
+    path: Path, line: int | None, row: Mapping[str, Any], name: str | None, count: int
+) -> list[int]:
+    if name is None:
+        return [1] * count
+    value = _listed(row.get(name))
+    values = value if isinstance(value, list) else [value]
+    if len(values) != count:
+        rule = f"column {name!r} must hold a label for each of the {count} documents."
+        raise DataError(path, line, rule, value)
+    labels = []
+    for each in values:
+        try:
+            number = float(each)
+        except (TypeError, ValueError):
+            number = -1.0
+        if number < 0 or not number.is_integer():
+            rule = (
+                f"column {name!r} must hold grades: 0 (not relevant), 1, 2 ..."
+                " (`columns` with label= reads none)."
+            )
+            raise DataError(path, line, rule, each)
+        labels.append(int(number))
+    return labels
+
+
+def _listed(value: Any) -> Any:
+    """Returns the list that a cell of a CSV writes as JSON; any other value as it is."""
+    if isinstance(value, str) and value.startswith("[") and value.endswith("]"):
+        try:
+            parsed = json.loads(value)
+        except (ValueError, RecursionError):
+            return value
+        return parsed if isinstance(parsed, list) else value
+    return value
+
+
+def _document(text: str, title: str) -> Document:
+    return Document(id_of_text(text, title=title), title, text)
 
 
 def write(

@@ -116,7 +116,7 @@ FORMATS = {
         options=("topic_field", "encoding"),
     ),
     "sentence-transformers": Format(
-        "columns anchor, positive, negative(s): .jsonl, .csv, .tsv, .parquet",
+        "a table of queries and documents: .jsonl, .csv, .tsv, .parquet",
         (Role("rows", "the table"),),
         columns.read,
         columns.write,

@@ -251,7 +251,7 @@ BAD = [
     (
         columns,
         {"rows.jsonl": line({"anchor": "a", "text": "b"})},
-        r"rows\.jsonl:1: column 'positive' \(or answer; `columns` names others\) is missing\. Rec",
+        r"rows\.jsonl:1: column 'positive' \(or answer, document, passage; `columns` names",
         1,
     ),
     (

@@ -304,7 +304,7 @@ def test_columns_that_are_named(tmp_path):
     assert [record.text for record in of_kind(records, Document)] == ["c"]
     with pytest.raises(DataError, match=r"my\.csv:1: column 'question' is missing\. Received: 'Q"):
         read(columns, source, columns=["question", "Answer"])
-    with pytest.raises(ConfigError, match="`columns` must be those of query and document"):
+    with pytest.raises(ConfigError, match="`columns` must be KIND=NAME, or query's and document's"):
         read(columns, source, columns=["Question"])
 
 
@@ -548,3 +548,84 @@ def test_marks_of_mrqa_are_structure(tmp_path, context):
     assert paragraph.document[1:] == (title, text)
     (start,) = paragraph.questions[0].answer_starts
     assert text[start : start + 4] == "1820"
+
+
+TABLES = {
+    # sentence-transformers' pairs with a class: 0 is judged, and not relevant.
+    "question,answer,label\nq,a,1\nq,b,0\n": [("q", "", "a", 1), ("q", "", "b", 0)],
+    "Query,Passage,Score\nq,a,2.0\nq,b,0.0\n": [("q", "", "a", 2), ("q", "", "b", 0)],
+    'question,title,answer\nq,T,a\nq,T,"[""b"", ""c""]"\n': [
+        ("q", "T", "a", 1),
+        ("q", "T", "b", 1),
+        ("q", "T", "c", 1),
+    ],
+    'anchor,positive,labels\nq,"[""a"", ""b""]","[1, 0]"\n': [("q", "", "a", 1), ("q", "", "b", 0)],
+    "question,answer,source\nq,[1] says so,x\n": [("q", "", "[1] says so", 1)],
+}
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_tables_as_people_have_them(tmp_path, table):
+    (tmp_path / "my.csv").write_text(table)
+    records = read(columns, Source("rows", tmp_path / "my.csv", "train"))
+    texts = {record[0]: record for record in records if isinstance(record, Document | Query)}
+    judged = [
+        (texts[r.query_id].text, texts[r.doc_id].title, texts[r.doc_id].text, r.relevance)
+        for r in of_kind(records, Judgement)
+    ]
+    assert judged == TABLES[table]
+
+
+def test_every_kind_of_column_can_be_named(tmp_path):
+    path = tmp_path / "my.csv"
+    path.write_text("nr,Frage,Kopf,Antwort,key,gut,x\n7,q,T,a,d-1,3,-\n8,r,T,a,d-1,0,-\n")
+    given = ["query=Frage", "document=Antwort", "title=Kopf", "id=key", "query_id=nr", "label=gut"]
+    records = read(columns, Source("rows", path, "train"), columns=given)
+    assert records == [
+        Document("d-1", "T", "a"),
+        Query("7", "q"),
+        Judgement("train", "7", "d-1", 3),
+        Query("8", "r"),
+        Judgement("train", "8", "d-1", 0),
+    ]
+    assert columns.understood(path, given) == (
+        f"{path}: query from 'Frage'; document from 'Antwort'; title from 'Kopf'; id from 'key';"
+        " query_id from 'nr'; label from 'gut'; not read: 'x'"
+    )
+
+
+@pytest.mark.parametrize(
+    ("table", "given", "message"),
+    [
+        ("query,answer,score\nq,a,0.83\n", None, r"my\.csv:2: column 'score' must hold grades: 0"),
+        (
+            "query,answer,label\nq,a,-1\n",
+            None,
+            r"my\.csv:2: column 'label' must hold grades: .* '-1'",
+        ),
+        ("query,answer,label\nq,a,\n", None, r"my\.csv:2: column 'label' must hold grades"),
+        ('query,answer,label\nq,a,"[1, 0]"\n', None, r"a label for each of the 1 documents"),
+        (
+            "query,answer,doc_id\nq,a,1\nq,b,1\n",
+            None,
+            r"my\.csv:3: an id must stand for one text.*'1'",
+        ),
+        ("query,answer\nq,a\n", ["query=Q"], r"my\.csv:1: column 'Q' is missing"),
+        (
+            "query,answer\nq,a\n",
+            ["query=query", "doc=answer"],
+            r"KIND=NAME with a kind of query, do",
+        ),
+    ],
+)
+def test_tables_that_cannot_be_meant(tmp_path, table, given, message):
+    (tmp_path / "my.csv").write_text(table)
+    with pytest.raises((DataError, ConfigError), match=message):
+        read(columns, Source("rows", tmp_path / "my.csv", "train"), columns=given)
+
+
+def test_scores_that_are_no_grades_can_be_left_alone(tmp_path):
+    (tmp_path / "my.csv").write_text("query,answer,score\nq,a,0.83\n")
+    source = Source("rows", tmp_path / "my.csv", "train")
+    (judgement,) = of_kind(read(columns, source, columns=["label="]), Judgement)
+    assert judgement.relevance == 1
