@@ -150,7 +150,9 @@ def test_parts_of_a_format_and_the_way_back(folder, capsys):
 
 
 def test_bad_records_are_skipped_counted_and_named(folder, capsys):
-    (folder / "train.jsonl").write_text('{"anchor": "a", "positive": "b"}\n{"anchor": 3, "positive": "b"}\n{\n')
+    (folder / "train.jsonl").write_text(
+        '{"anchor": "a", "positive": "b"}\n{"anchor": 3, "positive": "b"}\n{\n'
+    )
     arguments = ["--format", "sentence-transformers", "--input", "train.jsonl", "--output", "out"]
     assert main(["convert", *arguments]) == 1
     assert "train.jsonl:2: field 'anchor' must be a string" in capsys.readouterr().err

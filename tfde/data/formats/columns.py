@@ -107,7 +107,7 @@ def _names(columns: Sequence[str] | None) -> dict[str, tuple[str, ...]]:
 def _columns_of(
     path: Path, line: int | None, row: Mapping[str, Any], names: Mapping[str, tuple[str, ...]]
 ) -> Columns:
-    lower = {name.lower(): name for name in reversed(row)}
+    lower = {name.lower(): name for name in reversed(list(row))}
     found: dict[str, str | None] = {}
     for kind, candidates in names.items():
         given = candidates != KNOWN_NAMES[kind]
