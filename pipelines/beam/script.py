@@ -23,7 +23,7 @@ All other options are Beam's:
   --direct_running_mode multi_processing --direct_num_workers N
                                                   N processes of this machine
   --runner DataflowRunner | FlinkRunner | SparkRunner ...
-                                                  a cluster; docs/data.md names the options
+                                                  a cluster; docs/beam.md names the options
 Files must have the same path on all workers. An interrupted job goes on when the same command is
 given again.
 """
