@@ -60,13 +60,13 @@ def sample_pairs(
         ConfigError: the split has fewer such pairs, or `number` is too small to tell anything.
     """
     require(number >= _FEWEST, "pairs", f"at least {_FEWEST}", number)
-    qrels = dataset.qrels(split)
+    relevant_of = dataset.relevant(split)
     queries = list(dataset.queries(split))
     order = np.random.Generator(np.random.PCG64(seed)).permutation(len(queries))
     chosen: dict[str, Query] = {}
     for row in order:
-        judged = qrels[queries[row].query_id]
-        relevant = next((d for d, r in judged.items() if r > 0 and d not in chosen), None)
+        documents = relevant_of[queries[row].query_id]
+        relevant = next((doc_id for doc_id in documents if doc_id not in chosen), None)
         if relevant is not None and len(chosen) < number:
             chosen[relevant] = queries[row]
     if len(chosen) < number:

@@ -148,6 +148,13 @@ def _read(args: Any) -> int:
             )
             level = f" ({args.level or 'paragraph'}s)" if "level" in known.options else ""
             print(f"{args.output}: {_summary(counts, level)}")
+            if counts.empty:
+                print(f"{counts.empty:,} documents have neither title nor text")
+            if counts.judged_elsewhere:
+                print(
+                    f"{counts.judged_elsewhere:,} judgements are of documents that are not in the"
+                    " corpus; they count as not found"
+                )
     if intake.left_out:
         print(f"left out: {_listed(intake.left_out)}")
     if intake.skipped:

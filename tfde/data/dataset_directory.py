@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from functools import cached_property
+import logging
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,8 +17,10 @@ from tfde.data.ids import KnownIds
 from tfde.data.intake import Intake
 from tfde.data.json_lines import id_field, read_json_lines, string_field, strings_field
 from tfde.data.qrels import read_qrels
-from tfde.errors import ConfigError, DataError
+from tfde.errors import ConfigError, DataError, shorten
 from tfde.types import Document, Qrels, Query
+
+logger = logging.getLogger(__name__)
 
 Text = TypeVar("Text", Document, Query)
 
@@ -53,12 +56,12 @@ class DatasetDirectory:
         """The directory's own name."""
         return self.path.resolve().name
 
-    @cached_property
+    @functools.cached_property
     def splits(self) -> tuple[str, ...]:
         """The splits that have judgements: train, dev, test first, then others by name."""
         return self._splits("qrels", ".tsv")
 
-    @cached_property
+    @functools.cached_property
     def pair_splits(self) -> tuple[str, ...]:
         """The splits that have a file of training pairs, in the order of `splits`."""
         return self._splits("pairs", ".jsonl")
@@ -73,12 +76,12 @@ class DatasetDirectory:
         """Whether there is a file of accepted answers."""
         return self._find("answers.jsonl") is not None
 
-    @cached_property
+    @functools.cached_property
     def num_documents(self) -> int:
         """How many documents the corpus holds (counted once, lines are not parsed)."""
         return sum(1 for _ in read_lines(self.file("corpus.jsonl")))
 
-    @cached_property
+    @functools.cached_property
     def num_queries(self) -> int:
         """How many queries there are in all splits together."""
         return sum(1 for _ in read_lines(self.file("queries.jsonl")))
@@ -87,8 +90,8 @@ class DatasetDirectory:
         """Streams the corpus in file order.
 
         Raises:
-            DataError: not JSON, a missing field, a wrong type, neither title nor text, an id with
-                white space, or a duplicate id.
+            DataError: not JSON, a missing field, a wrong type, an id with white space, or a
+                duplicate id.
         """
         return unique_documents(self.file("corpus.jsonl"))
 
@@ -134,13 +137,35 @@ class DatasetDirectory:
     def qrels(self, split: str) -> Qrels:
         """Returns the judgements of a split, `{query_id: {doc_id: relevance}}`.
 
-        Whether the ids exist is checked by `validate`.
+        They are what is measured against: a document that is not in the corpus counts as not
+        found. Whether queries exist is checked by `validate`.
 
         Raises:
             ConfigError: there is no such split.
             DataError: a line breaks a rule of the format.
         """
         return read_qrels(self.qrels_file(split))
+
+    def relevant(self, split: str) -> dict[str, tuple[str, ...]]:
+        """Returns the relevant documents of each judged query that stand in the corpus.
+
+        For what needs their texts. Memory holds their ids.
+
+        Raises:
+            ConfigError: there is no such split.
+            DataError: as `qrels` and `documents`.
+        """
+        relevant = {
+            query_id: [doc_id for doc_id, relevance in judged.items() if relevance > 0]
+            for query_id, judged in self.qrels(split).items()
+        }
+        wanted = set().union(*relevant.values())
+        there = {document.doc_id for document in self.documents() if document.doc_id in wanted}
+        _tell_missing(self.qrels_file(split), relevant, there)
+        return {
+            query_id: tuple(doc_id for doc_id in doc_ids if doc_id in there)
+            for query_id, doc_ids in relevant.items()
+        }
 
     def answers(self) -> dict[str, tuple[str, ...]]:
         """Returns the accepted answers by query id, from `answers.jsonl`.
@@ -168,13 +193,17 @@ class DatasetDirectory:
         }
 
     def validate(self, splits: Iterable[str] | None = None) -> None:
-        """Reads every record once and checks that all judged ids exist.
+        """Reads every record once and checks that all judged queries exist.
+
+        How many judged documents are not in the corpus is told in the log (BEIR's ArguAna has
+        five).
 
         Args:
             splits: The splits to check; `None` checks all.
 
         Raises:
-            DataError: the first record that breaks a rule, or judgement of an unknown id.
+            DataError: the first record that breaks a rule, or judgement of an unknown query; no
+                judged document of a split is in the corpus.
         """
         doc_ids, query_ids = KnownIds(), KnownIds()  # a set of strings takes ten times as much
         for document in self.documents():
@@ -182,7 +211,8 @@ class DatasetDirectory:
         for query in self.queries():
             query_ids.add(query.query_id)
         for split in self.splits if splits is None else splits:
-            read_qrels(self.qrels_file(split), query_ids=query_ids, doc_ids=doc_ids)
+            path = self.qrels_file(split)
+            _tell_missing(path, read_qrels(path, query_ids=query_ids), doc_ids)
 
     def checksums(self) -> dict[str, str]:
         """Returns the sha256 (hexadecimal) of corpus, queries and qrels, by their paths inside.
@@ -282,10 +312,18 @@ def stream_documents(path: Path, intake: Intake) -> Iterator[Document]:
     Raises:
         DataError: as `DatasetDirectory.documents`.
     """
+    empty, first = 0, 0
     for line, record in read_json_lines(path, intake):
         document = intake.take(_document, path, line, record)
         if document is not None:
+            if not document.title.strip() and not document.text.strip():
+                empty, first = empty + 1, first or line
             yield document
+    if empty:
+        _tell_once(
+            f"{path}: documents without title and text are taken as they are: {empty:,}, the first"
+            f" in line {first}."
+        )
 
 
 def stream_queries(path: Path, intake: Intake) -> Iterator[Query]:
@@ -315,14 +353,31 @@ def stream_answers(path: Path, intake: Intake) -> Iterator[tuple[str, tuple[str,
 def _document(path: Path, line: int, record: dict[str, Any]) -> Document:
     doc_id = id_field(path, line, record, "_id")
     title = string_field(path, line, record, "title", optional=True)
-    if title.strip() and record.get("text") == "":
-        # BEIR's TREC-COVID holds papers of which only the title is known.
-        return Document(doc_id, title, "")
-    return Document(doc_id, title, string_field(path, line, record, "text"))
+    # An empty text is a document: BEIR's TREC-COVID has titles alone, its FiQA not even these.
+    return Document(doc_id, title, string_field(path, line, record, "text", blank=True))
 
 
 def _query(path: Path, line: int, record: dict[str, Any]) -> Query:
     return Query(id_field(path, line, record, "_id"), string_field(path, line, record, "text"))
+
+
+def _tell_missing(path: Path, judged: Mapping[str, Iterable[str]], doc_ids: Container[str]) -> None:
+    """Tells how many judged documents are not in the corpus; raises DataError if none is."""
+    named = [doc_id for documents in judged.values() for doc_id in documents]
+    missing = [doc_id for doc_id in named if doc_id not in doc_ids]
+    if missing and len(missing) == len(named):
+        raise DataError(path, None, "no judged document is in the corpus.", missing[0])
+    if missing:
+        _tell_once(
+            f"{path}: {len(missing):,} judgements are of documents that are not in the corpus,"
+            f" such as {shorten(missing[0])}: they count as not found."
+        )
+
+
+@functools.cache
+def _tell_once(message: str) -> None:
+    """Warns in the log, once a process: a corpus is read several times."""
+    logger.warning("%s", message)
 
 
 def _answers(path: Path, line: int, record: dict[str, Any]) -> tuple[str, tuple[str, ...]]:

@@ -20,13 +20,19 @@ from tfde.types import Document, Query
 
 
 class DatasetCounts(NamedTuple):
-    """What was written: numbers of records; judged queries and pairs by split."""
+    """What was written: numbers of records; judged queries and pairs by split.
+
+    `empty` documents have neither title nor text; `judged_elsewhere` counts the judgements of
+    documents that are not in the corpus.
+    """
 
     documents: int
     queries: int
     answered: int
     judged: dict[str, int]
     pairs: dict[str, int]
+    empty: int = 0
+    judged_elsewhere: int = 0
 
 
 def write_dataset(
@@ -39,8 +45,10 @@ def write_dataset(
 ) -> DatasetCounts:
     """Writes a dataset directory, streamed; it appears whole or not at all.
 
-    A judgement, answers and a pair come after the documents and the query that they name. Memory
-    holds a number for each id, about 80 bytes, and no text.
+    A judgement, answers and a pair come after the documents and the query that they name. A
+    judgement may be of a document that is not in the corpus: whoever judged a larger one found it
+    relevant, so it counts as not found. Memory holds a number for each id, about 80 bytes, and no
+    text.
 
     Args:
         path: The directory; `corpus.jsonl.gz`, `queries.jsonl.gz`, `qrels/SPLIT.tsv` and, where
@@ -53,8 +61,8 @@ def write_dataset(
 
     Raises:
         ConfigError: `path` is a file, or a directory that is not empty without `overwrite`.
-        DataError: a record breaks a rule of the format (an id twice, an unknown id, no text ...),
-            or there is no document; nothing is left behind.
+        DataError: a record breaks a rule of the format (an id twice, an unknown id ...), there is
+            no document, or no judged document is in the corpus; nothing is left behind.
     """
     with atomic_directory(path, overwrite=overwrite) as temporary:
         writer = _Writer(temporary, Path(path), intake or Intake())
@@ -68,6 +76,7 @@ def write_dataset(
             raise DataError(
                 writer.intake.path or path, None, "the corpus is empty: no document was read."
             )
+        writer.check_judged()
     return counts
 
 
@@ -80,6 +89,8 @@ class _Writer:
         self._stack = contextlib.ExitStack()
         self._files: dict[str, BinaryIO] = {}
         self._lines: Counter[str] = Counter()
+        self._elsewhere: Counter[str] = Counter()  # judgements of documents not in the corpus
+        self._empty = 0
         self._documents, self._queries = KnownIds(), KnownIds()
         self._answered = KnownIds()
         # Per split: queries that are judged, pairs of query and document.
@@ -126,16 +137,23 @@ class _Writer:
         }
         judged = {split: len(ids) for split, ids in self._judged.items()}
         texts = (len(self._documents), len(self._queries), len(self._answered))
-        return DatasetCounts(*texts, judged, pairs)
+        elsewhere = sum(self._elsewhere.values())
+        return DatasetCounts(*texts, judged, pairs, self._empty, elsewhere)
+
+    def check_judged(self) -> None:
+        """Refuses a split of which no judged document is in the corpus."""
+        for name, count in self._elsewhere.items():
+            if count == self._lines[name] - 1:  # its header is one
+                rule = "no judged document is in the corpus."
+                raise DataError(self._target / name, None, rule)
 
     def _document(self, document: Document) -> None:
         name = "corpus.jsonl.gz"
         self._check_id(name, document.doc_id)
-        if not document.title.strip() and not document.text.strip():
-            raise self._fault(name, "a document must have a text or a title.", document.doc_id)
         record = {"_id": document.doc_id, "title": document.title, "text": document.text}
         line = self._encoded(name, record)
         self._new(name, self._documents, document.doc_id)
+        self._empty += not document.title.strip() and not document.text.strip()
         self._line(name, line)
 
     def _query(self, query: Query) -> None:
@@ -150,11 +168,11 @@ class _Writer:
     def _judgement(self, record: Judgement) -> None:
         name = f"qrels/{record.split}.tsv"
         self._known(name, "query-id", record.query_id)
-        self._known(name, "corpus-id", record.doc_id)
         both = f"{record.query_id} {record.doc_id}"
         if not self._judgements[record.split].add(both):
             raise self._fault(name, "a query and document must be judged once.", both)
         line = f"{record.query_id}\t{record.doc_id}\t{record.relevance}\n"
+        self._elsewhere[name] += record.doc_id not in self._documents
         self._line(name, line.encode())
         self._judged[record.split].add(record.query_id)
 

@@ -47,8 +47,17 @@ def string_field(
     name: str,
     *,
     optional: bool = False,
+    blank: bool = False,
 ) -> str:
-    """Returns a text of a record; `optional` allows it to be absent, null or empty.
+    """Returns a text of a record.
+
+    Args:
+        path: The file.
+        line: The record's line in it.
+        record: The record.
+        name: The field.
+        optional: Whether it may be absent, null or blank.
+        blank: Whether it may be blank.
 
     Raises:
         DataError: the field is missing, not a string, blank, or holds half a surrogate pair.
@@ -60,7 +69,7 @@ def string_field(
         raise DataError(path, line, f"field {name!r} is missing.", dict(record))
     if not isinstance(value, str):
         raise DataError(path, line, f"field {name!r} must be a string.", value)
-    if not optional and not value.strip():
+    if not (optional or blank) and not value.strip():
         raise DataError(path, line, f"field {name!r} must not be empty.", value)
     try:
         value.encode()

@@ -16,33 +16,22 @@ HEADER = ("query-id", "corpus-id", "score")
 _MAX_SCORE = 1_000_000
 
 
-def read_qrels(
-    path: str | Path,
-    *,
-    query_ids: Container[str] | None = None,
-    doc_ids: Container[str] | None = None,
-) -> Qrels:
+def read_qrels(path: str | Path, *, query_ids: Container[str] | None = None) -> Qrels:
     """Returns `{query_id: {doc_id: relevance}}`.
 
     Args:
         path: The file, plain or packed.
         query_ids: The known queries; `None` does not check.
-        doc_ids: The known documents; `None` does not check.
 
     Raises:
-        DataError: as `stream_qrels`; or a judgement that comes twice, an unknown id.
+        DataError: as `stream_qrels`; or a judgement that comes twice, an unknown query.
     """
     qrels: Qrels = {}
     intake = Intake()
     for query_id, doc_id, relevance in stream_qrels(path, intake):
-        for name, value, known in (
-            ("query-id", query_id, query_ids),
-            ("corpus-id", doc_id, doc_ids),
-        ):
-            if known is not None and value not in known:
-                where = "queries" if name == "query-id" else "corpus"
-                rule = f"{name} must be an id of the {where} file."
-                raise DataError(path, intake.line, rule, value)
+        if query_ids is not None and query_id not in query_ids:
+            rule = "query-id must be an id of the queries file."
+            raise DataError(path, intake.line, rule, query_id)
         judged = qrels.setdefault(query_id, {})
         if doc_id in judged:
             rule = "a query and document must be judged once."

@@ -13,7 +13,6 @@ from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.ids import id_of_text
 from tfde.data.json_lines import id_field, read_json_lines, string_field, write_json_lines
 from tfde.data.pair_table import PairTable
-from tfde.data.qrels import read_qrels
 from tfde.errors import ConfigError, DataError, require
 from tfde.types import Document, Pair, Query
 
@@ -95,18 +94,11 @@ def _names_ids(path: Path) -> bool:
 
 
 def _pairs_of_dataset(dataset: DatasetDirectory, split: str, limit: int | None) -> Iterator[Pair]:
-    qrels = dataset.qrels(split)
-    positives = {
-        query_id: tuple(doc_id for doc_id, relevance in judged.items() if relevance > 0)
-        for query_id, judged in qrels.items()
-    }
+    positives = dataset.relevant(split)
     wanted = [(query_id, doc_id) for query_id, ids in positives.items() for doc_id in ids][:limit]
     queries = {query.query_id: query for query in dataset.queries(split)}
     store = dataset.document_store({doc_id for _, doc_id in wanted})
     for query_id, doc_id in wanted:
-        if doc_id not in store:
-            # Only reading again finds the line; a good dataset never comes here.
-            read_qrels(dataset.qrels_file(split), doc_ids={d.doc_id for d in dataset.documents()})
         yield Pair(queries[query_id], store[doc_id], (), positives[query_id])
 
 
@@ -177,6 +169,5 @@ def _document(
         kinds = "a string or an object with 'title' and 'text'"
         raise DataError(path, line, f"field {name!r} must hold {kinds}.", value)
     title = string_field(path, line, value, "title", optional=True)
-    title_alone = bool(title.strip()) and value.get("text") == ""
-    text = string_field(path, line, value, "text", optional=title_alone)
+    text = string_field(path, line, value, "text", blank=bool(title.strip()))
     return Document(id_of_text(text, title=title), title, text)

@@ -152,7 +152,9 @@ def _queries(
     """Returns the queries of some documents, and the counts of `GenerationReport`."""
     counts = Counter(documents=len(documents))
     queries = []
-    for given in generator.generate(documents):
+    generated = iter(generator.generate([d for d in documents if _has_words(d)]))
+    for document in documents:
+        given = next(generated) if _has_words(document) else ()
         worded = [text for text in (" ".join(text.split()) for text in given) if text]
         queries.append(list(dict.fromkeys(worded)))
         counts["empty"] += len(given) - len(worded)
@@ -164,6 +166,10 @@ def _queries(
     counts["queries"] = sum(map(len, queries))
     counts["bare"] = sum(not texts for texts in queries)
     return queries, counts
+
+
+def _has_words(document: Document) -> bool:
+    return bool(document.title.strip() or document.text.strip())
 
 
 def _those_that_find(

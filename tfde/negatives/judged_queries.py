@@ -33,8 +33,7 @@ class JudgedQueries(NamedTuple):
             DataError: a record breaks a rule.
         """
         positives = {
-            query_id: sorted(doc_id for doc_id, relevance in judged.items() if relevance > 0)
-            for query_id, judged in dataset.qrels(split).items()
+            query_id: sorted(relevant) for query_id, relevant in dataset.relevant(split).items()
         }
         queries = [query for query in dataset.queries(split) if positives[query.query_id]]
         if not queries:

@@ -79,7 +79,6 @@ def test_missing_parts_are_named(folder):
     [
         ("corpus.jsonl", '{"_id": "d4"}', r"corpus\.jsonl:4: field 'text' is missing"),
         ("corpus.jsonl", '{"text": "x"}', r"corpus\.jsonl:4: field '_id' is missing"),
-        ("corpus.jsonl", '{"_id": "d4", "text": " "}', r"corpus\.jsonl:4: .*'text' must not be e"),
         ("corpus.jsonl", '{"_id": "d4", "text": "x", "title": 3}', r":4: field 'title' must be a"),
         ("corpus.jsonl", '{"_id": "d 4", "text": "x"}', r":4: field '_id' must not hold white"),
         (
@@ -100,7 +99,6 @@ def test_missing_parts_are_named(folder):
         ("qrels/train.tsv", "q2\t\t1", r"train\.tsv:4: corpus-id must be an id without white"),
         ("qrels/train.tsv", "q1\td1\t1", r"train\.tsv:4: a query and document must be judged o"),
         ("qrels/train.tsv", "q9\td1\t1", r"train\.tsv:4: query-id must be an id of the queries"),
-        ("qrels/train.tsv", "q1\td9\t1", r"train\.tsv:4: corpus-id must be an id of the corpus"),
     ],
 )
 def test_bad_record_is_named(folder, name, line, message):
@@ -147,11 +145,49 @@ def test_written_directory_reads_back_and_is_deterministic(tmp_path):
 
 def test_writing_something_invalid_leaves_nothing(tmp_path):
     qrels = {"train": {"q1": {"d9": 1}}}
-    with pytest.raises(DataError, match=r"out/qrels/train\.tsv:2: corpus-id must be an id of the"):
+    with pytest.raises(DataError, match=r"out/qrels/train\.tsv: no judged document is in the cor"):
         write_dataset_directory(
             tmp_path / "out", [Document("d1", "", "x")], [Query("q1", "?")], qrels
         )
     assert os.listdir(tmp_path) == []
+
+
+def test_documents_without_text_are_taken_and_told(folder, caplog):
+    with open(folder / "corpus.jsonl", "a") as file:
+        file.write('{"_id": "d4", "title": "", "text": "", "metadata": {}}\n')
+        file.write('{"_id": "d5", "title": "T", "text": " "}\n{"_id": "d6", "text": " \\n"}\n')
+    dataset = DatasetDirectory(folder)
+    assert list(dataset.documents())[3:] == [
+        Document("d4", "", ""),
+        Document("d5", "T", " "),
+        Document("d6", "", " \n"),
+    ]
+    dataset.validate()  # reads the corpus again and tells nothing twice
+    (message,) = caplog.messages
+    assert (
+        "documents without title and text are taken as they are: 2, the first in line 4" in message
+    )
+
+
+def test_judgements_of_documents_elsewhere_are_kept_and_told(folder, caplog):
+    with open(folder / "qrels" / "train.tsv", "a") as file:
+        file.write("q1\td9\t1\nq2\td8\t0\n")
+    dataset = DatasetDirectory(folder)
+    dataset.validate()
+    (message,) = caplog.messages
+    assert "train.tsv: 2 judgements are of documents that are not in the corpus" in message
+    assert "'d9'" in message
+    assert dataset.qrels("train")["q1"] == {"d1": 1, "d3": 0, "d9": 1}
+    assert dataset.relevant("train") == {"q1": ("d1",), "q2": ()}
+
+
+def test_judgements_of_another_corpus_are_refused(folder):
+    (folder / "qrels" / "train.tsv").write_text(HEADER + "q1\td8\t1\nq1\td9\t0\n")
+    for use in (lambda dataset: dataset.validate(), lambda dataset: dataset.relevant("train")):
+        with pytest.raises(
+            DataError, match=r"train\.tsv: no judged document is in the corpus\. .*8"
+        ):
+            use(DatasetDirectory(folder))
 
 
 def test_real_dataset(data_dir):

@@ -52,11 +52,9 @@ def test_order_may_mix_as_long_as_names_come_first(tmp_path):
         (Q1, r"queries\.jsonl\.gz:2: field '_id' must be unique\. Received: 'q1'"),
         (Document("d 3", "", "x"), r"gz:3: field '_id' must not be empty or hold white space"),
         (Document("", "", "x"), r"gz:3: field '_id' must not be empty or hold white space"),
-        (Document("d3", " ", "\n"), r"gz:3: a document must have a text or a title\. Rec.*'d3'"),
         (Document("d3", "", "\ud800"), r"gz:3: must be Unicode text \(half a surrogate pair\)"),
         (Query("q2", ""), r"queries\.jsonl\.gz:2: a query must have a text\. Received: 'q2'"),
         (Judgement("dev", "q9", "d1", 1), r"dev\.tsv:2: query-id must be an id of the queries"),
-        (Judgement("dev", "q1", "d9", 1), r"dev\.tsv:2: corpus-id must be an id of the corpus"),
         (Judgement("train", "q1", "d2", 0), r"train\.tsv:3: a query and document must be judged o"),
         (Answers("q9", ()), r"answers\.jsonl\.gz:1: query-id must be an id of the queries"),
         (TrainingPair("dev", Q1, "d1", ("d9",)), r"dev\.jsonl\.gz:1: corpus-id must be an id"),
@@ -74,6 +72,21 @@ def test_a_record_that_breaks_a_rule_leaves_nothing_or_is_skipped(tmp_path, reco
     dataset.validate()
     assert list(dataset.documents()) == [D1, D2]
     assert dataset.qrels("train") == {"q1": {"d2": 1}}
+
+
+def test_empty_documents_and_judgements_of_others_are_written_and_counted(tmp_path):
+    records = [*GOOD, Document("d3", " ", "\n"), Judgement("train", "q1", "d9", 1)]
+    counts = write_dataset(tmp_path / "out", records)
+    assert (counts.documents, counts.empty, counts.judged_elsewhere) == (3, 1, 1)
+    dataset = DatasetDirectory(tmp_path / "out")
+    assert list(dataset.documents())[2] == Document("d3", " ", "\n")
+    assert dataset.qrels("train") == {"q1": {"d2": 1, "d9": 1}}
+
+
+def test_judgements_of_another_corpus_leave_nothing(tmp_path):
+    with pytest.raises(DataError, match=r"out/qrels/dev\.tsv: no judged document is in the corpus"):
+        write_dataset(tmp_path / "out", [*GOOD, Judgement("dev", "q1", "d9", 1)])
+    assert os.listdir(tmp_path) == []
 
 
 def test_answers_come_once(tmp_path):

@@ -194,8 +194,8 @@ def test_impossible_shares(tmp_path, dataset):
 
 def test_a_fault_is_named_where_it_stands(tmp_path, dataset):
     with open(dataset / "qrels" / "dev.tsv", "a") as file:
-        file.write("q1\td77\t1\n")
-    with pytest.raises(DataError, match=r"data/qrels/dev\.tsv:12: corpus-id must be an id"):
+        file.write("q777\td1\t1\n")
+    with pytest.raises(DataError, match=r"data/qrels/dev\.tsv:12: query-id must be an id"):
         split_by_ratio(dataset, tmp_path / "out", ratio=(1, 1))
     assert not (tmp_path / "out").exists()
 

@@ -170,7 +170,7 @@ def test_faults_of_the_last_stage_are_found_before_the_first(tmp_path):
     [
         ("", r"dev\.tsv: must judge at least one query, for the validation\."),
         ("nobody\td0\t1\n", r"dev\.tsv:2: query-id must be an id of the queries file\."),
-        ("q0\tnothing\t1\n", r"dev\.tsv:2: corpus-id must be an id of the corpus file\."),
+        ("q0\tnothing\t1\n", r"dev\.tsv: no judged document is in the corpus\."),
     ],
 )
 def test_validation_sets_are_looked_at_before_the_first_stage(tmp_path, line, message):

@@ -265,19 +265,17 @@ def _columns(dataset: DatasetDirectory, split: str) -> Iterator[dict[str, str | 
             key = pair.query.query_id, pair.positive
             negatives.setdefault(key, {}).update(dict.fromkeys(pair.negatives))
     width = max(map(len, negatives.values()), default=0)
-    qrels = dataset.qrels(split)
-    wanted = {doc_id for judged in qrels.values() for doc_id in judged}
-    store = dataset.document_store(wanted.union(*negatives.values()))
+    relevant = dataset.relevant(split)
+    store = dataset.document_store(set().union(*relevant.values(), *negatives.values()))
 
     def text(doc_id: str) -> str:
         return f"{store[doc_id].title} {store[doc_id].text}".strip()
 
     for query in dataset.queries(split):
-        for doc_id, relevance in qrels[query.query_id].items():
-            if relevance > 0:
-                row: dict[str, str | None] = {"anchor": query.text, "positive": text(doc_id)}
-                given = list(negatives.get((query.query_id, doc_id), ()))
-                for place in range(width):
-                    has_one = place < len(given)
-                    row[f"negative_{place + 1}"] = text(given[place]) if has_one else None
-                yield row
+        for doc_id in relevant[query.query_id]:
+            row: dict[str, str | None] = {"anchor": query.text, "positive": text(doc_id)}
+            given = list(negatives.get((query.query_id, doc_id), ()))
+            for place in range(width):
+                has_one = place < len(given)
+                row[f"negative_{place + 1}"] = text(given[place]) if has_one else None
+            yield row

@@ -144,10 +144,7 @@ def write(
 
 
 def _split_examples(dataset: DatasetDirectory, split: str) -> Iterator[dict[str, Any]]:
-    positives = {
-        query_id: [doc_id for doc_id, relevance in judged.items() if relevance > 0]
-        for query_id, judged in dataset.qrels(split).items()
-    }
+    positives = dataset.relevant(split)
     negatives: defaultdict[str, dict[str, None]] = defaultdict(dict)
     if split in dataset.pair_splits:
         for pair in read_pair_file(dataset.pair_file(split), split, Intake()):

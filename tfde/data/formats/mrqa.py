@@ -164,8 +164,7 @@ def write(
 def _contexts(dataset: DatasetDirectory, split: str) -> Iterator[dict[str, Any]]:
     answers = dataset.answers()
     questions: defaultdict[str, list[str]] = defaultdict(list)
-    for query_id, judged in dataset.qrels(split).items():
-        relevant = [doc_id for doc_id, relevance in judged.items() if relevance > 0]
+    for query_id, relevant in dataset.relevant(split).items():
         if len(relevant) != 1:
             raise ConfigError(
                 f"{dataset.path}: MRQA gives each question one context, but {query_id!r} has"

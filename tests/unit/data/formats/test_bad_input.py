@@ -128,12 +128,6 @@ BAD = [
     ),
     (
         msmarco,
-        {"collection": "1\tone\n", "queries": "7\twhat\n", "qrels": "7 0 9 1\n"},
-        r"qrels:1: corpus-id must be an id of the corpus file\. Received: '9'",
-        1,
-    ),
-    (
-        msmarco,
         {"collection": "1\tone\n", "queries": "7\twhat\n", "id_triples": "8\t1\t1\n"},
         r"id_triples:1: the first column must be an id of the queries file\. Received: '8'",
         1,
@@ -354,15 +348,19 @@ def test_beir_skips_what_is_bad_and_what_names_it(tmp_path):
     corpus = line({"_id": "d1", "text": "x"}, {"_id": "d2", "text": ""}, {"_id": "d3"})
     (tmp_path / "in" / "corpus.jsonl").write_text(corpus + "{\n")
     (tmp_path / "in" / "queries.jsonl").write_text(line({"_id": "q1", "text": "?"}, {"_id": 5}))
-    judgements = "q1\td1\t1\nq1\td2\t1\nq1\td1\n"
+    judgements = "q1\td1\t1\nq1\td2\t1\nq1\td3\t1\nq1\td1\n"
     (tmp_path / "in" / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + judgements)
     source = Source("directory", tmp_path / "in")
-    with pytest.raises(DataError, match=r"corpus\.jsonl:2: field 'text' must not be empty"):
+    with pytest.raises(DataError, match=r"corpus\.jsonl:3: field 'text' is missing"):
         write_dataset(tmp_path / "out", beir.read([source], Intake()))
     intake = Intake(skip_bad=True)
     counts = write_dataset(tmp_path / "out", beir.read([source], intake), intake=intake)
-    assert (counts.documents, counts.queries, counts.judged) == (1, 1, {"test": 1})
-    assert intake.skipped == 6
+    assert (counts.documents, counts.queries, counts.judged) == (2, 1, {"test": 1})
+    assert (counts.empty, counts.judged_elsewhere) == (1, 1)
+    assert intake.skipped == 4
+    # What was skipped stays in the denominator.
+    judgements = (tmp_path / "out" / "qrels" / "test.tsv").read_text().splitlines()[1:]
+    assert judgements == ["q1\td1\t1", "q1\td2\t1", "q1\td3\t1"]
 
 
 @pytest.mark.parametrize(
