@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
@@ -11,9 +12,12 @@ import numpy as np
 import Stemmer
 
 from tfde.errors import ConfigError, DataError, require
+from tfde.retrieval.bm25_words import TOKEN_PATTERN, spread, word_stemmer
 from tfde.retrieval.index_directory import check_doc_ids
 from tfde.retrieval.top_k import TopK
 from tfde.types import Document
+
+logger = logging.getLogger(__name__)
 
 # Languages whose stop words bm25s knows; "english" is Lucene's list of 33 words.
 STOP_WORDS = (
@@ -35,7 +39,8 @@ STOP_WORDS = (
 class Bm25Index:
     """An inverted index of stemmed words with BM25 scores; use `Bm25Index.build`.
 
-    Words are runs of at least two letters or digits, in lower case.
+    Words are runs of at least two letters or digits, in lower case and without accents; in scripts
+    that write no spaces (Chinese, Japanese, Thai ...) characters and pairs of neighbours.
 
     Args:
         scorer: A filled `bm25s.BM25`.
@@ -96,6 +101,8 @@ class Bm25Index:
     def search(self, texts: Sequence[str], k: int) -> list[list[tuple[str, float]]]:
         """Returns for each text its best documents, ties in the order of the corpus.
 
+        That most queries share no word with any document is told in the log.
+
         Args:
             texts: Queries.
             k: At least 1.
@@ -109,9 +116,11 @@ class Bm25Index:
         """
         require(k >= 1, "k", "at least 1", k)
         results: list[list[tuple[str, float]]] = []
+        wordless = 0
         for words in _tokenize(texts, self.language, return_ids=False):
             known = self._scorer.get_tokens_ids(words)
             if not known:
+                wordless += 1
                 results.append([])
                 continue
             scores = self._scorer.get_scores_from_ids(known)
@@ -123,6 +132,13 @@ class Bm25Index:
                     for position, score in zip(top.positions[0], top.scores[0], strict=True)
                     if score > 0
                 ]
+            )
+        if wordless * 2 > len(results):
+            logger.warning(
+                "BM25: %d of %d queries have no word that a document has; are they in the corpus's"
+                " language and script?",
+                wordless,
+                len(results),
             )
         return results
 
@@ -167,9 +183,10 @@ def check_bm25(k1: float, b: float, language: str | None) -> None:
 
 def _tokenize(texts: Iterable[str], language: str | None, *, return_ids: bool) -> Any:
     return bm25s.tokenize(
-        texts,
+        spread(texts),
+        token_pattern=TOKEN_PATTERN,
         stopwords=language if language in STOP_WORDS else None,
-        stemmer=Stemmer.Stemmer(language) if language else None,
+        stemmer=word_stemmer(Stemmer.Stemmer(language) if language else None, language),
         return_ids=return_ids,
         show_progress=False,
     )

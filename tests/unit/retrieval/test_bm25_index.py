@@ -78,3 +78,58 @@ def test_bad_input_is_named():
 def test_a_corpus_without_words_is_refused(text):
     with pytest.raises(ConfigError, match=r"must hold a word of two letters.*none in 1 documents"):
         Bm25Index.build([Document("1", "", text)])
+
+
+SCRIPTS = {
+    "zh1": "北京是中华人民共和国的首都。",
+    "zh2": "上海是一个港口城市。",
+    "zh3": "猫喜欢吃鱼。",
+    "ja": "東京は日本の首都です。データベースの検索",
+    "th": "กรุงเทพเป็นเมืองหลวงของประเทศไทย",
+    "lo": "ວຽງຈັນເປັນນະຄອນຫຼວງຂອງປະເທດລາວ",
+    "km": "ភ្នំពេញជារាជធានីនៃប្រទេសកម្ពុជា",
+    "ko": "서울은 대한민국의 수도이다",
+    "de": "Straße und Fluß",
+    "latin": "naïve café C++ and C# .NET",
+    "dots": "don't can't 3.14 U.S.A. e-mail",
+}
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("中国首都", ["zh1", "ja"]),  # both hold 首都; only one has 中 and 国, too
+        ("港口", ["zh2"]),
+        ("猫", ["zh3"]),
+        ("日本", ["ja"]),
+        ("ﾃﾞｰﾀﾍﾞｰｽ", ["ja"]),  # half width
+        ("เมืองหลวง", ["th"]),
+        ("ນະຄອນຫຼວງ", ["lo"]),
+        ("រាជធានី", ["km"]),
+        ("대한민국의", ["ko"]),
+        ("STRASSE", ["de"]),
+        ("C++", ["latin"]),
+        ("c#", ["latin"]),
+        ("cafe", ["latin"]),
+        ("CAFÉ", ["latin"]),
+        ("cafe\u0301", ["latin"]),
+        ("USA", ["dots"]),
+        ("U.S.A", ["dots"]),
+    ],
+)
+def test_words_of_every_script(query, found):
+    index = Bm25Index.build(Document(name, "", text) for name, text in SCRIPTS.items())
+    assert [doc_id for doc_id, _ in index.search([query], 3)[0]] == found
+
+
+def test_accents_are_kept_for_the_stemmers_that_know_them():
+    index = Bm25Index.build([Document("d", "", "Häuser am Fluß")], language="german")
+    assert all(index.search(["Haus", "HÄUSER", "fluss"], 1))
+
+
+def test_queries_without_a_known_word_are_told(caplog):
+    index = Bm25Index.build([Document("d", "", "bread and wine")])
+    index.search(["bread", "хлеб"], 1)
+    assert "no word" not in caplog.text
+    index.search(["bread", "хлеб", "вино"], 1)
+    assert "2 of 3 queries have no word that a document has" in caplog.text
