@@ -109,6 +109,7 @@ class _System(NamedTuple):
 def run(args: Any) -> int:
     """Checks everything that can be checked, then works row by row."""
     from tfde.data.dataset_directory import DatasetDirectory
+    from tfde.data.ranking import without_query
     from tfde.errors import ConfigError, require
     from tfde.evaluation.answer_matching import CUTOFFS, answer_accuracy
     from tfde.evaluation.compared_systems import EvaluatedSystem
@@ -140,6 +141,7 @@ def run(args: Any) -> int:
         Path(args.save_runs).mkdir(parents=True, exist_ok=True)
     rows: list[Row] = []
     evaluated: list[EvaluatedSystem] = []
+    told = False
     for number, system in enumerate(systems, start=1):
         given_name, path = split_name(system.text)
         start = time.perf_counter()
@@ -148,7 +150,9 @@ def run(args: Any) -> int:
         if args.ignore_identical_ids:
             # Ours hold one more, in case that the query itself is found.
             most = k if system.ours else None
-            results = {q: _without(found, q, most) for q, found in results.items()}
+            results = {q: without_query(found, q, most) for q, found in results.items()}
+        elif not told:
+            told = _tell_identical(dataset, queries, results)
         if args.save_runs and system.ours:
             tag = re.sub(r"\W+", "_", given_name or Path(path).name) or "model"
             write_run(Path(args.save_runs) / f"{number}_{tag}.trec", results, tag=tag)
@@ -238,11 +242,18 @@ def _check_report(directory: str, *, judged: bool) -> None:
     require_figures()
 
 
-def _without(found: dict[str, float], doc_id: str, most: int | None) -> dict[str, float]:
-    from tfde.data.ranking import first_documents
-
-    others = {name: score for name, score in found.items() if name != doc_id}
-    return others if most is None else first_documents(others, most)
+def _tell_identical(dataset: DatasetDirectory, queries: list[Query], results: Run) -> bool:
+    """Tells, where queries are documents, that they find themselves; returns whether they do."""
+    found = {q.query_id: q.text for q in queries if q.query_id in results.get(q.query_id, ())}
+    documents = dataset.document_store(found) if found else {}
+    same = sum(found[doc_id] == document.text for doc_id, document in documents.items())
+    if same:
+        print(
+            f"tfde: evaluate: {same:,} of {len(queries):,} queries find themselves, a document of"
+            " their id and text; --ignore_identical_ids leaves these out, as BEIR does",
+            file=sys.stderr,
+        )
+    return bool(same)
 
 
 def _answers(dataset: DatasetDirectory, queries: list[Query]) -> dict[str, tuple[str, ...]]:

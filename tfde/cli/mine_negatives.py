@@ -48,6 +48,12 @@ def build_parser() -> CommandParser:
     )
     parser.add_argument("--max_rank", type=PositiveInt, default=100, help="last such rank")
     parser.add_argument(
+        "--ignore_identical_ids",
+        action="store_true",
+        help="leave out a document whose id is the query's, for sets whose queries are documents;"
+        " one of the query's own text is never taken",
+    )
+    parser.add_argument(
         "--score_margin", type=float, help="how much less than the positive it must score"
     )
     parser.add_argument(
@@ -100,6 +106,7 @@ def run(args: Any) -> int:
         count=args.count,
         min_rank=args.min_rank,
         max_rank=args.max_rank,
+        ignore_identical_ids=args.ignore_identical_ids,
         score_margin=args.score_margin,
         relative_margin=args.relative_margin,
         max_cross_score=args.max_cross_score,

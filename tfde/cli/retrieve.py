@@ -24,6 +24,11 @@ def build_parser() -> CommandParser:
     parser.add_argument("--queries", required=True, help="JSON Lines with _id and text, or .gz")
     parser.add_argument("--output", required=True, help="the run, six columns; .gz packs it")
     parser.add_argument("-k", type=PositiveInt, default=100, help="documents a query")
+    parser.add_argument(
+        "--ignore_identical_ids",
+        action="store_true",
+        help="leave out a document whose id is the query's, for sets whose queries are documents",
+    )
     parser.add_argument("--tag", default="tfde", help="last column of the run")
     parser.add_argument("--batch_size", type=PositiveInt, default=64, help="queries a batch")
     add_lengths(parser)
@@ -38,6 +43,7 @@ def run(args: Any) -> int:
     check_output(args.output, args.tag)
     queries = list(read_queries(args.queries))
 
+    from tfde.data.ranking import without_query
     from tfde.retrieval.load_index import load_index
     from tfde.retrieval.retrieve import retrieve
     from tfde.retrieval.runs import write_run
@@ -49,10 +55,12 @@ def run(args: Any) -> int:
         model,
         index,
         queries,
-        args.k,
+        args.k + args.ignore_identical_ids,
         batch_size=args.batch_size,
         show_progress=sys.stderr.isatty(),
     )
+    if args.ignore_identical_ids:
+        results = {q: without_query(found, q, args.k) for q, found in results.items()}
     seconds = time.perf_counter() - start
     write_run(args.output, results, tag=args.tag)
     lines = sum(map(len, results.values()))

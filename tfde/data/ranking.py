@@ -17,6 +17,22 @@ def ranking(results: Mapping[str, float]) -> list[str]:
     return [doc_ids[row] for row in np.argsort(-scores, kind="stable")]
 
 
+def without_query(
+    results: Mapping[str, float], query_id: str, count: int | None = None
+) -> dict[str, float]:
+    """Returns a query's documents but the one of the same id, for sets whose queries are documents.
+
+    Args:
+        results: Score by document id.
+        query_id: The query.
+        count: How many to keep, the best; `None` keeps all.
+
+    Source: BEIR's rule for Quora and ArguAna.
+    """
+    others = {doc_id: score for doc_id, score in results.items() if doc_id != query_id}
+    return others if count is None else first_documents(others, count)
+
+
 def first_documents(results: Mapping[str, float], count: int) -> dict[str, float]:
     """Returns the first documents of a query with their scores, in their order."""
     return {doc_id: results[doc_id] for doc_id in ranking(results)[:count]}

@@ -10,7 +10,7 @@ import ir_measures
 from ir_measures import RR
 from ir_measures.providers import registry
 
-from tfde.data.ranking import first_documents
+from tfde.data.ranking import first_documents, without_query
 from tfde.errors import ConfigError, shorten
 from tfde.types import Qrels, Run
 
@@ -69,8 +69,7 @@ def per_query(
     # A copy: pytrec_eval reads plain floats, and queries that are not judged do not count.
     judged = {query_id: dict(run[query_id]) for query_id in qrels if run.get(query_id)}
     if ignore_identical_ids:
-        for query_id, results in judged.items():
-            results.pop(query_id, None)
+        judged = {query_id: without_query(judged[query_id], query_id) for query_id in judged}
     for query_id, results in judged.items():
         if not all(map(math.isfinite, results.values())):
             raise ConfigError(f"`run` scores must be finite. Received: query {query_id!r}")

@@ -20,6 +20,8 @@ class MiningRules:
         max_rank: How many candidates are asked for.
         nearly_equal: Candidates that resemble a positive so much are left out; 1 leaves out equal
             sets of words.
+        ignore_identical_ids: Whether a candidate whose id is the query's is left out. One whose
+            text is the query's always is.
         score_margin: A candidate must score so much less than the pair's positive; `None` asks
             for no margin.
         relative_margin: The same as a share of the positive's score: 0.05 keeps what scores at
@@ -44,6 +46,7 @@ class MiningRules:
     min_rank: int = 1
     max_rank: int = 100
     nearly_equal: float = NEARLY_EQUAL
+    ignore_identical_ids: bool = False
     score_margin: float | None = None
     relative_margin: float | None = None
     max_cross_score: float | None = None

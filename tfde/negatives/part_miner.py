@@ -90,7 +90,11 @@ class PartMiner:
         pairs = self._pairs(queries, rankings)
         ruled_out = {
             query.query_id: like_positives(
-                rankings[query.query_id], self._read, rules, self._judged.known_positives(query)
+                rankings[query.query_id],
+                self._read,
+                rules,
+                self._judged.known_positives(query),
+                query,
             )
             for query in queries
         }

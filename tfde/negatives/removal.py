@@ -9,12 +9,13 @@ from typing import NamedTuple
 from tfde.data.near_duplicates import Shingles, normal_words, resemblance, shingles
 from tfde.negatives.candidate_source import Ranking
 from tfde.negatives.mining_rules import MiningRules
-from tfde.types import Document
+from tfde.types import Document, Query
 
 # In the order in which they are tried: a candidate is counted under the first that holds. The
 # cross-encoder is asked last, and only about candidates that would be taken.
 REASONS = {
     "positive": "known positives",
+    "query": "the query itself",
     "rank": "ranked above the window",
     "same_text": "the text of a positive",
     "near_duplicate": "nearly the text of a positive",
@@ -82,18 +83,21 @@ def like_positives(
     read: Callable[[str], ReadText],
     rules: MiningRules,
     positive_ids: Sequence[str],
+    query: Query,
 ) -> dict[str, str]:
-    """Returns the candidates that a query's positives rule out, whatever the pair, with the reason.
+    """Returns the candidates that a query and its positives rule out, whatever the pair, and why.
 
     Args:
         ranking: The candidates with their scores, best first.
         read: Gives a document by id.
         rules: What to leave out.
         positive_ids: Every known positive of the query.
+        query: The query; where queries are documents (Quora, ArguAna), it finds itself.
     """
     known = frozenset(positive_ids)
     positives = [read(doc_id) for doc_id in positive_ids]
     texts = {positive.words for positive in positives}
+    asked = " ".join(normal_words(query.text))
     found = {}
     for rank, (doc_id, _) in enumerate(ranking, start=1):
         if doc_id in known:
@@ -102,7 +106,9 @@ def like_positives(
         if rank < rules.min_rank:
             continue
         candidate = read(doc_id)
-        if candidate.words in texts:
+        if candidate.words == asked or (rules.ignore_identical_ids and doc_id == query.query_id):
+            found[doc_id] = "query"
+        elif candidate.words in texts:
             found[doc_id] = "same_text"
         elif any(
             resemblance(candidate.shingles, positive.shingles) >= rules.nearly_equal

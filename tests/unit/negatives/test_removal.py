@@ -7,7 +7,7 @@ import pytest
 from tfde.errors import ConfigError
 from tfde.negatives.mining_rules import MiningRules
 from tfde.negatives.removal import REASONS, keep_negatives, like_positives, read_text
-from tfde.types import Document
+from tfde.types import Document, Query
 
 TEXTS = {
     "good": "The tower was built in 1889 for the fair.",
@@ -19,8 +19,10 @@ TEXTS = {
     "also": "A second answer to the question.",
 }
 
+ASKED = Query("q", "which?")
 
-def keep(ranking, *, known=("good",), score=10.0, **options):
+
+def keep(ranking, *, known=("good",), score=10.0, query=ASKED, **options):
     def read(doc_id):
         return read_text(Document(doc_id, "a title", TEXTS[doc_id]))
 
@@ -29,7 +31,7 @@ def keep(ranking, *, known=("good",), score=10.0, **options):
         ranking,
         read,
         rules,
-        ruled_out=like_positives(ranking, read, rules, known),
+        ruled_out=like_positives(ranking, read, rules, known, query),
         positive_score=score,
         removed=removed,
     )
@@ -49,6 +51,16 @@ def test_known_positives():
 
 def test_the_text_of_a_positive_under_another_id():
     assert keep([("same", 10.0), ("far", 1.0)]) == ([("far", 1.0)], {"same_text": 1})
+
+
+def test_the_query_itself_is_no_negative():
+    ranking = [("far", 10.0), ("other", 1.0)]
+    query = Query("q", "bread is baked from FLOUR and water")
+    assert keep(ranking, query=query) == ([("other", 1.0)], {"query": 1})
+    # Ids of two files may be equal by chance.
+    query = Query("far", "which?")
+    assert keep(ranking, query=query) == (ranking, {})
+    assert keep(ranking, query=query, ignore_identical_ids=True) == (ranking[1:], {"query": 1})
 
 
 def test_nearly_the_text_of_any_positive():
