@@ -277,8 +277,10 @@ def test_what_cannot_start(capfd, toy_base_path, tmp_path):
     bad = tmp_path / "bad"
     bad.write_text("nonsense {")
     assert failure(capfd).startswith("INVALID_ARGUMENT: Both server_options.model_base_path and")
-    assert failure(capfd, f"--model_config_file={bad}").startswith(
-        f"INVALID_ARGUMENT: Invalid protobuf file: '{bad}'"
+    assert failure(capfd, f"--model_config_file={bad}") == (
+        f"INVALID_ARGUMENT: Invalid protobuf file: '{bad}': Error parsing text-format"
+        " tensorflow.serving.ModelServerConfig: 1:1: Message type"
+        ' "tensorflow.serving.ModelServerConfig" has no field named "nonsense".'
     )
     missing = tmp_path / "missing"
     assert failure(capfd, f"--model_config_file={missing}").startswith(f"NOT_FOUND: {missing}")

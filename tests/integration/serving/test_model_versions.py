@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow_serving.apis import model_management_pb2, model_pb2, predict_pb2
+from tensorflow_serving.config.model_server_config_pb2 import ModelType
 from toy_models import save_toy
 
 from tfde.serving.server.inference import run_predict
@@ -267,6 +268,19 @@ def test_a_reload_that_cannot_be_done(saved, base, make_manager):
     ):
         with pytest.raises(StatusError, match=message):
             manager.apply(server_config(*configs))
+    both, neither, of_a_type = (model_config("toy", base) for _ in range(3))
+    both.model_type = ModelType.TENSORFLOW
+    neither.model_platform = of_a_type.model_platform = ""
+    of_a_type.model_type = ModelType.OTHER
+    for config, message in (
+        (both, r"Illegal setting both ModelServerConfig::model_type \(deprecated\) and"),
+        (neither, r"Illegal setting neither ModelServerConfig::model_type \(deprecated\) nor"),
+        (of_a_type, "ModelServerConfig::model_type choice 2 not supported."),
+    ):
+        with pytest.raises(StatusError, match=message):
+            manager.apply(server_config(config))
+    of_a_type.model_type = ModelType.TENSORFLOW
+    manager.apply(server_config(of_a_type))
     other = model_config("toy", base)
     other.model_platform = "torch"
     with pytest.raises(StatusError, match="Model toy requests unsupported platform torch"):
@@ -332,6 +346,28 @@ def test_a_version_that_cannot_be_loaded_leaves_nothing_in_memory(saved, base, m
     with pytest.raises(StatusError, match="did not become available"):
         manager.apply(server_config(model_config("toy", base)))
     assert runners() <= before
+
+
+def test_a_version_is_loaded_from_its_directory_whatever_its_zeros(saved, base, make_manager):
+    shutil.copytree(saved / "1", base / "1")
+    shutil.copytree(saved / "2", base / "00000000000000000000002")
+    manager = make_manager()
+    manager.apply(server_config(model_config("toy", base)))
+    assert states(manager) == {2: State.AVAILABLE}
+    assert ask(manager) == ask(manager, spec_of(2)) == 2.0
+    # Of two directories of one version the last by name is served.
+    shutil.copytree(saved / "3", base / "01")
+    manager.apply(labelled(base, [1]))
+    wait_for(lambda: states(manager).get(1) == State.AVAILABLE)
+    assert ask(manager) == 1.0
+    shutil.rmtree(base / "1")
+    shutil.rmtree(base / "01")
+    manager.poll()
+    wait_for(lambda: states(manager)[1] == State.END)
+    shutil.copytree(saved / "3", base / "01")
+    manager.poll()
+    wait_for(lambda: states(manager)[1] == State.AVAILABLE)
+    assert ask(manager) == 3.0
 
 
 def test_policies(saved, base, make_manager):

@@ -169,6 +169,17 @@ def test_unequal_shapes_in_a_batch(load):
     assert "different shapes and padding is turned off" in str(errors[0])
 
 
+def test_a_shape_that_is_not_the_signature_s_fails_alone(load):
+    runner = load(
+        "max_batch_size { value: 4 } batch_timeout_micros { value: 500000 }"
+        " num_batch_threads { value: 1 }"
+    )
+    unfit = {"x": np.ones([1, 3, 1], np.float32), "word": np.array([b"a"], object)}
+    good, bad = together([partial(run, runner, 1, 1), partial(runner.run, "", unfit)])
+    assert good["y"].tolist() == [[2, 2, 2]]
+    assert bad.code.name == "INVALID_ARGUMENT"
+
+
 def test_unequal_shapes_are_padded_with_a_request_s_first_number(load):
     runner = load(
         "batch_timeout_micros { value: 2000000 } num_batch_threads { value: 1 }"

@@ -192,7 +192,10 @@ def test_rest(ask):
             "Feature: x has element with unexpected JSON type: Null",
         ),
         ({"examples": [{"x": [1, 1.5]}]}, "Unexpected element type in feature: x expecting type"),
-        ({"examples": [{"x": 2**63}]}, "Feature: x has uint64 element. Only int64 is supported."),
+        (
+            {"examples": [{"x": 2**63}]},
+            "Feature: x has uint64_t element. Only int64_t is supported.",
+        ),
         ({"signature_name": 3, "examples": [{}]}, "'signature_name' key must be a string value."),
     ],
 )

@@ -131,9 +131,9 @@ def test_nan_and_infinity_pass_both_ways(ask):
     [
         ("toy:predict", b"", 400, "JSON Parse error: The document is empty"),
         ("toy:predict", b"{", 400, "JSON Parse error: Missing a name for object member."),
-        ("toy:predict", b"[1]", 400, "JSON Value: [\n    1\n] Is not object"),
+        ("toy:predict", b"[1]", 400, "JSON Value: [1] Is not object"),
         ("toy:predict", {}, 400, "Missing 'inputs' or 'instances' key"),
-        ("toy:predict", {"instances": 1}, 400, "Excepting 'instances' to be an list/array"),
+        ("toy:predict", {"instances": 1}, 400, "Expecting 'instances' to be an list/array"),
         ("toy:predict", {"instances": []}, 400, "No values in 'instances' array"),
         (
             "toy:predict",
@@ -206,12 +206,6 @@ def test_nan_and_infinity_pass_both_ways(ask):
         ),
         (
             "toy:predict",
-            {"inputs": [16777217]},
-            400,
-            "Cannot convert JSON value: 16777217 to float without loss of precision.",
-        ),
-        (
-            "toy:predict",
             {"inputs": [[1, 2], [3]]},
             400,
             "Encountered list at unexpected size: 1 at level: 1 expected size: 2",
@@ -232,7 +226,7 @@ def test_nan_and_infinity_pass_both_ways(ask):
             "toy:predict",
             b"[" * 100_000,
             400,
-            "JSON Parse error: Invalid value. at offset: 0",
+            "JSON Parse error: Lists or objects are nested too deep. at offset: 0",
         ),
         (
             "toy:predict",
@@ -275,9 +269,14 @@ def test_nan_and_infinity_pass_both_ways(ask):
             "toy:predict",
             {"signature_name": "\ud800", "instances": [1]},
             400,
-            'Serving signature name: "?" not found in signature def',
+            "JSON Parse error: The surrogate pair in string is invalid.",
         ),
-        ("toy:predict", {"instances": ["\ud800"]}, 400, 'JSON Value: "?" Type: String'),
+        (
+            "toy:predict",
+            b'{"signature_name": "\xff", "instances": [1]}',
+            400,
+            'Serving signature name: "\ufffd" not found in signature def',
+        ),
         (
             "toy:predict",
             b'{"instances": [' + b"7" * 5000 + b"]}",

@@ -26,6 +26,7 @@ from tfde.serving.server.signature_runner import DEFAULT_SIGNATURE, SignatureRun
 from tfde.serving.server.status import StatusError, invalid_argument
 from tfde.serving.server.tensors import dtype_name, to_array, to_proto
 
+PREDICT = "tensorflow/serving/predict"
 CLASSIFY = "tensorflow/serving/classify"
 REGRESS = "tensorflow/serving/regress"
 
@@ -44,6 +45,7 @@ def run_predict(
     *,
     timeout_s: float | None = None,
     as_content: bool = False,
+    check_method: bool = False,
 ) -> predict_pb2.PredictResponse:
     """Answers a Predict request.
 
@@ -52,12 +54,15 @@ def run_predict(
         request: A signature and its inputs.
         timeout_s: Seconds after which the run is given up.
         as_content: Whether numbers are answered as bytes.
+        check_method: Refuse a signature of a method that TensorFlow Serving does not know.
 
     Raises:
         StatusError: the request cannot be answered.
     """
     signature_name = request.model_spec.signature_name or DEFAULT_SIGNATURE
     servable.runner.inputs(signature_name)  # an unknown signature goes before wrong tensors
+    if check_method:
+        check_predict_method(servable.runner.signature_defs[signature_name])
     outputs = servable.runner.run(
         signature_name,
         {alias: to_array(alias, proto) for alias, proto in request.inputs.items()},
@@ -151,7 +156,6 @@ def run_multi_inference(
         StatusError: a task cannot be answered, or two are the same.
     """
     names: list[str] = []
-    inputs: set[str] = set()
     for task in request.tasks:
         name = task.model_spec.signature_name or DEFAULT_SIGNATURE
         if name in names:
@@ -169,9 +173,6 @@ def run_multi_inference(
             kind = "classification" if classifies else "regression"
             _check_method(signature, task.method_name, kind)
         (_check_classification if classifies else _check_regression)(signature)
-        inputs.add(signature.inputs["inputs"].name)
-        if len(inputs) > 1:
-            raise invalid_argument("Input tensor must be the same for all Signatures.")
     examples = _examples(request.input)
     found = servable.runner.run_together(names, {"inputs": examples}, timeout_s=timeout_s)
     response = inference_pb2.MultiInferenceResponse()
@@ -183,6 +184,21 @@ def run_multi_inference(
         else:
             _fill_values(result.regression_result, outputs["outputs"], len(examples))
     return response
+
+
+def check_predict_method(signature: meta_graph_pb2.SignatureDef) -> None:
+    """Refuses a signature of a method that TensorFlow Serving does not know.
+
+    Raises:
+        StatusError: INTERNAL, the method.
+    """
+    methods = (PREDICT, CLASSIFY, REGRESS)
+    if signature.method_name not in methods:
+        raise StatusError(
+            StatusCode.INTERNAL,
+            "Expected prediction signature method_name to be one of"
+            f" {{{', '.join(methods)}}}. Was: {signature.method_name}",
+        )
 
 
 def common_model_spec(request: inference_pb2.MultiInferenceRequest) -> model_pb2.ModelSpec:

@@ -1,4 +1,4 @@
-"""JSON bodies of `:classify` and `:regress` to examples, and their results to JSON.
+"""JSON bodies of `:classify` and `:regress` to examples.
 
 Source: behaviour of TensorFlow Serving's util/json_tensor.cc.
 """
@@ -9,22 +9,23 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 from tensorflow.core.example import example_pb2, feature_pb2
-from tensorflow_serving.apis import classification_pb2, input_pb2, regression_pb2
+from tensorflow_serving.apis import input_pb2
 
 from tfde.serving.server.json_values import (
-    checked_decimal,
     decode_base64,
     format_error,
     is_base64,
     kind_of,
-    to_body,
+    proto_name,
+    string_bytes,
+    to_float,
 )
 from tfde.serving.server.status import invalid_argument
 
 _INT64_MAX = 2**63 - 1
-_TYPES = {"bytes_list": "BYTES", "float_list": "FLOAT", "int64_list": "INT64"}
+_WHOLE = range(-(2**63), 2**64)  # what JSON's reader takes for an integer
+_TYPES = {"bytes_list": "bytes", "float_list": "float", "int64_list": "int64"}
 
 
 def read_examples(document: Mapping[str, Any], into: input_pb2.Input) -> None:
@@ -51,26 +52,11 @@ def read_examples(document: Mapping[str, Any], into: input_pb2.Input) -> None:
         _fill_example(examples.examples.add(), value)
 
 
-def write_classifications(result: classification_pb2.ClassificationResult) -> bytes:
-    """Returns the body with `[label, score]` for each class of each example."""
-    return to_body(
-        "results",
-        [
-            [[entry.label, _shortest(entry.score)] for entry in classifications.classes]
-            for classifications in result.classifications
-        ],
-    )
-
-
-def write_regressions(result: regression_pb2.RegressionResult) -> bytes:
-    """Returns the body with one number for each example."""
-    return to_body("results", [_shortest(regression.value) for regression in result.regressions])
-
-
 def _fill_example(example: example_pb2.Example, value: Any) -> None:
     if not isinstance(value, dict):
         raise invalid_argument("Example must be JSON object but got JSON ", kind_of(value))
-    for name, content in value.items():
+    for key, content in value.items():
+        name = proto_name(key)
         feature = example.features.feature[name]
         for element in content if isinstance(content, list) else [content]:
             _add(feature, name, element)
@@ -80,14 +66,18 @@ def _add(feature: feature_pb2.Feature, name: str, value: Any) -> None:
     if isinstance(value, bool):
         _values(feature, name, "int64_list").append(int(value))
     elif isinstance(value, str):
-        _values(feature, name, "bytes_list").append(value.encode("utf-8", "surrogatepass"))
+        _values(feature, name, "bytes_list").append(string_bytes(value))
     elif is_base64(value):
         _values(feature, name, "bytes_list").append(decode_base64(value))
-    elif isinstance(value, float):
-        _values(feature, name, "float_list").append(checked_decimal(value, tf.float32))
+    elif isinstance(value, float) or (isinstance(value, int) and value not in _WHOLE):
+        # Beyond the integers a number is a float; beyond the floats it is infinite.
+        with np.errstate(over="ignore"):
+            _values(feature, name, "float_list").append(float(np.float32(to_float(value))))
     elif isinstance(value, int):
-        if not -_INT64_MAX - 1 <= value <= _INT64_MAX:
-            raise invalid_argument(f"Feature: {name} has uint64 element. Only int64 is supported.")
+        if value > _INT64_MAX:
+            raise invalid_argument(
+                f"Feature: {name} has uint64_t element. Only int64_t is supported."
+            )
         _values(feature, name, "int64_list").append(value)
     else:
         raise invalid_argument(
@@ -103,8 +93,3 @@ def _values(feature: feature_pb2.Feature, name: str, kind: str) -> Any:
             f"Unexpected element type in feature: {name} expecting type: {_TYPES[there]}"
         )
     return getattr(feature, kind).value
-
-
-def _shortest(value: float) -> float:
-    """Returns the number whose decimal form is that of the float32."""
-    return float(str(np.float32(value)))

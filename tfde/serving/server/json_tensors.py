@@ -5,28 +5,27 @@ Source: behaviour of TensorFlow Serving's util/json_tensor.cc.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from grpc import StatusCode
 from tensorflow.core.protobuf import meta_graph_pb2
 
+from tfde.serving.server.json_answers import Format
 from tfde.serving.server.json_values import (
-    checked_decimal,
     decode_base64,
     format_error,
     is_object,
     kind_of,
-    to_body,
+    string_bytes,
+    to_float,
     to_text,
 )
 from tfde.serving.server.status import StatusError, invalid_argument
 from tfde.serving.server.tensors import dtype_name
 
-Format = Literal["row", "column"]
 TensorInfos = Mapping[str, meta_graph_pb2.TensorInfo]
 
 _MAX_DIMS = 64  # NumPy's limit
@@ -55,41 +54,13 @@ def read_inputs(
     if "instances" in document:
         instances = document["instances"]
         if not isinstance(instances, list):
-            raise format_error(document, "Excepting 'instances' to be an list/array")
+            raise format_error(document, "Expecting 'instances' to be an list/array")
         if not instances:
             raise format_error(document, "No values in 'instances' array")
         return _read_rows(instances, infos), "row"
     if "inputs" in document:
         return _read_columns(document["inputs"], infos), "column"
     raise invalid_argument("Missing 'inputs' or 'instances' key")
-
-
-def write_outputs(outputs: Mapping[str, np.ndarray], answer_format: Format) -> bytes:
-    """Returns the body that answers with `outputs`.
-
-    Raises:
-        StatusError: INVALID_ARGUMENT, rows were asked for and the outputs have none in common,
-            or a type has no JSON form.
-    """
-    if answer_format == "column":
-        values = {name: _to_json(name, array) for name, array in sorted(outputs.items())}
-        return to_body("outputs", next(iter(values.values())) if len(values) == 1 else values)
-    rows = -1
-    for name, array in sorted(outputs.items()):
-        if array.ndim == 0:
-            raise invalid_argument(f"Tensor name: {name} has no shape information ")
-        if rows not in (-1, len(array)):
-            raise invalid_argument(
-                f"Tensor name: {name} has inconsistent batch size: {len(array)} expecting: {rows}"
-            )
-        rows = len(array)
-    columns = {name: _to_json(name, array) for name, array in sorted(outputs.items())}
-    if len(columns) == 1:
-        return to_body("predictions", next(iter(columns.values())))
-    return to_body(
-        "predictions",
-        [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)],
-    )
 
 
 def _read_rows(instances: list[Any], infos: TensorInfos) -> dict[str, np.ndarray]:
@@ -167,7 +138,8 @@ def _to_array(value: Any, dtype: tf.DType) -> np.ndarray:
     leaves: list[Any] = []
     _collect(value, 0, shape, dtype, leaves)
     array = np.empty(len(leaves), dtype.as_numpy_dtype)
-    array[:] = leaves
+    with np.errstate(over="ignore"):  # what is too large for a float is infinite
+        array[:] = leaves
     return array.reshape(shape)
 
 
@@ -198,7 +170,7 @@ def _leaf(value: Any, dtype: tf.DType) -> Any:
         if isinstance(value, dict):
             return decode_base64(value)
         if isinstance(value, str):
-            return value.encode("utf-8", "surrogatepass")
+            return string_bytes(value)
     elif dtype == tf.bool:
         if isinstance(value, bool):
             return value
@@ -212,7 +184,7 @@ def _leaf(value: Any, dtype: tf.DType) -> Any:
             return np.int64(value).astype(dtype.as_numpy_dtype) if bounds is tf.int32 else value
     elif dtype in (tf.float32, tf.float64):
         if isinstance(value, int | float) and not isinstance(value, bool):
-            return checked_decimal(value, dtype)
+            return to_float(value)
     else:
         raise StatusError(
             StatusCode.UNIMPLEMENTED,
@@ -222,39 +194,6 @@ def _leaf(value: Any, dtype: tf.DType) -> Any:
         f"JSON Value: {to_text(value)} Type: {kind_of(value)}"
         f" is not of expected type: {dtype_name(dtype)}"
     )
-
-
-def _to_json(name: str, array: np.ndarray) -> Any:
-    kind = array.dtype.kind
-    if kind in "OSU":
-        write = _base64_object if name.endswith("_bytes") else _string
-        return _nested(array, write)
-    if array.dtype in (np.float32, np.float64):
-        # By way of the shortest decimal of the type itself: a float32 0.2 must not become
-        # 0.20000000298.
-        return array.astype(str).astype(np.float64).tolist()
-    if kind in "iub" and array.dtype.itemsize <= 8:
-        return array.tolist()
-    raise invalid_argument(
-        "Failed to write JSON value for tensor type: ",
-        dtype_name(tf.dtypes.as_dtype(array.dtype)),
-    )
-
-
-def _nested(array: np.ndarray, write: Any) -> Any:
-    if array.ndim == 0:
-        return write(array.item())
-    return [_nested(array[i, ...], write) for i in range(len(array))]
-
-
-def _string(value: bytes | str) -> str:
-    # Bytes that are no UTF-8 go out as they are, which `to_body` undoes.
-    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
-
-
-def _base64_object(value: bytes | str) -> dict[str, str]:
-    raw = value if isinstance(value, bytes) else value.encode()
-    return {"b64": base64.b64encode(raw).decode()}
 
 
 def _shape(array: np.ndarray) -> str:

@@ -10,32 +10,22 @@ import gc
 import logging
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import NamedTuple
 
 from grpc import StatusCode
-from tensorflow_serving.apis import get_model_status_pb2, model_pb2
+from tensorflow_serving.apis import model_pb2
 from tensorflow_serving.config.model_server_config_pb2 import ModelConfig, ModelServerConfig
 
+from tfde.serving.server.config_changes import check_models, check_platforms, checked_labels
 from tfde.serving.server.inference import Servable
 from tfde.serving.server.loader import Loader
-from tfde.serving.server.signature_runner import SignatureRunner
+from tfde.serving.server.served_version import ServedVersion, State, VersionState
 from tfde.serving.server.status import StatusError, invalid_argument, not_found
-from tfde.serving.server.versions import check_models, platform_of, wanted_versions
-
-State = get_model_status_pb2.ModelVersionStatus
+from tfde.serving.server.versions import wanted_versions
 
 _log = logging.getLogger(__name__)
-
-
-class VersionState(NamedTuple):
-    """What a client may know of a version; `error` is why it is not there."""
-
-    version: int
-    state: int
-    error: StatusError | None
 
 
 class ModelManager:
@@ -68,7 +58,7 @@ class ModelManager:
         self._changed = threading.Condition()
         self._configs: dict[str, ModelConfig] = {}
         self._labels: dict[str, dict[str, int]] | None = None
-        self._models: dict[str, dict[int, _Version]] = {}
+        self._models: dict[str, dict[int, ServedVersion]] = {}
         self._awaited: set[str] = set()  # new models that have not come yet
         self._missing: dict[str, str] = {}
         self._timers: set[threading.Timer] = set()
@@ -103,8 +93,13 @@ class ModelManager:
         check_models(configs)
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         with self._changed:
-            self._check_platforms(configs)
-            labels = self._checked_labels(configs)
+            check_platforms(self._configs, configs)
+            labels = checked_labels(
+                configs,
+                self._labels or {},
+                lambda name, number: number in self._available(name),
+                allow_unavailable=self._allow_labels_for_unavailable,
+            )
             new = {model.name: model for model in configs if self._is_new(model)}
             self._configs = {model.name: model for model in configs}
             self._labels = labels
@@ -118,10 +113,10 @@ class ModelManager:
         """Looks at the file system once and starts the loads and unloads that follow."""
         with self._changed:
             configs = dict(self._configs)
-        wanted: dict[str, set[int] | None] = {}
+        wanted: dict[str, dict[int, str] | None] = {}
         for name, config in configs.items():
             try:
-                wanted[name] = set(wanted_versions(config))
+                wanted[name] = wanted_versions(config)
                 reason = "" if wanted[name] else f"No versions of servable {name} found under base"
                 self._tell_missing(name, reason and f"{reason} path {config.base_path}")
             except StatusError as error:
@@ -130,7 +125,7 @@ class ModelManager:
         with self._changed:
             for name in set(self._models) | set(wanted):
                 if name not in self._configs:
-                    self._aspire(name, set())
+                    self._aspire(name, {})
                 elif self._configs[name] is configs.get(name):
                     versions = wanted[name]
                     if versions is not None:
@@ -199,10 +194,10 @@ class ModelManager:
                 version.runner.close()
                 version.runner = None
 
-    def _versions(self) -> Iterable[_Version]:
+    def _versions(self) -> Iterable[ServedVersion]:
         return (version for versions in self._models.values() for version in versions.values())
 
-    def _find(self, spec: model_pb2.ModelSpec) -> _Version:
+    def _find(self, spec: model_pb2.ModelSpec) -> ServedVersion:
         if not spec.name:
             raise invalid_argument("ModelSpec has no name specified.")
         number = None
@@ -228,7 +223,7 @@ class ModelManager:
             raise invalid_argument("Unrecognized servable version label: ", label)
         return self._labels[name][label]
 
-    def _available(self, name: str) -> dict[int, _Version]:
+    def _available(self, name: str) -> dict[int, ServedVersion]:
         versions = self._models.get(name, {})
         return {
             number: version
@@ -236,36 +231,12 @@ class ModelManager:
             if version.state == State.AVAILABLE
         }
 
-    def _check_platforms(self, configs: list[ModelConfig]) -> None:
-        for config in configs:
-            old = self._configs.get(config.name)
-            if old is not None and platform_of(old) != platform_of(config):
-                raise invalid_argument(
-                    f"Illegal to change a model's platform. For model {config.name} platform was"
-                    f" {platform_of(old)} and new platform requested is {platform_of(config)}"
-                )
-
     def _is_new(self, config: ModelConfig) -> bool:
         """Whether a model is new, has not come yet, or lies elsewhere than where none loaded."""
         old = self._configs.get(config.name)
         if old is None or config.name in self._awaited:
             return True
         return old.base_path != config.base_path and not self._available(config.name)
-
-    def _checked_labels(self, configs: list[ModelConfig]) -> dict[str, dict[str, int]]:
-        known = self._labels or {}
-        for config in configs:
-            for label, number in config.version_labels.items():
-                moves = known.get(config.name, {}).get(label, number) != number
-                if self._allow_labels_for_unavailable and not moves:
-                    continue
-                if number not in self._available(config.name):
-                    raise StatusError(
-                        StatusCode.FAILED_PRECONDITION,
-                        f"Request to assign label to version {number} of model {config.name},"
-                        " which is not currently available for inference",
-                    )
-        return {config.name: dict(config.version_labels) for config in configs}
 
     def _await_models(self, new: dict[str, ModelConfig], deadline: float | None) -> None:
         with self._changed:
@@ -292,7 +263,7 @@ class ModelManager:
                     raise StatusError(StatusCode.DEADLINE_EXCEEDED, "Models are still loading.")
                 self._changed.wait(left)
 
-    def _failed(self, name: str) -> list[_Version]:
+    def _failed(self, name: str) -> list[ServedVersion]:
         """The versions of a model that nothing more can be hoped from, if that is all of them."""
         wanted = [version for version in self._models.get(name, {}).values() if version.aspired]
         failed = [version for version in wanted if version.state == State.END]
@@ -303,20 +274,19 @@ class ModelManager:
             _log.warning("%s; waiting for it", reason)
         self._missing[name] = reason
 
-    def _aspire(self, name: str, numbers: set[int]) -> None:
-        """Takes `numbers` as the versions to serve (the lock is held)."""
+    def _aspire(self, name: str, paths: Mapping[int, str]) -> None:
+        """Takes these as the versions to serve, by number (the lock is held)."""
         if self._closed:
             return
-        versions = self._models.setdefault(name, {}) if numbers else self._models.get(name, {})
-        for number in sorted(numbers):
+        versions = self._models.setdefault(name, {}) if paths else self._models.get(name, {})
+        for number, path in sorted(paths.items()):
             version = versions.get(number)
-            path = f"{self._configs[name].base_path.rstrip('/')}/{number}"
             ended = version is not None and version.state == State.END
             if version is None or (ended and (not version.aspired or version.path != path)):
-                versions[number] = _Version(name, number, path)
+                versions[number] = ServedVersion(name, number, path)
                 self._pool.submit(self._load, versions[number], self._max_num_load_retries)
         for number, version in versions.items():
-            version.aspired = number in numbers
+            version.aspired = number in paths
         self._quiesce(name)
 
     def _quiesce(self, name: str) -> None:
@@ -332,7 +302,7 @@ class ModelManager:
                 if not version.users:
                     self._pool.submit(self._unload, version)
 
-    def _load(self, version: _Version, retries: int) -> None:
+    def _load(self, version: ServedVersion, retries: int) -> None:
         with self._changed:
             if self._closed or not version.aspired:
                 version.state = State.END
@@ -363,7 +333,7 @@ class ModelManager:
         if runner is not None:  # wanted no more when it was there
             runner.close()
 
-    def _later(self, version: _Version, retries: int) -> None:
+    def _later(self, version: ServedVersion, retries: int) -> None:
         def submit() -> None:
             with self._changed:
                 self._timers.discard(timer)
@@ -375,7 +345,7 @@ class ModelManager:
         self._timers.add(timer)
         timer.start()
 
-    def _unload(self, version: _Version) -> None:
+    def _unload(self, version: ServedVersion) -> None:
         runner, version.runner = version.runner, None
         if runner is not None:
             runner.close()
@@ -388,34 +358,7 @@ class ModelManager:
             _log.info("unloaded %s", version)
             if version.aspired:  # again, since it began to go
                 version.aspired = False
-                wanted = {v.number for v in self._models[version.name].values() if v.aspired}
-                self._aspire(version.name, wanted | {version.number})
+                versions = self._models[version.name].values()
+                wanted = {each.number: each.path for each in versions if each.aspired}
+                self._aspire(version.name, wanted | {version.number: version.path})
             self._changed.notify_all()
-
-
-class _Version:
-    def __init__(self, name: str, number: int, path: str) -> None:
-        self.name = name
-        self.number = number
-        self.path = path
-        self.state: int = State.START
-        self.error: StatusError | None = None
-        self.runner: SignatureRunner | None = None
-        self.users = 0
-        self.aspired = True
-
-    def servable(self) -> Servable:
-        if self.runner is None:
-            raise not_found(f"Servable not found for request: Specific({self.name})")
-        return Servable(self.name, self.number, self.runner)
-
-    def public_state(self) -> VersionState:
-        return VersionState(self.number, self.state, self.error)
-
-    def reason(self) -> str:
-        error = self.error
-        due = f" due to error: {error.code.name}: {error.message}" if error else ""
-        return f"{{name: {self.name} version: {self.number}}}{due}"
-
-    def __str__(self) -> str:
-        return f"{self.name} version {self.number}"

@@ -95,5 +95,5 @@ class ServerOptions:
         False, "Predict answers numbers as bytes (tensor_content), not in typed fields"
     )
     enable_signature_method_name_check: bool = _flag(
-        False, "Classify and Regress refuse signatures of another method"
+        False, "refuse signatures of another method than the request's"
     )

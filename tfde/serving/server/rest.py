@@ -23,13 +23,16 @@ from tensorflow_serving.apis import (
     regression_pb2,
 )
 
-from tfde.serving.server.json_examples import (
-    read_examples,
+from tfde.serving.server.inference import check_predict_method
+from tfde.serving.server.json_answers import (
     write_classifications,
+    write_error,
+    write_outputs,
     write_regressions,
 )
-from tfde.serving.server.json_tensors import read_inputs, write_outputs
-from tfde.serving.server.json_values import error_body, parse_body, signature_of
+from tfde.serving.server.json_examples import read_examples
+from tfde.serving.server.json_tensors import read_inputs
+from tfde.serving.server.json_values import parse_body, signature_of
 from tfde.serving.server.model_info import get_model_metadata, get_model_status
 from tfde.serving.server.service import InferenceService
 from tfde.serving.server.signature_runner import DEFAULT_SIGNATURE
@@ -132,7 +135,7 @@ class RestApi:
         except Exception as error:
             _log.exception("request failed")
             code, message = grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}"
-        return HTTP_STATUS[code], b"application/json", error_body(message)
+        return HTTP_STATUS[code], b"application/json", write_error(message)
 
     def _route(self, method: str, path: str, body: bytes) -> bytes:
         request = _INFERENCE.fullmatch(path) if method == "POST" else None
@@ -161,6 +164,8 @@ class RestApi:
                 raise invalid_argument(
                     f'Serving signature name: "{name}" not found in signature def'
                 )
+            if self._service.check_method:
+                check_predict_method(runner.signature_defs[name])
             infos = runner.inputs(name)
             if not infos:
                 raise invalid_argument(

@@ -27,7 +27,7 @@ class InferenceService:
     Args:
         manager: The models.
         metrics: Where requests are counted and timed.
-        check_method: Whether Classify and Regress refuse signatures of another method.
+        check_method: Whether signatures of another method are refused.
         as_content: Whether Predict answers numbers as bytes.
     """
 
@@ -41,7 +41,7 @@ class InferenceService:
     ) -> None:
         self.manager = manager
         self.metrics = metrics
-        self._check_method = check_method
+        self.check_method = check_method
         self._as_content = as_content
 
     def predict(self, request: Any, *, timeout_s: float | None = None) -> Any:
@@ -50,21 +50,25 @@ class InferenceService:
         Raises:
             StatusError: the request cannot be answered; so do the other methods.
         """
-        options = {"timeout_s": timeout_s, "as_content": self._as_content}
+        options = {
+            "timeout_s": timeout_s,
+            "as_content": self._as_content,
+            "check_method": self.check_method,
+        }
         return self._answer("Predict", run_predict, request, "GRPC", **options)
 
     def classify(
         self, request: Any, *, timeout_s: float | None = None, entrypoint: str = "GRPC"
     ) -> Any:
         """Answers a ClassificationRequest."""
-        options = {"timeout_s": timeout_s, "check_method": self._check_method}
+        options = {"timeout_s": timeout_s, "check_method": self.check_method}
         return self._answer("Classify", run_classify, request, entrypoint, **options)
 
     def regress(
         self, request: Any, *, timeout_s: float | None = None, entrypoint: str = "GRPC"
     ) -> Any:
         """Answers a RegressionRequest."""
-        options = {"timeout_s": timeout_s, "check_method": self._check_method}
+        options = {"timeout_s": timeout_s, "check_method": self.check_method}
         return self._answer("Regress", run_regress, request, entrypoint, **options)
 
     def multi_inference(self, request: Any, *, timeout_s: float | None = None) -> Any:
@@ -72,7 +76,7 @@ class InferenceService:
         spec = common_model_spec(request)
         with self.using(spec, "MultiInference", "GRPC") as servable:
             return run_multi_inference(
-                servable, request, timeout_s=timeout_s, check_method=self._check_method
+                servable, request, timeout_s=timeout_s, check_method=self.check_method
             )
 
     @contextmanager

@@ -31,7 +31,7 @@ def run(
     Args:
         session: From many threads at once, if wanted.
         fetches: What is computed.
-        feeds: Arrays of exactly these tensors' types and of shapes that they take.
+        feeds: Arrays of exactly these tensors' types; of their shapes the graph's ops judge.
         timeout_s: Seconds after which the run is given up; `None` for never.
 
     Returns:

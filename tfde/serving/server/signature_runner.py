@@ -111,12 +111,15 @@ class SignatureRunner:
         """
         signature = self._signature(signature_name)
         _check_names(signature, inputs)
+        given = {**self._defaults(signature), **inputs}
+        inputs = {alias: given[alias] for alias in signature.inputs}
         feeds = self._feeds(signature, inputs)
         aliases = _outputs(signature, output_filter)
         batcher = self._batchers.get(signature_name or DEFAULT_SIGNATURE)
         in_order = [inputs[alias] for alias in sorted(signature.inputs)]
-        # A batch computes all outputs for all.
-        rows = batcher.rows(in_order) if batcher is not None and not output_filter else 0
+        # A batch computes all outputs for all, and would fail for all over one unfit shape.
+        fit = all(tensor.shape.is_compatible_with(array.shape) for tensor, array in feeds.items())
+        rows = batcher.rows(in_order) if batcher is not None and fit and not output_filter else 0
         arrays: Arrays
         if batcher is not None and rows:
             with _status_errors():
@@ -133,7 +136,7 @@ class SignatureRunner:
         *,
         timeout_s: float | None = None,
     ) -> list[dict[str, np.ndarray]]:
-        """Runs several signatures of the same input tensors at once.
+        """Runs several signatures on the same inputs at once.
 
         Args:
             signature_names: The signatures.
@@ -176,13 +179,12 @@ class SignatureRunner:
         for position, (name, array) in enumerate(by_name):
             tensor = self._tensor(name)
             _check_dtype(position, array, tensor.dtype)
-            if not tensor.shape.is_compatible_with(array.shape):
-                raise invalid_argument(
-                    f"Cannot feed value of shape {array.shape} for Tensor {name},"
-                    f" which has shape {tensor.shape}"
-                )
             feeds[tensor] = array
         return feeds
+
+    def _defaults(self, signature: meta_graph_pb2.SignatureDef) -> dict[str, np.ndarray]:
+        """Returns the inputs that a request may leave out."""
+        return {alias: tf.make_ndarray(proto) for alias, proto in signature.defaults.items()}
 
     def _tensor(self, name: str) -> tf.Tensor:
         if name not in self._tensors:
@@ -244,18 +246,18 @@ def _status_errors() -> Iterator[None]:
 
 def _check_names(signature: meta_graph_pb2.SignatureDef, inputs: Mapping[str, Any]) -> None:
     sent, expected = set(inputs), set(signature.inputs)
-    if len(sent) != len(expected):
+    if len(sent) > len(expected) or (len(sent) < len(expected) and not signature.defaults):
         raise invalid_argument(
             f"input size does not match signature: {len(sent)}!={len(expected)}"
             f" len({{{_join(sent)}}}) != len({{{_join(expected)}}})."
             f" Sent extra: {{{_join(sent - expected)}}}."
             f" Missing but required: {{{_join(expected - sent)}}}."
         )
-    for alias in sorted(expected - sent):
+    for alias in sorted(expected - sent - set(signature.defaults)):
         raise invalid_argument(
             f"Signature input alias: {alias}(feed name: {signature.inputs[alias].name})"
             " not found in request and no default value provided. Inputs expected to be in the"
-            f" request {{{_join(sent)}}}, or default input alias set: "
+            f" request {{{_join(sent)}}}, or default input alias set: {_join(signature.defaults)}"
         )
 
 

@@ -24,5 +24,13 @@ def read_text_proto(path: str, message: AnyMessage) -> AnyMessage:
             return text_format.Parse(file.read(), message)
     except tf.errors.OpError as error:
         raise StatusError(CODES[error.error_code], error.message) from None
-    except (text_format.ParseError, UnicodeDecodeError) as error:
-        raise invalid_argument(f"Invalid protobuf file: '{path}': {error}") from None
+    except text_format.ParseError as error:
+        # The position stands at the beginning of the text, where there is one.
+        reason = str(error).replace(" : ", ": ", 1)
+    except UnicodeDecodeError as error:
+        reason = str(error)
+    # Source: words of protobuf's C++ parser, which TensorFlow Serving logs.
+    kind = message.DESCRIPTOR.full_name
+    raise invalid_argument(
+        f"Invalid protobuf file: '{path}': Error parsing text-format {kind}: {reason}"
+    )
