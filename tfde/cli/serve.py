@@ -137,6 +137,7 @@ def _serve(args: Any) -> int:
             batching_parameters_file=str(batching) if batching.is_file() else "",
             lenient_batching=True,
             grpc_max_waiting=_MAX_WAITING,
+            allow_reload=False,  # a bundle's models belong together
         ),
         host=args.host,
         rest_api_port=args.rest_api_port,

@@ -141,6 +141,8 @@ def test_one_model_with_everything(start, tmp_path):
         f"--grpc_socket_path={unix}",
         "--grpc_channel_arguments=grpc.max_connection_age_ms=600000",
         "--flush_filesystem_caches=true",
+        "--grpc_max_threads=1",
+        f"--reload_base_paths={tmp_path}",
     )
     assert f"Running gRPC ModelServer at 0.0.0.0:{command.port} ..." in "".join(command.log)
     for target in (command.target, f"unix:{unix}"):
@@ -172,6 +174,27 @@ def test_one_model_with_everything(start, tmp_path):
     assert ':tensorflow:serving:runtime_latency_count{model_name="toy",API="Predict",' in text
     loads = f':tensorflow:cc:saved_model:load_attempt_count{{model_path="{base}/1"'
     assert f'{loads},status="success"}} 1\n' in text
+    with grpc.insecure_channel(command.target) as channel:
+        check_that_reloads_hold_no_thread(channel, base)
+
+
+def check_that_reloads_hold_no_thread(channel, base):
+    models = model_service_pb2_grpc.ModelServiceStub(channel)
+    request = model_management_pb2.ReloadConfigRequest()
+    for name, path in (("toy", str(base)), ("m", "/etc")):
+        request.config.model_config_list.config.add(
+            name=name, base_path=path, model_platform="tensorflow"
+        )
+    with pytest.raises(grpc.RpcError) as caught:
+        models.HandleReloadConfigRequest(request, timeout=20)
+    assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
+    # The one thread of the server comes back when the client of a model that never comes has gone.
+    request.config.model_config_list.config[1].base_path = f"{base}/none"
+    waiting = models.HandleReloadConfigRequest.future(request)
+    time.sleep(0.5)
+    assert not waiting.done()
+    waiting.cancel()
+    assert predict(channel, model="toy") == 6.0
 
 
 def test_a_configuration_file_is_read_again_and_versions_are_found(start, tmp_path):

@@ -16,8 +16,8 @@ from toy_models import save_toy
 
 from tfde.serving.server.inference import run_predict
 from tfde.serving.server.loader import Loader
-from tfde.serving.server.model_info import reload_config
 from tfde.serving.server.model_manager import ModelManager, State
+from tfde.serving.server.reload import ReloadRules, reload_config
 from tfde.serving.server.signature_runner import SignatureRunner
 from tfde.serving.server.status import StatusError
 from tfde.serving.server.versions import model_config, server_config
@@ -310,6 +310,54 @@ def test_a_wrong_base_path_is_corrected_by_the_next_reload(saved, base, make_man
         assert ask(manager) == 1.0
         with pytest.raises(StatusError, match="Another configuration came while toy was load"):
             waiting.result(30)
+
+
+def test_what_waits_for_a_model_that_never_comes_ends(saved, base, make_manager):
+    put(saved, base, 1)
+    manager = make_manager()
+    request = model_management_pb2.ReloadConfigRequest()
+    request.config.CopyFrom(server_config(model_config("n", base.parent / "none")))
+    there = threading.Event()
+    with ThreadPoolExecutor(4) as threads:
+        # Each that comes takes the place of the one before, which tells its client.
+        waiting = [threads.submit(reload_config, manager, request) for _ in range(3)]
+        wait_for(lambda: sum(each.done() for each in waiting) == 2)
+        rules = ReloadRules(timeout_s=0.2)
+        with pytest.raises(StatusError, match="Models are still loading"):
+            reload_config(manager, request, rules)
+        waiting.append(
+            threads.submit(reload_config, manager, request, still_wanted=lambda: not there.is_set())
+        )
+        wait_for(lambda: sum(each.done() for each in waiting) == 3)
+        there.set()
+        codes = [each.exception(30).code.name for each in waiting]
+    assert codes == ["ABORTED"] * 3 + ["CANCELLED"]
+    manager.apply(server_config(model_config("toy", base)))
+    assert ask(manager) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("rules", "path", "message"),
+    [
+        (ReloadRules(allowed=False), "/models/m", r"HandleReloadConfigRequest is off \(--allow_r"),
+        (ReloadRules(base_paths=("/models/",)), "/models/m", None),
+        (ReloadRules(base_paths=("/x", "gs://b/models")), "gs://b/models/m", None),
+        (ReloadRules(base_paths=("/",)), "/anything", None),
+        (ReloadRules(base_paths=("/models",)), "/models", None),
+        (ReloadRules(base_paths=("/models",)), "/models2", "model m must lie in --reload_base_p"),
+        (ReloadRules(base_paths=("/models",)), "/models/../etc", "Received: /models/../etc"),
+        (ReloadRules(base_paths=("gs://b/m",)), "gs://b/m/../n", "must lie in"),
+        (ReloadRules(base_paths=("gs://b/m",)), "/gs:/b/m", "must lie in"),
+    ],
+)
+def test_what_a_reload_may_do(rules, path, message):
+    request = model_management_pb2.ReloadConfigRequest()
+    request.config.CopyFrom(server_config(model_config("m", path)))
+    if message is None:
+        return rules.check(request)
+    with pytest.raises(StatusError, match=message) as caught:
+        rules.check(request)
+    assert caught.value.code.name == "PERMISSION_DENIED"
 
 
 def test_a_broken_version_is_loaded_from_the_path_of_the_next_reload(saved, base, make_manager):

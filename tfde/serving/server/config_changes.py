@@ -14,6 +14,11 @@ from tfde.serving.server.status import StatusError, invalid_argument
 _ABSOLUTE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*://")
 
 
+def is_absolute(path: str) -> bool:
+    """Whether a base path is absolute, or a URI of a file system."""
+    return _ABSOLUTE.match(path) is not None
+
+
 def check_models(configs: list[ModelConfig]) -> None:
     """Refuses a list of models that no server can serve, with TensorFlow Serving's words.
 
@@ -29,7 +34,7 @@ def check_models(configs: list[ModelConfig]) -> None:
                 f"Illegal to list model {config.name} multiple times in config list"
             )
         names.add(config.name)
-        if not _ABSOLUTE.match(config.base_path):
+        if not is_absolute(config.base_path):
             raise invalid_argument(
                 f"Expected model {config.name} to have an absolute path or URI; got base_path()=",
                 config.base_path,

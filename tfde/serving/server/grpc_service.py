@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 from google.protobuf.message import DecodeError, Message
@@ -18,7 +18,8 @@ from tensorflow_serving.apis import (
     regression_pb2,
 )
 
-from tfde.serving.server.model_info import get_model_metadata, get_model_status, reload_config
+from tfde.serving.server.model_info import get_model_metadata, get_model_status
+from tfde.serving.server.reload import ReloadRules, reload_config
 from tfde.serving.server.service import InferenceService
 from tfde.serving.server.status import StatusError
 
@@ -27,30 +28,46 @@ _NO_DEADLINE_S = 1e9
 
 _log = logging.getLogger(__name__)
 
-# A request, and the seconds that its client still waits; `None` for ever.
-Run = Callable[[Any, float | None], Message]
+
+class Caller(NamedTuple):
+    """Who asks: the seconds it still waits, `None` for ever, and whether it is still there."""
+
+    timeout_s: float | None
+    is_there: Callable[[], bool]
 
 
-def grpc_handlers(service: InferenceService) -> list[grpc.GenericRpcHandler]:
-    """Returns what a gRPC server answers with: both services, each RPC on the given models."""
+Run = Callable[[Any, Caller], Message]
+
+
+def grpc_handlers(
+    service: InferenceService, rules: ReloadRules | None = None
+) -> list[grpc.GenericRpcHandler]:
+    """Returns what a gRPC server answers with: both services, each RPC on the given models.
+
+    Args:
+        service: Answers requests to models.
+        rules: What reloads may do; `None` for everything.
+    """
     manager = service.manager
     services: dict[str, dict[str, tuple[type[Message], Run]]] = {
         "PredictionService": {
             "Predict": (
                 predict_pb2.PredictRequest,
-                lambda request, left: service.predict(request, timeout_s=left),
+                lambda request, caller: service.predict(request, timeout_s=caller.timeout_s),
             ),
             "Classify": (
                 classification_pb2.ClassificationRequest,
-                lambda request, left: service.classify(request, timeout_s=left),
+                lambda request, caller: service.classify(request, timeout_s=caller.timeout_s),
             ),
             "Regress": (
                 regression_pb2.RegressionRequest,
-                lambda request, left: service.regress(request, timeout_s=left),
+                lambda request, caller: service.regress(request, timeout_s=caller.timeout_s),
             ),
             "MultiInference": (
                 inference_pb2.MultiInferenceRequest,
-                lambda request, left: service.multi_inference(request, timeout_s=left),
+                lambda request, caller: service.multi_inference(
+                    request, timeout_s=caller.timeout_s
+                ),
             ),
             "GetModelMetadata": (
                 get_model_metadata_pb2.GetModelMetadataRequest,
@@ -64,7 +81,13 @@ def grpc_handlers(service: InferenceService) -> list[grpc.GenericRpcHandler]:
             ),
             "HandleReloadConfigRequest": (
                 model_management_pb2.ReloadConfigRequest,
-                lambda request, left: reload_config(manager, request, timeout_s=left),
+                lambda request, caller: reload_config(
+                    manager,
+                    request,
+                    rules,
+                    timeout_s=caller.timeout_s,
+                    still_wanted=caller.is_there,
+                ),
             ),
         },
     }
@@ -90,7 +113,8 @@ def _handler(kind: type[Message], run: Run) -> grpc.RpcMethodHandler:
             if isinstance(request, DecodeError):
                 raise StatusError(grpc.StatusCode.INTERNAL, "Exception deserializing request!")
             left = context.time_remaining()
-            return run(request, None if left is None or left > _NO_DEADLINE_S else left)
+            timeout_s = None if left is None or left > _NO_DEADLINE_S else left
+            return run(request, Caller(timeout_s, context.is_active))
         except StatusError as error:
             code, details = error.code, error.grpc_details()
         except Exception as error:

@@ -1,12 +1,8 @@
-"""What a client may ask about models, and the change of their configuration."""
+"""What a client may ask about models."""
 
 from __future__ import annotations
 
-from tensorflow_serving.apis import (
-    get_model_metadata_pb2,
-    get_model_status_pb2,
-    model_management_pb2,
-)
+from tensorflow_serving.apis import get_model_metadata_pb2, get_model_status_pb2
 
 from tfde.serving.server.inference import fill_spec
 from tfde.serving.server.model_manager import ModelManager
@@ -55,26 +51,4 @@ def get_model_status(
         if error is not None:
             status.status.error_code = error.code.value[0]
             status.status.error_message = error.message
-    return response
-
-
-def reload_config(
-    manager: ModelManager,
-    request: model_management_pb2.ReloadConfigRequest,
-    *,
-    timeout_s: float | None = None,
-) -> model_management_pb2.ReloadConfigResponse:
-    """Answers a HandleReloadConfigRequest: the whole configuration is replaced.
-
-    Raises:
-        StatusError: the configuration is impossible, or a new model does not load.
-    """
-    if request.config.WhichOneof("config") != "model_config_list":
-        raise invalid_argument(
-            "ServerModelConfig type not supported by HandleReloadConfigRequest. Only"
-            " ModelConfigList is currently supported"
-        )
-    manager.apply(request.config, timeout_s=timeout_s)
-    response = model_management_pb2.ReloadConfigResponse()
-    response.status.SetInParent()
     return response

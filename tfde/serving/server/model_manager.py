@@ -10,7 +10,7 @@ import gc
 import logging
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
@@ -24,6 +24,8 @@ from tfde.serving.server.loader import Loader
 from tfde.serving.server.served_version import ServedVersion, State, VersionState
 from tfde.serving.server.status import StatusError, invalid_argument, not_found
 from tfde.serving.server.versions import wanted_versions
+
+_LOOK_S = 0.5  # between looks whether a configuration is still wanted
 
 _log = logging.getLogger(__name__)
 
@@ -60,24 +62,34 @@ class ModelManager:
         self._labels: dict[str, dict[str, int]] | None = None
         self._models: dict[str, dict[int, ServedVersion]] = {}
         self._awaited: set[str] = set()  # new models that have not come yet
+        self._waiter: object = None  # the configuration that is waited for
         self._missing: dict[str, str] = {}
         self._timers: set[threading.Timer] = set()
         self._closed = False
 
     def apply(
-        self, config: ModelServerConfig, *, wait: bool = True, timeout_s: float | None = None
+        self,
+        config: ModelServerConfig,
+        *,
+        wait: bool = True,
+        timeout_s: float | None = None,
+        still_wanted: Callable[[], bool] = lambda: True,
     ) -> None:
         """Replaces the configuration and waits until every model that is new is available.
+
+        Only one waits at a time: however many ask, no more than one thread is held.
 
         Args:
             config: Lists all models; those that are served and not in it are unloaded.
             wait: Whether to wait.
             timeout_s: Seconds to wait for the new models; they go on loading after.
+            still_wanted: Asked again and again while waiting; on a no it ends.
 
         Raises:
             StatusError: INVALID_ARGUMENT or FAILED_PRECONDITION, the configuration is impossible
                 and the old one stays; UNKNOWN, a new model cannot be loaded; ABORTED, another
-                configuration has taken one away that was waited for; DEADLINE_EXCEEDED.
+                configuration came while new models were waited for; DEADLINE_EXCEEDED; CANCELLED,
+                it is wanted no more.
         """
         kind = config.WhichOneof("config")
         if kind is None:
@@ -103,11 +115,13 @@ class ModelManager:
             new = {model.name: model for model in configs if self._is_new(model)}
             self._configs = {model.name: model for model in configs}
             self._labels = labels
-            self._awaited |= set(new) if wait else set()
+            if wait:
+                self._awaited |= set(new)
+                waiter = self._waiter = object()
             self._changed.notify_all()  # who waits for what is gone
         self.poll()
         if wait:
-            self._await_models(new, deadline)
+            self._await_models(new, waiter, deadline, still_wanted)
 
     def poll(self) -> None:
         """Looks at the file system once and starts the loads and unloads that follow."""
@@ -238,14 +252,15 @@ class ModelManager:
             return True
         return old.base_path != config.base_path and not self._available(config.name)
 
-    def _await_models(self, new: dict[str, ModelConfig], deadline: float | None) -> None:
+    def _await_models(
+        self,
+        new: dict[str, ModelConfig],
+        waiter: object,
+        deadline: float | None,
+        still_wanted: Callable[[], bool],
+    ) -> None:
         with self._changed:
             while not self._closed:
-                if gone := [n for n, config in new.items() if self._configs.get(n) != config]:
-                    raise StatusError(
-                        StatusCode.ABORTED,
-                        f"Another configuration came while {', '.join(sorted(gone))} was loading.",
-                    )
                 missing = [name for name in sorted(new) if not self._available(name)]
                 self._awaited -= set(new) - set(missing)
                 failed = [version for name in missing for version in self._failed(name)]
@@ -256,12 +271,21 @@ class ModelManager:
                         StatusCode.UNKNOWN,
                         f"{len(failed)} servable(s) did not become available: {{{reasons}}}",
                     )
+                gone = [name for name, config in new.items() if self._configs.get(name) != config]
+                if gone or (missing and self._waiter is not waiter):
+                    raise StatusError(
+                        StatusCode.ABORTED,
+                        "Another configuration came while"
+                        f" {', '.join(sorted(gone or missing))} was loading.",
+                    )
                 if not missing:
                     return
+                if not still_wanted():
+                    raise StatusError(StatusCode.CANCELLED, "The client has gone.")
                 left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and left <= 0:
                     raise StatusError(StatusCode.DEADLINE_EXCEEDED, "Models are still loading.")
-                self._changed.wait(left)
+                self._changed.wait(_LOOK_S if left is None else min(left, _LOOK_S))
 
     def _failed(self, name: str) -> list[ServedVersion]:
         """The versions of a model that nothing more can be hoped from, if that is all of them."""

@@ -27,6 +27,7 @@ from tfde.serving.server.settings import (
     channel_arguments,
     make_loader,
     metrics_path,
+    reload_rules,
     request_threads,
     server_credentials,
 )
@@ -92,6 +93,7 @@ class ModelServer:
             check_method=options.enable_signature_method_name_check,
             as_content=options.enable_serialization_as_tensor_content,
         )
+        self._reload_rules = reload_rules(options)
         self._metrics_path = metrics_path(options)
         self._credentials = server_credentials(options)
         self.host = host
@@ -186,7 +188,7 @@ class ModelServer:
             options=channel_arguments(self._options),
             maximum_concurrent_rpcs=threads + waiting if waiting else None,
         )
-        server.add_generic_rpc_handlers(grpc_handlers(self.service))
+        server.add_generic_rpc_handlers(grpc_handlers(self.service, self._reload_rules))
         if self._options.enable_grpc_healthcheck_service:
             servicer = health.HealthServicer()
             for name in ("", "ModelService", "PredictionService"):

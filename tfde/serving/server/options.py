@@ -70,6 +70,15 @@ class ServerOptions:
     allow_version_labels_for_unavailable_models: bool = _flag(
         False, "a new label may name a version that is not available yet"
     )
+    allow_reload: bool = _flag(
+        True, "clients may change what is served by HandleReloadConfigRequest (this server's own)"
+    )
+    reload_base_paths: str = _flag(
+        "", "where the models of such a request must lie, with commas; anywhere if empty"
+    )
+    reload_timeout_in_ms: int = _flag(
+        600_000, "milliseconds such a request waits for its models at most; they go on loading"
+    )
     tensorflow_session_parallelism: int = _flag(0, "threads of each TensorFlow pool; 0: automatic")
     tensorflow_intra_op_parallelism: int = _flag(0, "threads within an op; 0: automatic")
     tensorflow_inter_op_parallelism: int = _flag(

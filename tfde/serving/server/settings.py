@@ -14,9 +14,11 @@ from tfde.protos.batching_parameters_pb2 import BatchingParameters
 from tfde.protos.monitoring_config_pb2 import MonitoringConfig
 from tfde.protos.ssl_config_pb2 import SSLConfig
 from tfde.serving.server.batching import check_batching_parameters
+from tfde.serving.server.config_changes import is_absolute
 from tfde.serving.server.loader import Loader
 from tfde.serving.server.metrics import Metrics
 from tfde.serving.server.options import ServerOptions
+from tfde.serving.server.reload import ReloadRules
 from tfde.serving.server.status import invalid_argument
 from tfde.serving.server.text_protos import read_text_proto
 
@@ -70,6 +72,21 @@ def make_loader(options: ServerOptions, metrics: Metrics) -> Loader:
         warmup_iterations=iterations if options.enable_model_warmup else 0,
         metrics=metrics,
     )
+
+
+def reload_rules(options: ServerOptions) -> ReloadRules:
+    """Returns what clients may do to the configuration.
+
+    Raises:
+        StatusError: INVALID_ARGUMENT, a path of the flags is not absolute.
+    """
+    paths = tuple(filter(None, options.reload_base_paths.split(",")))
+    for path in paths:
+        if not is_absolute(path):
+            raise invalid_argument(
+                f"--reload_base_paths must hold absolute paths or URIs. Received: {path}"
+            )
+    return ReloadRules(options.allow_reload, paths, options.reload_timeout_in_ms / 1000)
 
 
 def metrics_path(options: ServerOptions) -> str:
