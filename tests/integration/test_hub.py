@@ -37,6 +37,14 @@ except TfdeError as error:
 """
 
 
+SIZES = """
+import sys
+from tfde.checkpoints.preset_files import PresetFiles
+for handle in sys.argv[1].split():
+    print(PresetFiles(handle).json("config.json"))
+"""
+
+
 class Hub(ThreadingHTTPServer):
     """Serves one repository as a hub does.
 
@@ -79,7 +87,9 @@ class Handler(BaseHTTPRequestHandler):
         allowed = self.headers.get("Authorization") == f"Bearer {TOKEN}"
         if self.server.private and not allowed:
             self.refuse(401, "RepoNotFound")
-        elif path == "/api/models/owner/name" or path == "/api/models/owner/name/revision/main":
+        elif path.removeprefix("/api/models/owner/name") in (
+            "", "/revision/main", "/revision/v1", f"/revision/{COMMIT}"
+        ):  # fmt: skip
             self.answer(json.dumps({"id": "owner/name", "sha": COMMIT, "siblings": []}).encode())
         elif path == f"/api/models/owner/name/tree/{COMMIT}":
             self.answer(json.dumps(self.tree()).encode())
@@ -91,7 +101,8 @@ class Handler(BaseHTTPRequestHandler):
             else:
                 self.refuse(404, "EntryNotFound")
         else:
-            self.refuse(404, "RepoNotFound")
+            missing = "Revision" if path.startswith("/api/models/owner/name/revision/") else "Repo"
+            self.refuse(404, f"{missing}NotFound")
 
     def tree(self):
         files = (file for file in self.server.directory.rglob("*") if file.is_file())
@@ -234,3 +245,42 @@ def test_a_hub_that_is_down_is_told_within_seconds(checkpoint, tmp_path):
         done, seconds = run(FETCH, hub.endpoint, tmp_path / "home")
         assert "timed out" in refusal(done)
         assert seconds < 30
+
+
+def test_a_revision_is_a_tag_or_a_commit_and_a_commit_needs_no_hub_any_more(checkpoint, tmp_path):
+    home = tmp_path / "home"
+    with serving(checkpoint) as hub:
+        done, _ = run(FETCH, hub.endpoint, home, handle="hf://owner/name@v1")
+        assert done.returncode == 0, done.stderr
+        assert f"snapshots/{COMMIT}/0_Transformer/config.json" in done.stdout
+        assert all("/main" not in path for _, path in hub.requested)
+        for handle, expected in (
+            ("owner/name@v2", f"hf://owner/name@v2: {hub.endpoint} has no such revision."),
+            ("owner/name@", "A hub's handle must be hf://owner/name or hf://owner/name@revision."),
+            ("owner/name@a@b", "A hub's handle must be hf://owner/name or hf://owner/name@rev"),
+        ):
+            done, _ = run(FETCH, hub.endpoint, home, handle=f"hf://{handle}")
+            assert f"refused: {expected}" in refusal(done)
+
+
+def test_revisions_of_a_cache_as_the_library_lays_it_out(tmp_path):
+    """Two commits, one of them named by `main` and the other by a tag; nothing is asked."""
+    repository = tmp_path / "home/hub/models--owner--name"
+    commits = {"main": COMMIT, "v1": "f" * 40}
+    for number, (name, commit) in enumerate(commits.items()):
+        for folder in ("refs", "blobs", f"snapshots/{commit}"):
+            (repository / folder).mkdir(parents=True, exist_ok=True)
+        (repository / "refs" / name).write_text(commit)
+        (repository / "blobs" / str(number)).write_text(json.dumps(name))
+        (repository / f"snapshots/{commit}/config.json").symlink_to(f"../../blobs/{number}")
+    with serving(tmp_path) as hub:
+        pass
+    handles = ("owner/name", "owner/name@main", "owner/name@v1", f"owner/name@{'f' * 40}")
+    handle = " ".join(f"hf://{name}" for name in handles)
+    done, _ = run(SIZES, hub.endpoint, tmp_path / "home", handle=handle, HF_HUB_OFFLINE="1")
+    assert done.stdout.split() == ["main", "main", "v1", "v1"], done.stderr
+    done, _ = run(SIZES, hub.endpoint, tmp_path / "home", handle=f"hf://owner/name@{'f' * 40}")
+    assert done.stdout.split() == ["v1"], done.stderr
+    assert "taken from the cache" not in done.stderr  # for a commit nobody is asked
+    done, _ = run(SIZES, hub.endpoint, tmp_path / "home", handle="hf://owner/name@v2")
+    assert f"hf://owner/name@v2: could not be fetched from {hub.endpoint}" in refusal(done)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,6 +9,8 @@ import h5py
 import ml_dtypes
 import numpy as np
 
+from tfde.checkpoints.finite_arrays import check_finite
+from tfde.checkpoints.hdf5_file import open_hdf5, stored_arrays
 from tfde.checkpoints.preset_files import PresetFiles
 from tfde.errors import ConfigError, DataError, shorten
 
@@ -36,7 +36,7 @@ class Hdf5Arrays:
 
     Raises:
         ConfigError: there are no weight files.
-        DataError: the weight file is not HDF5 or is cut off.
+        DataError: the weight file is not HDF5 or is cut off, or lies partly in other files.
     """
 
     def __init__(self, files: PresetFiles) -> None:
@@ -83,12 +83,16 @@ class Hdf5Arrays:
         """Returns an array in the dtype in which it is stored.
 
         Raises:
-            DataError: there is no such array, or it cannot be read.
+            DataError: there is no such array, it cannot be read, or it is not finite.
         """
-        with self._open(self._file_of(name)) as file:
+        path = self._files.path(self._file_of(name))
+        with open_hdf5(path) as file:
             dataset = file[name]
             value = np.asarray(dataset[()])
-            return value.view(ml_dtypes.bfloat16) if _dtype(dataset) == "bfloat16" else value
+            if _dtype(dataset) == "bfloat16":
+                value = value.view(ml_dtypes.bfloat16)
+        check_finite(path, name, value)
+        return value
 
     def _file_of(self, name: str) -> str:
         # Keras begins a new shard within a layer's arrays where the old one is full.
@@ -99,25 +103,13 @@ class Hdf5Arrays:
 
     def _headers_in(self, shard: str) -> dict[str, _Header]:
         if shard not in self._headers:
-            headers: dict[str, _Header] = {}
-
-            def add(name: str, item: object) -> None:
-                if isinstance(item, h5py.Dataset):
-                    headers[name] = _Header(tuple(item.shape), _dtype(item))
-
-            with self._open(shard) as file:
-                file.visititems(add)
-            self._headers[shard] = headers
+            path = self._files.path(shard)
+            with open_hdf5(path) as file:
+                self._headers[shard] = {
+                    name: _Header(tuple(item.shape), _dtype(item))
+                    for name, item in stored_arrays(path, file).items()
+                }
         return self._headers[shard]
-
-    @contextmanager
-    def _open(self, shard: str) -> Iterator[h5py.File]:
-        path = self._files.path(shard)
-        try:
-            with h5py.File(path, "r") as file:
-                yield file
-        except (OSError, RuntimeError, KeyError) as error:  # h5py's, by where the damage is
-            raise DataError(path, None, "must be a whole HDF5 file.", str(error)) from error
 
 
 def _dtype(dataset: h5py.Dataset) -> str:

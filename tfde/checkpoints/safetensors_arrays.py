@@ -9,6 +9,7 @@ import ml_dtypes  # noqa: F401  # lets NumPy, and so safetensors, know bfloat16
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
+from tfde.checkpoints.finite_arrays import check_finite
 from tfde.checkpoints.preset_files import PresetFiles
 from tfde.errors import ConfigError, DataError, shorten
 
@@ -97,15 +98,17 @@ class SafetensorsArrays:
         """Returns an array in the dtype in which it is stored.
 
         Raises:
-            DataError: there is no such array, or it cannot be read.
+            DataError: there is no such array, it cannot be read, or it is not finite.
         """
         stored = self._stored(name)
+        where = self._files.path(self._shards[stored])
         with self._open(self._shards[stored]) as file:
             try:
-                return file.get_tensor(stored)
+                value: np.ndarray = file.get_tensor(stored)
             except (SafetensorError, TypeError) as error:
-                where = self._files.path(self._shards[stored])
                 raise DataError(where, None, f"{stored} must be readable.", str(error)) from error
+        check_finite(where, stored, value)
+        return value
 
     def _stored(self, name: str) -> str:
         unprefixed, name = name, self._prefix + name

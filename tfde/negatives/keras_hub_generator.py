@@ -12,6 +12,8 @@ import keras_hub
 import numpy as np
 import tensorflow as tf
 
+from tfde.checkpoints.finite_arrays import check_finite
+from tfde.checkpoints.hdf5_file import open_hdf5, stored_arrays
 from tfde.config import DEFAULT_BUCKETS
 from tfde.errors import ConfigError, require
 from tfde.negatives.choice import generator_of
@@ -35,6 +37,7 @@ class KerasHubGenerator:
     Raises:
         ConfigError: no such preset, a preset of another kind of model, lengths for which the
             model has no positions, more tokens to draw from than it has, or no documents a batch.
+        DataError: weights of a directory lie in other files, or are not finite.
     """
 
     def __init__(self, preset: str | Path, rules: GenerationRules, *, batch_size: int = 16) -> None:
@@ -92,6 +95,10 @@ class KerasHubGenerator:
 
 
 def _load(preset: str) -> Any:
+    # Keras refuses these too, but not in a line that says so.
+    for path in sorted(Path(preset).glob("*.weights.h5")):
+        with open_hdf5(path) as file:
+            stored_arrays(path, file)
     try:
         model = keras_hub.models.Seq2SeqLM.from_preset(preset)
     except Exception as error:  # keras-hub, Keras and each hub's client raise their own kinds
@@ -105,6 +112,8 @@ def _load(preset: str) -> Any:
             f"{preset}: the model must read and write text, with a tokenizer of its own."
             f" Received: {type(model).__name__}"
         )
+    for weight in model.weights:
+        check_finite(Path(preset), weight.path, np.asarray(weight))
     return model
 
 

@@ -21,9 +21,12 @@ import ml_dtypes
 import numpy as np
 import tensorflow as tf
 
-from tfde.errors import CorruptError
+from tfde.checkpoints.finite_arrays import check_finite
+from tfde.checkpoints.hdf5_file import open_hdf5, stored_arrays
+from tfde.errors import CorruptError, DataError
 
 Weights = Mapping[str, keras.Variable]
+_DTYPES = ("float16", "bfloat16", "float32", "float64")
 
 
 def named_weights(part: str, layer: keras.layers.Layer) -> Iterator[tuple[str, keras.Variable]]:
@@ -50,8 +53,8 @@ def stored_dtype(path: Path) -> str | None:
     Raises:
         CorruptError: the file is damaged.
     """
-    with _open(path) as file:
-        dtypes = {_dtype(file[name]) for name in _names(file)}
+    with _open(path) as arrays:
+        dtypes = set(map(_dtype, arrays.values()))
     return next((dtype for dtype in ("bfloat16", "float16") if dtype in dtypes), None)
 
 
@@ -59,23 +62,26 @@ def read_weights(path: Path, weights: Weights) -> None:
     """Puts the weights of a file into those of a model of the same description.
 
     Raises:
-        CorruptError: the file is damaged, or lacks a weight, or has one too many or of another
-            shape.
+        CorruptError: the file is damaged or lies partly in other files; it lacks a weight, or has
+            one too many, of another shape, of no floating dtype, or not finite.
     """
-    with _open(path) as file:
-        for name in sorted(_names(file) ^ set(weights)):
+    with _open(path) as arrays:
+        for name in sorted(set(arrays) ^ set(weights)):
             state = "missing" if name in weights else "one too many"
             raise CorruptError(f"{path}: weight {name!r} is {state}.")
         for name, weight in weights.items():
-            dataset = file[name]
-            if dataset.shape != tuple(weight.shape):
-                raise CorruptError(
-                    f"{path}: weight {name!r} must have shape {tuple(weight.shape)}."
-                    f" Received: {dataset.shape}"
-                )
+            dataset = arrays[name]
+            for what, wanted, received in (
+                ("shape", (tuple(weight.shape),), dataset.shape),
+                ("dtype", _DTYPES, _dtype(dataset)),
+            ):
+                if received not in wanted:
+                    rule = f"must have {what} {' or '.join(map(str, wanted))}"
+                    raise CorruptError(f"{path}: weight {name!r} {rule}. Received: {received}")
             array = dataset[()]
             if _dtype(dataset) == "bfloat16":
                 array = array.view(ml_dtypes.bfloat16)
+            check_finite(path, name, array)
             weight.assign(array.astype(tf.as_dtype(weight.dtype).as_numpy_dtype, copy=False))
 
 
@@ -99,19 +105,19 @@ def fingerprint(description: bytes, weights: Iterable[keras.Variable]) -> str:
 
 
 @contextmanager
-def _open(path: Path) -> Iterator[h5py.File]:
+def _open(path: Path) -> Iterator[dict[str, h5py.Dataset]]:
+    """Gives the arrays of a file by name.
+
+    Raises:
+        CorruptError: the file is damaged, also while it is read; or it is not all there is.
+    """
     try:
-        with h5py.File(path, "r") as file:
-            yield file
-    except (OSError, RuntimeError) as error:  # h5py's, by where the damage is
-        raise CorruptError(f"{path}: {str(error).splitlines()[0]}") from error
-
-
-def _names(file: h5py.File) -> set[str]:
-    names: set[str] = set()
-    file.visititems(lambda name, item: names.add(name) if isinstance(item, h5py.Dataset) else None)
-    return names
+        with open_hdf5(path) as file:
+            yield stored_arrays(path, file)
+    except DataError as error:
+        raise CorruptError(str(error)) from error
 
 
 def _dtype(dataset: h5py.Dataset) -> str:
-    return str(dataset.attrs.get("dtype", dataset.dtype.name))
+    said = dataset.attrs.get("dtype")
+    return "bfloat16" if said == "bfloat16" and dataset.dtype == np.uint16 else str(dataset.dtype)
