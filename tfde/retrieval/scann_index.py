@@ -104,7 +104,7 @@ class ScannIndex:
         """Builds an index of a directory of embeddings (read into memory, as ScaNN needs).
 
         Raises:
-            As `build`.
+            ConfigError, MismatchError, DataError: as of `build`.
         """
         return cls.build(
             embeddings.read(),
