@@ -342,6 +342,24 @@ def test_metadata(ask):
             "Malformed request: GET /v1/models/toy:predict",
         ),
         ("POST", "/v1/models/toy", 400, "Malformed request: POST /v1/models/toy"),
+        ("GET", "/v1/models/a/b", 400, "Malformed request: GET /v1/models/a/b"),
+        *(
+            ("POST", path, 400, f"Malformed request: POST {path}")
+            for path in (
+                "/v1/models",
+                "/v1/models/toy/metadata",
+                "/v1/models/toy/version/10:regress",
+                "/v1/models/toy/versions/HELLO:regress",
+                "/v1/models/toy/label/stable:regress",
+                "/v1/models/toy/versions/10/labels/stable:regress",
+            )
+        ),
+        (
+            "GET",
+            "/v1/models/m%21%2F%3A%40%5B%5D/labels/a%2Fb",
+            404,
+            "Could not find any versions of model m!/:@[]",
+        ),
     ],
 )
 def test_wrong_paths(ask, method, path, status, message):
@@ -352,3 +370,24 @@ def test_wrong_paths(ask, method, path, status, message):
 def test_outside_the_api(ask):
     assert ask("/")[0] == 404
     assert ask("/v2/models/toy")[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("path", "origin", "status"),
+    [
+        ("/v1/models/toy:predict", "https://page.example", 200),
+        ("/v1/any", "http://localhost:3000", 200),
+        ("/v1/models/toy:predict", None, 400),
+        ("/v1/models/toy:predict", "file://page", 400),
+        ("/monitoring/other", "https://page.example", 404),
+    ],
+)
+def test_a_page_of_another_origin_asks_first(server, path, origin, status):
+    headers = {"Origin": origin} if origin else {}
+    request = urllib.request.Request(server.url + path, headers=headers, method="OPTIONS")
+    try:
+        with urllib.request.urlopen(request, timeout=20) as response:
+            found = response.status
+    except urllib.error.HTTPError as error:
+        found = error.code
+    assert found == status

@@ -49,7 +49,6 @@ _STATUS = re.compile(
 _INT64_MAX = 2**63 - 1
 _MAX_DIGITS = 1000  # of a version; Python refuses to read some thousands
 _MAX_BODY_BYTES = 2**31 - 1  # uncompressed, as much as a message of gRPC may hold
-_MONITORING = "/monitoring/"
 _CORS = [
     (b"access-control-allow-origin", b"*"),
     (b"access-control-allow-methods", b"POST, GET"),
@@ -96,20 +95,33 @@ class RestApi:
             if not message.get("more_body"):
                 break
         path = scope["raw_path"].decode("latin-1")
-        compressed = b"gzip" in dict(scope["headers"]).get(b"content-encoding", b"")
-        work = partial(self.answer, scope["method"], path, b"".join(chunks), compressed=compressed)
+        headers = dict(scope["headers"])
+        work = partial(
+            self.answer,
+            scope["method"],
+            path,
+            b"".join(chunks),
+            compressed=b"gzip" in headers.get(b"content-encoding", b""),
+            from_page=re.search(b"https?://", headers.get(b"origin", b"")) is not None,
+        )
         loop = asyncio.get_running_loop()
         status, content_type, answer = await loop.run_in_executor(self._executor, work)
-        headers = [
+        answer_headers = [
             (b"content-type", content_type),
             (b"content-length", str(len(answer)).encode()),
             *self._cors,
         ]
-        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.start", "status": status, "headers": answer_headers})
         await send({"type": "http.response.body", "body": answer})
 
     def answer(
-        self, method: str, path: str, body: bytes, *, compressed: bool = False
+        self,
+        method: str,
+        path: str,
+        body: bytes,
+        *,
+        compressed: bool = False,
+        from_page: bool = False,
     ) -> tuple[int, bytes, bytes]:
         """Returns status, content type and body of the answer to a request.
 
@@ -118,15 +130,14 @@ class RestApi:
             path: The path as sent, without the query string.
             body: The request's body.
             compressed: Whether it is compressed by gzip.
+            from_page: Whether a web page's origin came with it.
         """
         if self._metrics_path and path == self._metrics_path:
             return 200, b"text/plain", self._service.metrics.text().encode()
-        if self._metrics_path and path.startswith(_MONITORING):
-            return 400, b"text/plain", f"Unexpected path: {path}".encode()
         if not path.lower().startswith("/v1/"):
             return 404, b"text/plain", b"Not Found"
-        if self._cors and method == "OPTIONS":
-            return 200, b"text/plain", b""
+        if method == "OPTIONS":  # a page of another origin asks whether it may ask
+            return (200 if from_page else 400), b"text/plain", b""
         try:
             content = _uncompressed(body) if compressed else body
             return 200, b"application/json", self._route(method, path, content)
