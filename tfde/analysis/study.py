@@ -14,8 +14,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tqdm import tqdm
-
 from tfde.analysis.cell_work import DEPTH, do_cell, is_trained
 from tfde.analysis.cells import Cell, expand_cells, select_cells
 from tfde.analysis.child_process import call_in_child
@@ -36,6 +34,7 @@ from tfde.data.files import read_json
 from tfde.data.pages import read_pages
 from tfde.errors import ConfigError, TrainingError, require
 from tfde.evaluation.measures import parse_measures
+from tfde.progress import progress_bar
 from tfde.text.train_sentencepiece import train_sentencepiece
 from tfde.training.checks import check_run, check_stages, expand_path, expand_run
 from tfde.training.negative_refresh import check_refreshes
@@ -115,7 +114,7 @@ def run_study(
         with atomic_file(output / STUDY_FILE) as temporary:
             temporary.write_text(json.dumps(record, indent=2) + "\n", "utf-8")
         wanted = [plan for plan in plans if any(plan.cell is cell for cell in chosen)]
-        with tqdm(total=len(wanted), unit="cell", disable=not show_progress) as bar:
+        with progress_bar(total=len(wanted), unit="cell", disable=not show_progress) as bar:
             _work(wanted, plans, output, jobs=jobs, keep_models=study.keep_models, bar=bar)
 
 

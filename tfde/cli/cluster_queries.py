@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 from jsonargparse.typing import PositiveInt
@@ -55,7 +54,7 @@ def run(args: Any) -> int:
     embeddings = model.encode_queries(
         [query.text for query in queries],
         batch_size=args.batch_size,
-        show_progress=sys.stderr.isatty(),
+        show_progress=True,
     )
     clusters = cluster_queries(embeddings, args.clusters, min_size=args.min_size, seed=args.seed)
     ids = [query.query_id for query in queries]

@@ -191,14 +191,13 @@ def _pairs(args: Any, records: Iterator[LabelledPair], intake: Intake, write: An
 
 
 def _write(args: Any) -> int:
-    from tqdm import tqdm
-
     from tfde.data.dataset_directory import DatasetDirectory
     from tfde.data.formats.table import write_format
+    from tfde.progress import progress_bar
 
     class ShownDataset(DatasetDirectory):
         def documents(self) -> Iterator[Document]:
-            return iter(tqdm(super().documents(), unit=" documents", disable=None))
+            return iter(progress_bar(super().documents(), unit=" documents"))
 
     counts = write_format(
         args.format,
@@ -214,9 +213,9 @@ def _write(args: Any) -> int:
 
 
 def _with_bar(records: Iterable[Item], intake: Intake) -> Iterator[Item]:
-    from tqdm import tqdm
+    from tfde.progress import progress_bar
 
-    with tqdm(unit=" records", disable=None) as progress:
+    with progress_bar(unit=" records") as progress:
         path = None
         for record in records:
             if intake.path is not path:

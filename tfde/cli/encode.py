@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import Any
 
@@ -23,7 +22,7 @@ def build_parser() -> CommandParser:
     parser.add_argument("--model", required=True, help="model directory, preset or checkpoint")
     parser.add_argument("--dataset", required=True, help="dataset directory")
     parser.add_argument("--output", required=True, help="directory of the embeddings")
-    parser.add_argument("--shard_size", type=PositiveInt, default=20_000, help="documents a shard")
+    parser.add_argument("--shard_size", type=PositiveInt, default=10_000, help="documents a shard")
     parser.add_argument("--batch_size", type=PositiveInt, default=64, help="documents a batch")
     parser.add_argument(
         "--dtype",
@@ -54,7 +53,7 @@ def run(args: Any) -> int:
         dtype=args.dtype,
         parents=parents,
         total=dataset.num_documents,
-        show_progress=sys.stderr.isatty(),
+        show_progress=True,
     )
     seconds = time.perf_counter() - start
     rows, dim = embeddings.shape

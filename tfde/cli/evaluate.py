@@ -288,11 +288,12 @@ def _model(
         batch_size=args.batch_size,
         parents=parent_config(args),
         total=dataset.num_documents,
-        show_progress=sys.stderr.isatty(),
+        show_progress=True,
     )
 
 
 def _bm25(args: Any, dataset: DatasetDirectory, queries: list[Query], k: int) -> Callable[[], Run]:
+    from tfde.progress import progress_bar
     from tfde.retrieval.bm25_index import Bm25Index, check_bm25
 
     language = None if args.bm25_language == "none" else args.bm25_language
@@ -300,9 +301,12 @@ def _bm25(args: Any, dataset: DatasetDirectory, queries: list[Query], k: int) ->
 
     def work() -> Run:
         index = Bm25Index.build(
-            dataset.documents(), k1=args.bm25_k1, b=args.bm25_b, language=language
+            progress_bar(dataset.documents(), unit="doc", desc="BM25: read"),
+            k1=args.bm25_k1,
+            b=args.bm25_b,
+            language=language,
         )
-        found = index.search([query.text for query in queries], k)
+        found = index.search([query.text for query in queries], k, show_progress=True)
         return {query.query_id: dict(row) for query, row in zip(queries, found, strict=True)}
 
     return work

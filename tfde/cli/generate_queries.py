@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -107,7 +106,7 @@ def run(args: Any) -> int:
         form=getattr(args, "as"),
         keep_rank=args.keep_rank,
         source=source,
-        show_progress=sys.stderr.isatty(),
+        show_progress=True,
     )
     seconds = time.perf_counter() - start
     print(

@@ -77,10 +77,10 @@ _ACTIONS = {
 
 def _add(args: Any) -> None:
     import numpy as np
-    from tqdm import tqdm
 
     from tfde.data.batched import batched
     from tfde.data.dataset_directory import unique_documents
+    from tfde.progress import progress_bar
     from tfde.retrieval.embeddings_writer import BATCHES_PER_WINDOW, encode_finite
     from tfde.retrieval.live_index import LiveIndex
     from tfde.retrieval.parents import ParentEncoder, in_parents
@@ -88,7 +88,7 @@ def _add(args: Any) -> None:
     start, added = time.perf_counter(), 0
     with (
         LiveIndex.open(args.index, write=True) as index,
-        tqdm(unit="doc", desc="add", disable=None) as progress,
+        progress_bar(unit="doc", desc="add") as progress,
     ):
         model: Any = load_model(args.model, args)
         documents: Any = unique_documents(args.input)

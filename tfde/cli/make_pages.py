@@ -42,14 +42,13 @@ def build_parser() -> CommandParser:
 
 def run(args: Any) -> int:
     """Runs the command."""
-    from tqdm import tqdm
-
     from tfde.cli.logs import show_logs
     from tfde.data.intake import Intake
     from tfde.data.pages import write_pages
     from tfde.errors import ConfigError
     from tfde.pretraining.folder import read_folder
     from tfde.pretraining.mediawiki import read_mediawiki
+    from tfde.progress import progress_bar
 
     path = Path(args.input)
     if not path.exists():
@@ -70,7 +69,7 @@ def run(args: Any) -> int:
             counts["links"] += len(page.links)
             yield page
 
-    write_pages(args.output, tqdm(counted(pages), desc=path.name, unit=" pages", disable=None))
+    write_pages(args.output, progress_bar(counted(pages), desc=path.name, unit=" pages"))
     print(f"{args.output}: " + ", ".join(f"{count:,} {what}" for what, count in counts.items()))
     print_left_out(intake)
     return 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -135,7 +134,7 @@ def run(args: Any) -> int:
         split=args.split,
         documents=args.documents,
         cross_encoder=cross_encoder,
-        show_progress=sys.stderr.isatty(),
+        show_progress=True,
     )
     seconds = time.perf_counter() - start
     print(f"{args.output}: {report.text(rules.count)}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import Any
 
@@ -71,7 +70,7 @@ def run(args: Any) -> int:
         depth=args.depth,
         label=label,
         batch_size=args.batch_size,
-        show_progress=sys.stderr.isatty(),
+        show_progress=True,
         source=args.run_file,
     )
     seconds = time.perf_counter() - start

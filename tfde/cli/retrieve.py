@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import Any
 
@@ -57,7 +56,7 @@ def run(args: Any) -> int:
         queries,
         args.k + args.ignore_identical_ids,
         batch_size=args.batch_size,
-        show_progress=sys.stderr.isatty(),
+        show_progress=True,
     )
     if args.ignore_identical_ids:
         results = {q: without_query(found, q, args.k) for q, found in results.items()}

@@ -84,8 +84,7 @@ def run(args: Any) -> int:
         from tfde.analysis.study import run_study
 
         show_logs()
-        progress = sys.stderr.isatty()
-        run_study(study, args.output, only=only, jobs=args.jobs, show_progress=progress)
+        run_study(study, args.output, only=only, jobs=args.jobs, show_progress=True)
     results = load_results(args.output)
     comparisons = []
     if args.against:

@@ -12,8 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from tqdm import tqdm
-
 from tfde.data.atomic import atomic_file, refuse_existing
 from tfde.data.batched import batched
 from tfde.data.dataset_directory import DatasetDirectory
@@ -24,6 +22,7 @@ from tfde.data.link_or_copy import link_or_copy
 from tfde.errors import ConfigError, DataError, require
 from tfde.negatives.candidate_source import CandidateSource
 from tfde.negatives.query_generator import QueryGenerator
+from tfde.progress import progress_bar
 from tfde.retrieval.parted_file import PartedFile
 from tfde.types import Document, Query
 
@@ -114,7 +113,7 @@ def generate_queries(
             _link_the_rest(dataset, Path(output))
         store: DocumentFile | None = None
         total = dataset.num_documents
-        bar = tqdm(total=total, unit="doc", desc="generate", disable=not show_progress)
+        bar = progress_bar(total=total, unit="doc", desc="generate", disable=not show_progress)
         stack.enter_context(bar)
         parts = 0
         for documents in batched(dataset.documents(), documents_at_once):

@@ -12,8 +12,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from tqdm import tqdm
-
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.document_file import DocumentFile
 from tfde.data.json_lines import json_line
@@ -23,6 +21,7 @@ from tfde.negatives.judged_queries import JudgedQueries
 from tfde.negatives.mining_rules import MiningRules
 from tfde.negatives.part_miner import PairScorer, PartMiner
 from tfde.negatives.removal import REASONS
+from tfde.progress import progress_bar
 from tfde.retrieval.parted_file import PartedFile
 
 
@@ -131,7 +130,7 @@ def mine_negatives(
     with (
         work.begin(),
         closing(DocumentFile.build(dataset.documents(), work.directory / "documents")) as store,
-        tqdm(total=total, unit="query", desc="mine", disable=not show_progress) as bar,
+        progress_bar(total=total, unit="query", desc="mine", disable=not show_progress) as bar,
     ):
         miner = PartMiner(
             source, store, judged, rules, documents=documents, cross_encoder=cross_encoder

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from tqdm import tqdm
 
 from tfde.data.atomic import atomic_directory
 from tfde.data.batched import batched
@@ -34,6 +33,7 @@ from tfde.pretraining.page_store import (
 from tfde.pretraining.ragged_column import RaggedWriter
 from tfde.pretraining.split_page import split_page
 from tfde.pretraining.tasks import has_ict, has_span_crop
+from tfde.progress import progress_bar
 
 _LINES_A_CHUNK = 32
 _RAGGED = ("page_ids", "titles", "page_passages", "texts", "sentences", "questions", "headings")
@@ -151,7 +151,7 @@ def _write_pages(
             name: stack.enter_context(open(directory / f"{name}.data", "wb")) for name in _FLAT
         }
         links = stack.enter_context(open(links_file, "wb"))
-        progress = stack.enter_context(tqdm(desc=path.name, unit=" pages", disable=None))
+        progress = stack.enter_context(progress_bar(desc=path.name, unit=" pages"))
         for page in _cut_pages(path, language, workers, intake):
             if not seen.add(page.page_id):
                 rule = "field 'id' must be unique."

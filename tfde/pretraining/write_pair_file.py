@@ -8,13 +8,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tqdm import tqdm
-
 from tfde.data.compressed import open_writer
 from tfde.errors import require
 from tfde.pretraining.ordered_map import ordered_map
 from tfde.pretraining.page_store import PageStore
 from tfde.pretraining.pair_stream import PairStream
+from tfde.progress import progress_bar
 
 _PAIRS_A_CHUNK = 2000
 
@@ -75,7 +74,7 @@ def write_pair_file(
     starts = (
         (start, min(start + _PAIRS_A_CHUNK, stop)) for start in range(0, stop, _PAIRS_A_CHUNK)
     )
-    with open_writer(path) as file, tqdm(total=stop, unit=" pairs", disable=None) as progress:
+    with open_writer(path) as file, progress_bar(total=stop, unit=" pairs") as progress:
         for lines, figures in ordered_map(draw, starts, workers=workers):
             if count_tokens is not None:
                 figures = _count(map(json.loads, lines), count_tokens)

@@ -12,6 +12,7 @@ import numpy as np
 import Stemmer
 
 from tfde.errors import ConfigError, DataError, require
+from tfde.progress import progress_bar
 from tfde.retrieval.bm25_words import TOKEN_PATTERN, spread, word_stemmer
 from tfde.retrieval.index_directory import check_doc_ids
 from tfde.retrieval.top_k import TopK
@@ -98,7 +99,9 @@ class Bm25Index:
         scorer.index(words, show_progress=False)
         return cls(scorer, check_doc_ids(doc_ids, len(doc_ids)), language)
 
-    def search(self, texts: Sequence[str], k: int) -> list[list[tuple[str, float]]]:
+    def search(
+        self, texts: Sequence[str], k: int, *, show_progress: bool = False
+    ) -> list[list[tuple[str, float]]]:
         """Returns for each text its best documents, ties in the order of the corpus.
 
         That most queries share no word with any document is told in the log.
@@ -106,6 +109,7 @@ class Bm25Index:
         Args:
             texts: Queries.
             k: At least 1.
+            show_progress: Whether a progress bar goes to stderr.
 
         Returns:
             For each query at most `k` pairs of document id and score, descending; only
@@ -117,7 +121,8 @@ class Bm25Index:
         require(k >= 1, "k", "at least 1", k)
         results: list[list[tuple[str, float]]] = []
         wordless = 0
-        for words in _tokenize(texts, self.language, return_ids=False):
+        words_of = _tokenize(texts, self.language, return_ids=False)
+        for words in progress_bar(words_of, unit="query", desc="BM25", disable=not show_progress):
             known = self._scorer.get_tokens_ids(words)
             if not known:
                 wordless += 1

@@ -75,7 +75,7 @@ class EmbeddingsWriter:
         *,
         fingerprint: str,
         dim: int,
-        shard_size: int = 20_000,
+        shard_size: int = 10_000,
         batch_size: int = 64,
         dtype: EmbeddingDtype = "float32",
         settings: Mapping[str, Any] = MappingProxyType({}),

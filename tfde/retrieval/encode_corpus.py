@@ -7,10 +7,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import cast
 
-from tqdm import tqdm
-
 from tfde.config import ParentConfig
 from tfde.data.batched import batched
+from tfde.progress import progress_bar
 from tfde.retrieval.embeddings import Embeddings
 from tfde.retrieval.embeddings_writer import DocumentEncoder, EmbeddingDtype, EmbeddingsWriter
 from tfde.retrieval.parents import ParentEncoder, ParentModel, in_parents
@@ -22,7 +21,7 @@ def encode_corpus(
     documents: Iterable[Document],
     output: str | Path,
     *,
-    shard_size: int = 20_000,
+    shard_size: int = 10_000,
     batch_size: int = 64,
     dtype: EmbeddingDtype = "float32",
     parents: ParentConfig | None = None,
@@ -74,7 +73,7 @@ def encode_corpus(
     shards = 0
     with (
         writer.begin(),
-        tqdm(total=total, unit="doc", desc="encode", disable=not show_progress) as progress,
+        progress_bar(total=total, unit="doc", desc="encode", disable=not show_progress) as progress,
     ):
         for shard in batched(documents, shard_size):
             writer.write(shards, shard, model, done=progress.update)

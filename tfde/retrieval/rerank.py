@@ -8,11 +8,11 @@ from typing import Any, Protocol
 
 import numpy as np
 from scipy.special import log_softmax
-from tqdm import tqdm
 
 from tfde.data.batched import batched
 from tfde.data.ranking import ranking
 from tfde.errors import DataError, require
+from tfde.progress import progress_bar
 from tfde.types import Document, Query, Run
 
 _QUERIES_AT_ONCE = 64  # whose pairs are sorted by length together
@@ -77,7 +77,7 @@ def rerank(
             if doc_id not in documents:
                 rule = f"its documents must be in the corpus (query {query.query_id})."
                 raise DataError(source, None, rule, doc_id)
-    progress = tqdm(total=len(wanted), unit="query", disable=not show_progress)
+    progress = progress_bar(total=len(wanted), unit="query", disable=not show_progress)
     with progress:
         for some in batched(wanted, _QUERIES_AT_ONCE):
             rankings = [ranking(run[query.query_id]) for query in some]

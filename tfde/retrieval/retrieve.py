@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol, cast
 
 import numpy as np
-from tqdm import tqdm
 
 from tfde.config import ParentConfig
 from tfde.data.batched import batched
 from tfde.data.files import check_id
 from tfde.errors import ConfigError, DataError, MismatchError, require
+from tfde.progress import progress_bar
 from tfde.retrieval.embeddings_writer import BATCHES_PER_WINDOW, DocumentEncoder, encode_finite
 from tfde.retrieval.parents import ParentEncoder, ParentModel, in_parents
 from tfde.retrieval.top_k import TopK
@@ -73,7 +73,9 @@ def retrieve(
     check_fingerprints(model, index)
     queries = _checked(queries, k)
     run: Run = {}
-    with tqdm(total=len(queries), unit="query", desc="retrieve", disable=not show_progress) as bar:
+    with progress_bar(
+        total=len(queries), unit="query", desc="retrieve", disable=not show_progress
+    ) as bar:
         for start in range(0, len(queries), _QUERIES_AT_ONCE):
             group = queries[start : start + _QUERIES_AT_ONCE]
             embeddings = model.encode_queries([q.text for q in group], batch_size=batch_size)
@@ -126,7 +128,7 @@ def retrieve_from_corpus(
     ]
     best = [TopK(len(queries[group]), k) for group in groups]
     doc_ids: list[str] = []
-    with tqdm(total=total, unit="doc", desc="encode", disable=not show_progress) as bar:
+    with progress_bar(total=total, unit="doc", desc="encode", disable=not show_progress) as bar:
         for window in batched(documents, batch_size * BATCHES_PER_WINDOW):
             embeddings = encode_finite(
                 encoder, window, batch_size=batch_size, dtype=np.dtype(np.float32)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
-from tqdm import tqdm
 
 from tfde.errors import require
+from tfde.progress import progress_bar
 
 
 def batches_by_length(
@@ -28,7 +28,7 @@ def batches_by_length(
     """
     require(batch_size >= 1, "batch_size", "at least 1", batch_size)
     order = sorted(range(len(lengths)), key=lambda row: -lengths[row])
-    with tqdm(total=len(order), unit=unit, disable=not show_progress) as progress:
+    with progress_bar(total=len(order), unit=unit, disable=not show_progress) as progress:
         for start in range(0, len(order), batch_size):
             rows = order[start : start + batch_size]
             yield rows

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import shutil
-import sys
 import time
 from pathlib import Path
 
@@ -112,7 +111,7 @@ class NegativeRefresh:
             path,
             _rules_of(self._config, seed=self._seed + step),
             judged=JudgedQueries.of_pairs(before),
-            show_progress=sys.stderr.isatty(),
+            show_progress=True,
         )
         for file in self._folder.iterdir():
             if file not in (path, record_of(path)):
