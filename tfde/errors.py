@@ -75,6 +75,15 @@ def shorten(value: object, limit: int = 80) -> str:
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
+def utf8_fault(text: str) -> str | None:
+    """Returns which part of a text UTF-8 cannot write, if there is one: half a surrogate pair."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        return f"{text[error.start]!r} at character {error.start}"
+    return None
+
+
 def require(holds: bool, name: str, rule: str, value: object) -> None:
     """Refuses a value.
 

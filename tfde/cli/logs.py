@@ -14,6 +14,22 @@ def quiet_libraries() -> None:
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 
+def limit_logs() -> None:
+    """Lets a server repeat a warning once a minute at most, with how often it would have.
+
+    Whoever sends nonsense, or takes all descriptors, must not fill the disk.
+    """
+    import logging
+
+    from tfde.serving.server.log_limit import RepeatFilter
+
+    places: list[logging.Filterer] = [logging.getLogger(n) for n in ("asyncio", "uvicorn.error")]
+    # A logger's filters do not see what comes from those below it; its handlers' do.
+    for place in [*places, *logging.getLogger("tfde").handlers]:
+        if not any(isinstance(known, RepeatFilter) for known in place.filters):
+            place.addFilter(RepeatFilter())
+
+
 def show_logs() -> None:
     """Shows the log lines of tfde on the current stderr, once each; of TensorFlow only errors."""
     import logging  # here, for `tfde --help` must be instant

@@ -9,7 +9,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from tfde.cli.logs import quiet_libraries, show_logs
+from tfde.cli.logs import limit_logs, quiet_libraries, show_logs
+from tfde.serving.server.limits import MODEL_SERVER, Limits, with_descriptors
 from tfde.serving.server.options import NO_EFFECT, UNSUPPORTED, ServerOptions
 
 # What tensorflow_model_server returns for any error.
@@ -39,6 +40,10 @@ def build_parser() -> argparse.ArgumentParser:
     for field in dataclasses.fields(ServerOptions):
         text = f"{field.metadata['help']} (default: {field.default!r})"
         _add_flag(parser, field.name, field.default, text)
+    for field in dataclasses.fields(Limits):
+        default = getattr(MODEL_SERVER, field.name)
+        text = f"{field.metadata['help']} (this server's own; default: {default!r})"
+        _add_flag(parser, field.name, default, text)
     for name, default in {**NO_EFFECT, **UNSUPPORTED}.items():
         _add_flag(parser, name, default, argparse.SUPPRESS)
     parser.add_argument("--version", action="store_true", help="print versions and end")
@@ -62,6 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _print_versions()
     quiet_libraries()
     from tfde.errors import TfdeError
+    from tfde.serving.server.model_server import end_process
     from tfde.serving.server.status import StatusError
 
     try:
@@ -77,7 +83,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(f"{error.code.name}: {error.message}{hint}")
     except (OSError, TfdeError) as error:
         return _fail(f"INVALID_ARGUMENT: {error}")
-    server.wait()
+    if not server.wait():
+        end_process(0)
     return 0
 
 
@@ -89,12 +96,15 @@ def _server(args: dict[str, Any]) -> Any:
     from tfde.serving.server.versions import model_config, read_server_config, server_config
 
     show_logs()
+    limit_logs()
     host = args.pop("host")
     for name, default in UNSUPPORTED.items():
         if args[name] != default:
             raise invalid_argument(f"this server has no --{name}")
     for name in {**NO_EFFECT, **UNSUPPORTED}:
         del args[name]
+    given = {field.name: args.pop(field.name) for field in dataclasses.fields(Limits)}
+    limits = with_descriptors(Limits(**given))
     options = ServerOptions(**args)
     check_options(options)
     if options.model_config_file:
@@ -107,7 +117,7 @@ def _server(args: dict[str, Any]) -> Any:
         )
     load_scann_ops()
     gc.freeze()  # the modules are here to stay: looking through them takes 0.1 s each time
-    return ModelServer(config, options, host=host)
+    return ModelServer(config, options, host=host, limits=limits)
 
 
 def _add_flag(parser: argparse.ArgumentParser, name: str, default: Any, text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import os
 import shutil
@@ -12,9 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tfde.cli.logs import show_logs
+from tfde.cli.logs import limit_logs, show_logs
 from tfde.cli.parser import CommandParser, command_parser
 from tfde.errors import require
+from tfde.serving.server.limits import Limits, with_descriptors
 
 _STOCK = "tensorflow_model_server"
 _MAX_WAITING = 256  # gRPC requests beyond those that hold a thread; later ones are refused
@@ -66,6 +68,13 @@ def build_parser() -> CommandParser:
         default="embedded",
         help=f"what serves: this package, or the {_STOCK} on the PATH (without search over HTTP)",
     )
+    for field in dataclasses.fields(Limits):
+        parser.add_argument(
+            f"--{field.name}",
+            type=type(field.default),
+            default=field.default,
+            help=field.metadata["help"],
+        )
     return parser
 
 
@@ -92,10 +101,12 @@ def _serve(args: Any) -> int:
     from tfde.retrieval.scann_ops import load_scann_ops
     from tfde.serving.bundle_models import bundle_models
     from tfde.serving.server.http_thread import HttpThread
-    from tfde.serving.server.model_server import ModelServer, asked_to_stop
+    from tfde.serving.server.model_server import ModelServer, asked_to_stop, end_process
     from tfde.serving.server.options import ServerOptions
 
     show_logs()
+    limit_logs()
+    limits = with_descriptors(_limits(args))
     config = bundle_models(args.bundle, scann=load_scann_ops())
     manifest = None if args.index is None else read_manifest(args.bundle)
     models = config.model_config_list.config
@@ -141,8 +152,9 @@ def _serve(args: Any) -> int:
         ),
         host=args.host,
         rest_api_port=args.rest_api_port,
+        limits=limits,
     )
-    http = HttpThread("HTTP", args.host, args.http_port)
+    http = HttpThread("HTTP", args.host, args.http_port, limits=limits)
     with _search_app(args, server.service, manifest) as app:
         http.start(app)  # before the models, so that health can be asked while they load
         server.start()
@@ -150,9 +162,15 @@ def _serve(args: Any) -> int:
         with asked_to_stop() as asked:
             asked.wait()
             http.refuse()
-            http.join(timeout_s=60.0)  # before the models that its requests run
-            server.stop()
+            server.refuse()
+            if not server.stop():
+                end_process(0)  # before the index is closed, whose changes are on the disk
     return 0
+
+
+def _limits(args: Any) -> Limits:
+    names = [field.name for field in dataclasses.fields(Limits)]
+    return Limits(**{name: getattr(args, name) for name in names})
 
 
 def _keep(models: Any, wanted: Sequence[str] | None) -> None:
@@ -170,13 +188,13 @@ def _keep(models: Any, wanted: Sequence[str] | None) -> None:
 
 @contextmanager
 def _search_app(args: Any, service: Any, manifest: dict[str, Any] | None) -> Iterator[Any]:
-    from tfde.serving.application.admin import create_admin, read_key
-    from tfde.serving.application.http_api import create_app
+    from tfde.serving.application.admin import create_admin, key_check, read_key
+    from tfde.serving.application.http_api import bounded, create_app
     from tfde.serving.application.live_search import LiveSearchService
     from tfde.serving.application.search_service import SearchService
 
     if manifest is None:
-        yield create_app(SearchService(service, args.retriever))
+        yield bounded(create_app(SearchService(service, args.retriever)), service.limits)
         return
     from tfde.retrieval.live_index import LiveIndex
 
@@ -184,7 +202,8 @@ def _search_app(args: Any, service: Any, manifest: dict[str, Any] | None) -> Ite
     with LiveIndex.open(args.index, write=key is not None) as index:
         fingerprint, version = manifest["towers_fingerprint"], manifest["version"]
         live = LiveSearchService(service, index, fingerprint=fingerprint, version=version)
-        yield create_app(live, admin=None if key is None else create_admin(live, key))
+        app = create_app(live, admin=None if key is None else create_admin(live))
+        yield bounded(app, live.limits, admit=None if key is None else key_check(key))
         live.close()
 
 

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from tfde.data.atomic import atomic_file
-from tfde.errors import CorruptError, DataError
+from tfde.errors import CorruptError, DataError, utf8_fault
 
 
 @contextlib.contextmanager
@@ -110,8 +110,8 @@ def check_id(value: object, path: str | Path, line: int, name: str = "document i
     """Returns `value` if it can stand in a TREC run.
 
     Raises:
-        DataError: not a string, empty, or with white space in it.
+        DataError: not a string, empty, with white space in it, or not to be written in UTF-8.
     """
-    if not isinstance(value, str) or value.split() != [value]:
-        raise DataError(path, line, f"a {name} must be text without white space.", value)
+    if not isinstance(value, str) or value.split() != [value] or utf8_fault(value) is not None:
+        raise DataError(path, line, f"a {name} must be UTF-8 text without white space.", value)
     return value

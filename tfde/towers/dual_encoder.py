@@ -24,7 +24,7 @@ from tfde.config import (
     TowersConfig,
 )
 from tfde.data.atomic import atomic_directory
-from tfde.errors import ConfigError, require, shorten
+from tfde.errors import require
 from tfde.text.preprocessor import TextPreprocessor
 from tfde.text.tokenizer import Tokenizer
 from tfde.towers.checkpoint_rules import check_pooling, text_config
@@ -40,7 +40,7 @@ from tfde.towers.preset import (
     write_config,
 )
 from tfde.towers.sharing import Towers, build_towers, sharing_table
-from tfde.towers.tower_encoder import TowerEncoder, title_and_text
+from tfde.towers.tower_encoder import TowerEncoder, checked_text, title_and_text
 from tfde.towers.weights import fingerprint, read_weights, stored_dtype, write_weights
 from tfde.types import Document, Query
 
@@ -304,10 +304,7 @@ class DualEncoder(PairTrainer):
             show_progress: Whether a progress bar goes to stderr.
         """
         require(not isinstance(texts, str | Query), "texts", "a list of strings", texts)
-        texts = list(texts)
-        for text in texts:
-            if not isinstance(text, str):
-                raise ConfigError(f"`texts` must hold strings. Received: {shorten(text)}")
+        texts = [checked_text("texts", text) for text in texts]
         return self._encoder("query")(
             [("", text) for text in texts], batch_size=batch_size, show_progress=show_progress
         )

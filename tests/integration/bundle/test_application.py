@@ -22,8 +22,8 @@ from toy_models import save_toy
 from tfde.cli.main import main
 from tfde.errors import ServerError
 from tfde.retrieval.exact_index import ExactIndex
-from tfde.serving.application.http_api import MAX_BODY_BYTES
 from tfde.serving.client import Client
+from tfde.serving.server.limits import Limits
 from tfde.types import Document
 
 
@@ -105,21 +105,23 @@ def test_many_texts_at_once_are_encoded_as_few(server, model):
 
 @pytest.mark.parametrize("declared", [True, False], ids=["declared", "in chunks"])
 def test_bodies_are_bounded(server, declared):
+    largest = Limits().max_request_bytes
     address = urllib.parse.urlsplit(server.search_url)
     connection = http_client.HTTPConnection(address.hostname, address.port, timeout=30)
     if declared:  # is refused before any of it is sent
         connection.putrequest("POST", "/v1/search")
-        connection.putheader("Content-Length", str(MAX_BODY_BYTES + 1))
+        connection.putheader("Content-Length", str(largest + 1))
         connection.endheaders()
     else:
         mebibyte = b" " * 2**20
-        chunks = (mebibyte for _ in range(MAX_BODY_BYTES // 2**20 + 1))
+        chunks = (mebibyte for _ in range(largest // 2**20 + 1))
         connection.request("POST", "/v1/search", chunks, encode_chunked=True)
     response = connection.getresponse()
     assert response.status == 413
     error = json.loads(response.read())["error"]
     assert error["type"] == "INVALID_ARGUMENT"
-    assert error["message"] == f"POST /v1/search: the body must have at most {MAX_BODY_BYTES} bytes"
+    rule = f"the body must have at most {largest} bytes (--max_request_bytes)."
+    assert error["message"].startswith(rule)
     connection.close()
 
 

@@ -8,6 +8,8 @@ from tfde.errors import ConfigError
 from tfde.retrieval.exact_index import ExactIndex
 from tfde.retrieval.live_index import LiveIndex
 from tfde.serving.application.live_search import LiveSearchService
+from tfde.serving.server.metrics import Metrics
+from tfde.serving.server.service import InferenceService
 from tfde.types import Document
 
 
@@ -16,7 +18,9 @@ def test_documents_without_a_share_do_not_come_among_those_with_one(tmp_path):
     ids = np.array(["p.1", "p.2", "q.1"], object)
     ExactIndex([vectors], ids, fingerprint="f", parents=ParentConfig(0.5)).save(tmp_path / "i")
     with LiveIndex.open(tmp_path / "i", write=True) as index:
-        service = LiveSearchService(None, index, fingerprint="f", version=1)
+        service = LiveSearchService(
+            InferenceService(None, Metrics()), index, fingerprint="f", version=1
+        )
         with pytest.raises(
             ConfigError, match=r"share of their parents' embeddings.*tfde index add"
         ):

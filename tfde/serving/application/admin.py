@@ -5,20 +5,22 @@ from __future__ import annotations
 import hmac
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Any
 
-from fastapi import APIRouter, Depends, Header, Response
+from fastapi import APIRouter, Response
 from grpc import StatusCode
 from pydantic import BaseModel, Field
 
 from tfde.errors import ConfigError
 from tfde.retrieval.live_status import LiveStatus
 from tfde.serving.application.live_search import LiveSearchService
+from tfde.serving.server.bounded_http import Admit
 from tfde.serving.server.status import StatusError
 from tfde.types import Document
 
 MAX_DOCUMENTS = 1024
 _MIN_KEY = 16
+_PREFIX = "/v1/index"
 
 
 class DocumentModel(BaseModel):
@@ -87,21 +89,33 @@ def read_key(path: str | Path) -> str:
     return key
 
 
-def create_admin(service: LiveSearchService, key: str) -> APIRouter:
-    """Returns the calls under `/v1/index`.
+def key_check(key: str) -> Admit:
+    """Returns what refuses requests under `/v1/index` without the key, before they are read.
 
     Args:
-        service: The index.
         key: What a caller sends as `Authorization: Bearer KEY`.
     """
+    expected = f"Bearer {key}".encode()
 
-    def check(authorization: Annotated[str, Header()] = "") -> None:
-        if not hmac.compare_digest(authorization.encode(), f"Bearer {key}".encode()):
+    def check(scope: Any) -> None:
+        # What the router sees, in which `%69ndex` is `index`.
+        if not scope["path"].startswith(_PREFIX):
+            return
+        if not hmac.compare_digest(dict(scope["headers"]).get(b"authorization", b""), expected):
             raise StatusError(
                 StatusCode.UNAUTHENTICATED, "send the key as `Authorization: Bearer KEY`"
             )
 
-    router = APIRouter(prefix="/v1/index", tags=["index"], dependencies=[Depends(check)])
+    return check
+
+
+def create_admin(service: LiveSearchService) -> APIRouter:
+    """Returns the calls under `/v1/index`, which `key_check` must guard.
+
+    Args:
+        service: The index.
+    """
+    router = APIRouter(prefix=_PREFIX, tags=["index"])
 
     @router.post("/documents")
     def add(request: AddRequest) -> AddResponse:

@@ -6,6 +6,7 @@ None of it is TensorFlow Serving's; its own REST API is on a port of its own.
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Sequence
 from importlib import resources
 from typing import Annotated, Any, Literal
@@ -14,17 +15,19 @@ import numpy as np
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, Response
+from grpc import StatusCode
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
 from tfde.errors import CorruptError, MismatchError, TfdeError, shorten
 from tfde.serving.application.search_service import SearchService
+from tfde.serving.server.bounded_http import Admit, BoundedHttp
+from tfde.serving.server.limits import Limits
 from tfde.serving.server.status import HTTP_STATUS, StatusError
 from tfde.version import __version__
 
 MAX_TEXTS = 2048  # as many as OpenAI's own takes
 MAX_K = 1000
-MAX_BODY_BYTES = 64 * 2**20
 
 Texts = Annotated[list[str], Field(min_length=1, max_length=MAX_TEXTS)]
 
@@ -129,7 +132,6 @@ def create_app(service: SearchService, *, admin: APIRouter | None = None) -> Fas
     )
 
     app.add_middleware(_JsonWhateverItIsCalled)
-    app.add_middleware(_BoundedBody)
 
     @app.exception_handler(StatusError)
     def refused(_: Request, error: StatusError) -> JSONResponse:
@@ -155,6 +157,10 @@ def create_app(service: SearchService, *, admin: APIRouter | None = None) -> Fas
     @app.exception_handler(CorruptError)
     def damaged(_: Request, error: CorruptError) -> JSONResponse:
         return _error(500, str(error), "DATA_LOSS")
+
+    @app.exception_handler(Exception)
+    def failed(_: Request, error: Exception) -> JSONResponse:  # which the log then tells
+        return _error(500, f"{type(error).__name__}: {error}", "INTERNAL")
 
     @app.exception_handler(OSError)
     def unwritable(_: Request, error: OSError) -> JSONResponse:
@@ -200,16 +206,28 @@ def create_app(service: SearchService, *, admin: APIRouter | None = None) -> Fas
 
     @app.get("/readyz", response_class=Response)
     async def readyz() -> Response:
-        """Answers 200 when every model can be asked, else 503."""
-        ready = service.ready()
-        text = "ready\n" if ready else "loading\n"
-        return Response(text, 200 if ready else 503, media_type="text/plain")
+        """Answers 200 when every model can be asked, else 503: `loading`, or `stalled`."""
+        state = service.state()
+        return Response(f"{state}\n", 200 if state == "ready" else 503, media_type="text/plain")
 
     @app.get("/", include_in_schema=False)
     def page() -> HTMLResponse:
         return HTMLResponse(_PAGE, headers=_PAGE_HEADERS)
 
     return app
+
+
+def bounded(app: FastAPI, limits: Limits, *, admit: Admit | None = None) -> BoundedHttp:
+    """Returns the application as a port serves it, within the limits.
+
+    Args:
+        app: What `create_app` returned.
+        limits: The bounds.
+        admit: Refuses requests before their bodies are read.
+    """
+    return BoundedHttp(
+        app, limits, timeout_s=limits.request_timeout_s, write=_error_body, admit=admit
+    )
 
 
 _PAGE = resources.files(__package__).joinpath("page.html").read_text("utf-8")
@@ -234,29 +252,6 @@ class _JsonWhateverItIsCalled:
         await self._app(scope, receive, send)
 
 
-class _BoundedBody:
-    """Refuses a body that is too large, as soon as its head or its content says so."""
-
-    def __init__(self, app: Any) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        read = 0
-        declared = dict(scope.get("headers", ())).get(b"content-length", b"0")
-
-        async def bounded() -> Any:
-            nonlocal read
-            if int(declared) <= MAX_BODY_BYTES:
-                message = await receive()
-                read += len(message.get("body", b""))
-            if max(read, int(declared)) > MAX_BODY_BYTES:
-                rule = f"the body must have at most {MAX_BODY_BYTES} bytes"
-                raise HTTPException(413, rule)
-            return message
-
-        await self._app(scope, bounded, send)
-
-
 def _explain(errors: Sequence[Any]) -> str:
     """Returns one line on the first field that is wrong; what may be of two types fails in both."""
     first = errors[0]
@@ -268,6 +263,10 @@ def _explain(errors: Sequence[Any]) -> str:
     # Of a list's entry the place and the field too: documents.0.id.
     within = first["loc"][1:] if isinstance(first["loc"][-1], str) and reasons[1:] == [] else field
     return f"`{'.'.join(map(str, within)) or 'body'}`: {', or '.join(reasons)}.{received}"
+
+
+def _error_body(code: StatusCode, message: str) -> bytes:
+    return json.dumps({"error": {"message": message, "type": code.name}}).encode()
 
 
 def _error(status: int, message: str, kind: str) -> JSONResponse:

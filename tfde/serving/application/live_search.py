@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 from tensorflow_serving.apis import model_pb2
 
+from tfde.data.files import check_id
 from tfde.errors import ConfigError, MismatchError
 from tfde.retrieval.live_index import Deletion, LiveIndex
 from tfde.retrieval.live_status import LiveStatus
 from tfde.serving.application.search_service import (
     DOCUMENT_ENCODER,
     QUERY_ENCODER,
+    Arrays,
     Found,
     SearchService,
     check_size,
     make_hits,
     run_in_parts,
+    run_while_awaited,
 )
+from tfde.serving.server.calls import current_call
+from tfde.serving.server.request_size import check_text_count, encoded_texts
 from tfde.serving.server.service import InferenceService
 from tfde.types import Document
 
@@ -62,7 +68,8 @@ class LiveSearchService(SearchService):
             StatusError: the query tower is not there, or refuses.
         """
         check_size(queries, k)
-        embeddings = self._encode(QUERY_ENCODER, {"text": queries})
+        texts = encoded_texts("query", queries, self.limits)
+        embeddings = self._encode(QUERY_ENCODER, {"text": texts})
         found = self._index.search_documents(embeddings, k)
         unchanged = set(found.doc_ids.ravel().tolist()) - found.documents.keys()
         passages = self.passages(unchanged, self._bundle_version)
@@ -77,7 +84,8 @@ class LiveSearchService(SearchService):
             The number of the last change, which is on the disk.
 
         Raises:
-            StatusError: the document tower is not there, or refuses.
+            StatusError: the document tower is not there, or refuses; a text is too long or cannot
+                be written in UTF-8; the client has left before anything was changed.
             ConfigError: the index has shares of parents, which the bundle's tower knows nothing of.
             ConfigError, DataError, OSError: as `LiveIndex.add`.
         """
@@ -86,19 +94,24 @@ class LiveSearchService(SearchService):
                 "documents of this index have a share of their parents' embeddings, which this call"
                 " cannot give: use `tfde index add` while no server writes to it."
             )
+        for number, document in enumerate(documents, start=1):
+            check_id(document.doc_id, "documents", number)  # before the tower works for them
         texts = {
-            "title": [document.title for document in documents],
-            "text": [document.text for document in documents],
+            name: encoded_texts(name, [getattr(d, name) for d in documents], self.limits)
+            for name in ("title", "text")
         }
         embeddings = self._encode(DOCUMENT_ENCODER, texts)
+        current_call().check()
         return self._index.add(documents, embeddings, fingerprint=self._fingerprint)
 
     def delete(self, doc_ids: Sequence[str]) -> Deletion:
         """Deletes documents.
 
         Raises:
+            StatusError: more ids than a request may have.
             ConfigError, DataError, OSError: as `LiveIndex.delete`.
         """
+        check_text_count("ids", len(doc_ids), self.limits)
         return self._index.delete(doc_ids)
 
     def start_compaction(self) -> bool:
@@ -130,10 +143,10 @@ class LiveSearchService(SearchService):
         spec.version.value = self._bundle_version
         return spec
 
-    def _encode(self, model: str, texts: Mapping[str, Sequence[str]]) -> np.ndarray:
-        inputs = {name: np.array(values, object) for name, values in texts.items()}
+    def _encode(self, model: str, texts: Arrays) -> np.ndarray:
         with self._service.using(self._spec(model), "Search", "HTTP") as servable:
-            return run_in_parts(lambda part: servable.runner.run("", part), inputs)["embeddings"]
+            run = partial(run_while_awaited, servable, "")
+            return run_in_parts(run, texts)["embeddings"]
 
     def _compact(self) -> None:
         try:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from grpc import StatusCode
 from tensorflow_serving.apis import model_pb2
 
 from tfde.serving.hit import Hit
+from tfde.serving.server.calls import current_call
+from tfde.serving.server.inference import Servable
+from tfde.serving.server.limits import Limits
+from tfde.serving.server.request_size import encoded_texts
 from tfde.serving.server.service import InferenceService
 from tfde.serving.server.status import StatusError, invalid_argument
 
@@ -51,9 +55,17 @@ class SearchService:
         self._service = service
         self.retriever = retriever
 
-    def ready(self) -> bool:
-        """Whether every model has an available version."""
-        return self._service.manager.ready()
+    @property
+    def limits(self) -> Limits:
+        """What a request may ask for."""
+        return self._service.limits
+
+    def state(self) -> Literal["ready", "loading", "stalled"]:
+        """Whether it can be asked: a model may have no version yet, or may not get on."""
+        manager = self._service.manager
+        if manager.stalled_s() >= self.limits.stalled_after_s:
+            return "stalled"
+        return "ready" if manager.ready() else "loading"
 
     def search(self, queries: Sequence[str], k: int) -> Found:
         """Finds the best documents for each query.
@@ -63,12 +75,14 @@ class SearchService:
             k: How many documents a query gets, at most.
 
         Raises:
-            StatusError: a model is not there, or refuses; more hits than an answer may have.
+            StatusError: a model is not there, or refuses; more hits than an answer may have; a
+                text that is too long or cannot be written in UTF-8.
         """
         check_size(queries, k)
+        texts = encoded_texts("query", queries, self.limits)
         with self._service.using(self._spec(self.retriever), "Search", "HTTP") as servable:
-            inputs = {"text": np.array(queries, object), "k": np.array(k, np.int32)}
-            found = run_in_parts(lambda part: servable.runner.run("", part), inputs)
+            inputs = {"text": texts, "k": np.array(k, np.int32)}
+            found = run_in_parts(lambda part: run_while_awaited(servable, "", part), inputs)
             version = servable.version
             doc_ids = [[doc_id.decode() for doc_id in row] for row in found["doc_ids"]]
             passages = self.passages({doc_id for row in doc_ids for doc_id in row}, version)
@@ -83,21 +97,21 @@ class SearchService:
             model: `query_encoder` or `document_encoder`.
 
         Raises:
-            StatusError: NOT_FOUND for another model, or it refuses.
+            StatusError: NOT_FOUND for another model, or it refuses; as `search` for texts.
         """
         if model not in (QUERY_ENCODER, DOCUMENT_ENCODER):
             raise StatusError(
                 StatusCode.NOT_FOUND,
                 f"`model` must be {QUERY_ENCODER} or {DOCUMENT_ENCODER}. Received: {model!r}",
             )
-        inputs = {"text": np.array(texts, object)}
+        inputs = {"text": encoded_texts("input", texts, self.limits)}
         if model == DOCUMENT_ENCODER:
-            inputs["title"] = np.array([""] * len(texts), object)
+            inputs["title"] = np.array([b""] * len(texts), object)
         with self._service.using(self._spec(model), "Embeddings", "HTTP") as servable:
 
             def encode(part: Arrays) -> Arrays:
-                mask = servable.runner.run("tokenize", part)["padding_mask"]
-                embeddings = servable.runner.run("", part)["embeddings"]
+                mask = run_while_awaited(servable, "tokenize", part)["padding_mask"]
+                embeddings = run_while_awaited(servable, "", part)["embeddings"]
                 return {"embeddings": embeddings, "tokens": mask.sum(axis=1)}
 
             found = run_in_parts(encode, inputs)
@@ -124,6 +138,15 @@ class SearchService:
 
     def _spec(self, model: str) -> model_pb2.ModelSpec:
         return model_pb2.ModelSpec(name=model)
+
+
+def run_while_awaited(servable: Servable, signature_name: str, inputs: Arrays) -> Arrays:
+    """Runs a model within the time of the request that asks for it.
+
+    Raises:
+        StatusError: the model refuses, or nobody waits any more.
+    """
+    return servable.runner.run(signature_name, inputs, timeout_s=current_call().left_s())
 
 
 def check_size(queries: Sequence[str], k: int) -> None:

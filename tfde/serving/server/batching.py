@@ -19,6 +19,7 @@ from grpc import StatusCode
 
 from tfde.protos.batching_parameters_pb2 import BatchingParameters
 from tfde.serving.server import session_run
+from tfde.serving.server.calls import current_call
 from tfde.serving.server.status import StatusError, invalid_argument
 
 # Source: defaults of TensorFlow Serving's SharedBatchScheduler.
@@ -77,7 +78,7 @@ class Batcher:
         parameters: Sizes and times.
         lenient: Whether requests are taken that TensorFlow Serving refuses to batch: those with
             inputs without rows run with others where these are equal, and those of more rows than
-            a batch may have by themselves.
+            a batch may have in parts, one after the other.
         queued: Told the seconds that a request has waited, when its run begins.
     """
 
@@ -127,7 +128,7 @@ class Batcher:
         session_run.prepare(self._session)
 
     def rows(self, inputs: Arrays) -> int:
-        """Returns how many rows a request brings to a batch; 0 for one that runs by itself.
+        """Returns how many rows a request brings to batches; 0 for one that runs by itself.
 
         Raises:
             StatusError: INVALID_ARGUMENT, the inputs cannot be batched.
@@ -140,11 +141,10 @@ class Batcher:
             raise invalid_argument(
                 "Batching Run() input tensors must have equal 0th-dimension size"
             )
-        number = rows.pop() if rows else 0
-        return 0 if self._lenient and number > self._max_rows else number
+        return rows.pop() if rows else 0
 
     def run(self, inputs: Arrays, rows: int, *, timeout_s: float | None) -> Arrays:
-        """Runs a request with others; blocks until its outputs are there.
+        """Runs a request with others, in parts if it is too large; blocks until all is there.
 
         Args:
             inputs: The request's arrays.
@@ -156,6 +156,21 @@ class Batcher:
             tf.errors.OpError: UNAVAILABLE when the queue is full, INVALID_ARGUMENT for more rows
                 than a batch may have, or the time is over.
         """
+        if self._lenient and rows > self._max_rows:
+            return in_parts(
+                lambda part, count, left: self._run(part, count, left),
+                inputs,
+                self._max_rows,
+                timeout_s=timeout_s,
+            )
+        return self._run(inputs, rows, timeout_s)
+
+    @property
+    def largest_run(self) -> int | None:
+        """Rows that may run at once, where requests of more are cut."""
+        return self._max_rows if self._lenient else None
+
+    def _run(self, inputs: Arrays, rows: int, timeout_s: float | None) -> Arrays:
         request = _Request(inputs)
         number = next(self._numbers)
         self._requests[number] = request
@@ -178,7 +193,7 @@ class Batcher:
         starts = [0, *(np.flatnonzero((np.diff(rows, axis=0) != [0, 1]).any(axis=1)) + 1)]
         for start, stop in pairwise([*starts, len(rows)]):
             request = self._requests.get(int(rows[start, 0]))
-            if request is not None:
+            if request is not None and request.is_wanted():
                 first = int(rows[start, 1])
                 part = _Part(request, first, first + int(stop - start))
                 if request.waits:
@@ -244,10 +259,17 @@ class _Request:
 
     def __init__(self, inputs: Arrays) -> None:
         self.inputs = inputs
+        self.call = current_call()
         self.came = time.perf_counter()
         self.waits = True
         self.pieces: dict[int, Arrays] = {}
         self.error: StatusError | None = None
+
+    def is_wanted(self) -> bool:
+        """Whether to run it, if that has not begun: its client may have gone."""
+        if self.waits and self.call.gone:
+            self.error = StatusError(StatusCode.CANCELLED, "the client has left")
+        return self.error is None
 
     def scalars(self) -> tuple[Any, ...]:
         return tuple(array.item() for array in self.inputs if array.ndim == 0)
@@ -267,6 +289,39 @@ class _Part(NamedTuple):
     request: _Request
     start: int
     stop: int
+
+
+def in_parts(
+    run: Callable[[Arrays, int, float | None], Arrays],
+    inputs: Arrays,
+    largest: int,
+    *,
+    timeout_s: float | None,
+) -> Arrays:
+    """Runs the rows of a request in parts, one after the other, while its client waits.
+
+    Args:
+        run: Inputs, their rows and the seconds left, to outputs with a row for each.
+        inputs: Arrays of as many rows each; one without rows goes to each part.
+        largest: Rows of a part, at most.
+        timeout_s: Seconds for all parts.
+
+    Raises:
+        StatusError: what a run raises; CANCELLED, the client has gone between two.
+    """
+    rows = next(len(array) for array in inputs if array.ndim)
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    found = []
+    for start in range(0, rows, largest):
+        current_call().check()
+        count = min(largest, rows - start)
+        part = [array[start : start + count] if array.ndim else array for array in inputs]
+        left = None if deadline is None else deadline - time.monotonic()
+        found.append(run(part, count, left))
+    for outputs in found[:-1]:
+        for array in outputs:
+            _check_output(array, largest)
+    return [np.concatenate(arrays) for arrays in zip(*found, strict=True)]
 
 
 def _fail(parts: Iterable[_Part], error: StatusError) -> None:

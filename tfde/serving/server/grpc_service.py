@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import grpc
@@ -18,6 +20,8 @@ from tensorflow_serving.apis import (
     regression_pb2,
 )
 
+from tfde.serving.server.calls import Call, begin_call
+from tfde.serving.server.limits import Limits
 from tfde.serving.server.model_info import get_model_metadata, get_model_status
 from tfde.serving.server.reload import ReloadRules, reload_config
 from tfde.serving.server.service import InferenceService
@@ -40,15 +44,17 @@ Run = Callable[[Any, Caller], Message]
 
 
 def grpc_handlers(
-    service: InferenceService, rules: ReloadRules | None = None
+    service: InferenceService, limits: Limits, rules: ReloadRules | None = None
 ) -> list[grpc.GenericRpcHandler]:
     """Returns what a gRPC server answers with: both services, each RPC on the given models.
 
     Args:
         service: Answers requests to models.
+        limits: How long a request's message may take to come.
         rules: What reloads may do; `None` for everything.
     """
     manager = service.manager
+    arrivals = _Arrivals(limits.body_timeout_s)
     services: dict[str, dict[str, tuple[type[Message], Run]]] = {
         "PredictionService": {
             "Predict": (
@@ -94,13 +100,13 @@ def grpc_handlers(
     return [
         grpc.method_handlers_generic_handler(
             f"tensorflow.serving.{name}",
-            {method: _handler(kind, run) for method, (kind, run) in methods.items()},
+            {method: _handler(kind, run, arrivals) for method, (kind, run) in methods.items()},
         )
         for name, methods in services.items()
     ]
 
 
-def _handler(kind: type[Message], run: Run) -> grpc.RpcMethodHandler:
+def _handler(kind: type[Message], run: Run, arrivals: _Arrivals) -> grpc.RpcMethodHandler:
     # gRPC keeps memory for ever of each request whose deserializer raises: ours does not.
     def parse(data: bytes) -> Message | DecodeError:
         try:
@@ -108,12 +114,18 @@ def _handler(kind: type[Message], run: Run) -> grpc.RpcMethodHandler:
         except DecodeError as error:
             return error
 
-    def answer(request: Message | DecodeError, context: grpc.ServicerContext) -> Any:
+    # Taken as a stream of one message, which is the same on the wire: a unary handler would hold
+    # its thread for a message that never comes, and could not be told to give up.
+    def answer(messages: Iterator[Message | DecodeError], context: grpc.ServicerContext) -> Any:
         try:
+            request = arrivals.first(messages, context)
             if isinstance(request, DecodeError):
                 raise StatusError(grpc.StatusCode.INTERNAL, "Exception deserializing request!")
             left = context.time_remaining()
             timeout_s = None if left is None or left > _NO_DEADLINE_S else left
+            call = Call(timeout_s)
+            context.add_callback(call.leave)
+            begin_call(call)
             return run(request, Caller(timeout_s, context.is_active))
         except StatusError as error:
             code, details = error.code, error.grpc_details()
@@ -122,8 +134,57 @@ def _handler(kind: type[Message], run: Run) -> grpc.RpcMethodHandler:
             code, details = grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}"
         return context.abort(code, details)
 
-    return grpc.unary_unary_rpc_method_handler(
+    return grpc.stream_unary_rpc_method_handler(
         answer,
         request_deserializer=parse,
         response_serializer=lambda response: response.SerializeToString(),
     )
+
+
+class _Arrivals:
+    """Waits for the messages of requests, and gives up those that do not come in time.
+
+    Args:
+        timeout_s: Seconds that a message gets.
+    """
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._awaited: dict[grpc.ServicerContext, float] = {}
+        self._watching = threading.Lock()
+        self._watcher: threading.Thread | None = None
+
+    def first(self, messages: Iterator[Any], context: grpc.ServicerContext) -> Any:
+        """Returns the message of a request.
+
+        Raises:
+            StatusError: CANCELLED, it did not come in time or its client has left.
+        """
+        self._awaited[context] = time.monotonic() + self._timeout_s
+        self._watch()
+        try:
+            return next(messages)
+        except StopIteration:
+            message = "the request must have a message"
+            raise StatusError(grpc.StatusCode.INVALID_ARGUMENT, message) from None
+        except grpc.RpcError:
+            message = f"the message must come within {self._timeout_s:g} s (--body_timeout_s)"
+            raise StatusError(grpc.StatusCode.CANCELLED, message) from None
+        finally:
+            del self._awaited[context]
+
+    def _watch(self) -> None:
+        if self._watcher is not None and self._watcher.is_alive():
+            return
+        with self._watching:
+            if self._watcher is None or not self._watcher.is_alive():
+                self._watcher = threading.Thread(target=self._look, name="arrivals", daemon=True)
+                self._watcher.start()
+
+    def _look(self) -> None:
+        while True:
+            time.sleep(min(1.0, self._timeout_s / 4))
+            now = time.monotonic()
+            for context, deadline in list(self._awaited.items()):
+                if now >= deadline:
+                    context.cancel()

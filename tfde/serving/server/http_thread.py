@@ -6,11 +6,14 @@ import logging
 import socket
 import threading
 import time
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import uvicorn
 
 from tfde.errors import ServerError
+from tfde.serving.server.http_connections import BoundedConnection
+from tfde.serving.server.limits import BACKLOG, Limits
 
 _log = logging.getLogger(__name__)
 
@@ -22,16 +25,17 @@ class HttpThread:
         name: What is served, for messages.
         host: Address to listen on.
         port: Port; 0 takes a free one.
-        drain_timeout_s: Seconds that running requests get when it stops.
+        limits: How many connections, how long they may wait, and how long running requests get
+            when it stops.
 
     Raises:
         OSError: the port is taken.
     """
 
-    def __init__(self, name: str, host: str, port: int, *, drain_timeout_s: float = 60.0) -> None:
+    def __init__(self, name: str, host: str, port: int, *, limits: Limits | None = None) -> None:
         self._name = name
         self._host = host
-        self._drain_timeout_s = drain_timeout_s
+        self._limits = limits or Limits()
         self._server: Any = None
         self._failures: list[BaseException] = []
         self._listener = bound_socket(name, host, port)
@@ -46,6 +50,10 @@ class HttpThread:
         Raises:
             ServerError: the HTTP server does not start.
         """
+        # uvicorn calls it as it does its own class.
+        connection = cast(
+            "type[BoundedConnection]", partial(BoundedConnection, limits=self._limits)
+        )
         self._server = uvicorn.Server(
             uvicorn.Config(
                 app,
@@ -54,7 +62,10 @@ class HttpThread:
                 log_level="warning",
                 access_log=False,
                 server_header=False,
-                timeout_graceful_shutdown=int(self._drain_timeout_s),
+                backlog=BACKLOG,
+                http=connection,
+                ws="none",
+                timeout_graceful_shutdown=int(self._limits.drain_timeout_s),
             )
         )
         self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)

@@ -22,6 +22,8 @@ from tensorflow_serving.apis import (
     regression_pb2,
 )
 
+from tfde.serving.server.limits import NO_LIMITS, Limits
+from tfde.serving.server.request_size import check_examples, check_protos, check_strings
 from tfde.serving.server.signature_runner import DEFAULT_SIGNATURE, SignatureRunner
 from tfde.serving.server.status import StatusError, invalid_argument
 from tfde.serving.server.tensors import dtype_name, to_array, to_proto
@@ -43,6 +45,7 @@ def run_predict(
     servable: Servable,
     request: predict_pb2.PredictRequest,
     *,
+    limits: Limits = NO_LIMITS,
     timeout_s: float | None = None,
     as_content: bool = False,
     check_method: bool = False,
@@ -52,6 +55,7 @@ def run_predict(
     Args:
         servable: The model.
         request: A signature and its inputs.
+        limits: How large the inputs may be.
         timeout_s: Seconds after which the run is given up.
         as_content: Whether numbers are answered as bytes.
         check_method: Refuse a signature of a method that TensorFlow Serving does not know.
@@ -63,9 +67,12 @@ def run_predict(
     servable.runner.inputs(signature_name)  # an unknown signature goes before wrong tensors
     if check_method:
         check_predict_method(servable.runner.signature_defs[signature_name])
+    check_protos(request.inputs, limits)
+    inputs = {alias: to_array(alias, proto) for alias, proto in request.inputs.items()}
+    check_strings(inputs, limits)
     outputs = servable.runner.run(
         signature_name,
-        {alias: to_array(alias, proto) for alias, proto in request.inputs.items()},
+        inputs,
         output_filter=request.output_filter,
         timeout_s=timeout_s,
     )
@@ -81,6 +88,7 @@ def run_classify(
     servable: Servable,
     request: classification_pb2.ClassificationRequest,
     *,
+    limits: Limits = NO_LIMITS,
     timeout_s: float | None = None,
     check_method: bool = False,
 ) -> classification_pb2.ClassificationResponse:
@@ -89,6 +97,7 @@ def run_classify(
     Args:
         servable: The model.
         request: Examples and a signature from them to `classes`, `scores` or both.
+        limits: How large the examples may be.
         timeout_s: Seconds after which the run is given up.
         check_method: Refuse a signature that does not call itself a classification.
 
@@ -99,7 +108,7 @@ def run_classify(
     if check_method:
         _check_method(signature, CLASSIFY, "classification")
     _check_classification(signature)
-    examples = _examples(request.input)
+    examples = _examples(request.input, limits)
     outputs = servable.runner.run(name, {"inputs": examples}, timeout_s=timeout_s)
     response = classification_pb2.ClassificationResponse()
     fill_spec(response.model_spec, servable, name)
@@ -111,6 +120,7 @@ def run_regress(
     servable: Servable,
     request: regression_pb2.RegressionRequest,
     *,
+    limits: Limits = NO_LIMITS,
     timeout_s: float | None = None,
     check_method: bool = False,
 ) -> regression_pb2.RegressionResponse:
@@ -119,6 +129,7 @@ def run_regress(
     Args:
         servable: The model.
         request: Examples and a signature from them to `outputs`.
+        limits: How large the examples may be.
         timeout_s: Seconds after which the run is given up.
         check_method: Refuse a signature that does not call itself a regression.
 
@@ -129,7 +140,7 @@ def run_regress(
     if check_method:
         _check_method(signature, REGRESS, "regression")
     _check_regression(signature)
-    examples = _examples(request.input)
+    examples = _examples(request.input, limits)
     outputs = servable.runner.run(name, {"inputs": examples}, timeout_s=timeout_s)
     response = regression_pb2.RegressionResponse()
     fill_spec(response.model_spec, servable, name)
@@ -141,6 +152,7 @@ def run_multi_inference(
     servable: Servable,
     request: inference_pb2.MultiInferenceRequest,
     *,
+    limits: Limits = NO_LIMITS,
     timeout_s: float | None = None,
     check_method: bool = False,
 ) -> inference_pb2.MultiInferenceResponse:
@@ -149,6 +161,7 @@ def run_multi_inference(
     Args:
         servable: The model of all tasks.
         request: Examples and tasks.
+        limits: How large the examples may be.
         timeout_s: Seconds after which the run is given up.
         check_method: Refuse a signature of another method than its task's.
 
@@ -173,7 +186,7 @@ def run_multi_inference(
             kind = "classification" if classifies else "regression"
             _check_method(signature, task.method_name, kind)
         (_check_classification if classifies else _check_regression)(signature)
-    examples = _examples(request.input)
+    examples = _examples(request.input, limits)
     found = servable.runner.run_together(names, {"inputs": examples}, timeout_s=timeout_s)
     response = inference_pb2.MultiInferenceResponse()
     for task, name, outputs in zip(request.tasks, names, found, strict=True):
@@ -268,7 +281,7 @@ def _check_input(signature: meta_graph_pb2.SignatureDef, kind: str) -> None:
         raise invalid_argument(f"No {kind} inputs found in SignatureDef: {signature}")
 
 
-def _examples(given: input_pb2.Input) -> np.ndarray:
+def _examples(given: input_pb2.Input, limits: Limits) -> np.ndarray:
     """Returns serialized examples, (B,) object; a context is merged into each."""
     kind = given.WhichOneof("kind")
     examples = [] if kind is None else getattr(given, kind).examples
@@ -277,6 +290,7 @@ def _examples(given: input_pb2.Input) -> np.ndarray:
     context = b""
     if kind == "example_list_with_context":
         context = given.example_list_with_context.context.SerializeToString()
+    check_examples(len(examples), given.ByteSize(), len(context), limits)
     # Messages merge by standing one behind the other; what comes later counts.
     return np.array([context + example.SerializeToString() for example in examples], object)
 

@@ -22,6 +22,7 @@ from tfde.serving.server.config_changes import check_models, check_platforms, ch
 from tfde.serving.server.inference import Servable
 from tfde.serving.server.loader import Loader
 from tfde.serving.server.served_version import ServedVersion, State, VersionState
+from tfde.serving.server.signature_runner import SignatureRunner
 from tfde.serving.server.status import StatusError, invalid_argument, not_found
 from tfde.serving.server.versions import wanted_versions
 
@@ -195,6 +196,14 @@ class ModelManager:
         with self._changed:
             return bool(self._configs) and all(map(self._available, self._configs))
 
+    def stalled_s(self) -> float:
+        """Returns for how many seconds runs of some version have not got on."""
+        return max((runner.progress.stalled_s() for runner in self._runners()), default=0.0)
+
+    def runs(self) -> bool:
+        """Whether a model runs just now."""
+        return any(runner.progress.runs() for runner in self._runners())
+
     def close(self) -> None:
         """Ends loading and unloads everything; requests that still run are not waited for."""
         with self._changed:
@@ -207,6 +216,10 @@ class ModelManager:
             if version.runner is not None:
                 version.runner.close()
                 version.runner = None
+
+    def _runners(self) -> list[SignatureRunner]:
+        with self._changed:
+            return [version.runner for version in self._versions() if version.runner is not None]
 
     def _versions(self) -> Iterable[ServedVersion]:
         return (version for versions in self._models.values() for version in versions.values())

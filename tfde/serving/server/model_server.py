@@ -5,19 +5,24 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import NoReturn
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
 
 from tfde.errors import TfdeError
+from tfde.serving.server.bounded_http import BoundedHttp
 from tfde.serving.server.grpc_service import grpc_handlers
 from tfde.serving.server.http_thread import HttpThread, bound_socket
+from tfde.serving.server.json_answers import write_error
+from tfde.serving.server.limits import Limits
 from tfde.serving.server.metrics import Metrics
 from tfde.serving.server.model_manager import ModelManager
 from tfde.serving.server.options import ServerOptions
@@ -51,6 +56,14 @@ def asked_to_stop() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
+def end_process(code: int) -> NoReturn:
+    """Ends the process though threads of it still work, which Python would wait for."""
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
 class ModelServer:
     """Serves SavedModels over TensorFlow Serving's gRPC and REST protocols.
 
@@ -60,7 +73,8 @@ class ModelServer:
         host: Address to listen on.
         rest_api_port: In place of that of the options, where 0 turns REST off: here 0 takes a
             free port and `None` means the options'.
-        drain_timeout_s: Seconds that running requests get when the server stops.
+        limits: What a client may ask for, and the seconds that running requests get when the
+            server stops.
 
     Raises:
         StatusError: a file that the options name is missing or wrong, or they contradict each
@@ -74,9 +88,10 @@ class ModelServer:
         *,
         host: str = "127.0.0.1",
         rest_api_port: int | None = None,
-        drain_timeout_s: float = 60.0,
+        limits: Limits | None = None,
     ) -> None:
         options = options or ServerOptions()
+        self._limits = limits or Limits()
         metrics = Metrics()
         self._config = config
         self._options = options
@@ -90,6 +105,7 @@ class ModelServer:
         self.service = InferenceService(
             self.manager,
             metrics,
+            limits=self._limits,
             check_method=options.enable_signature_method_name_check,
             as_content=options.enable_serialization_as_tensor_content,
         )
@@ -101,7 +117,7 @@ class ModelServer:
         self.rest_api_port = rest_api_port
         if rest_api_port is None and options.rest_api_port:
             self.rest_api_port = options.rest_api_port
-        self._drain_timeout_s = drain_timeout_s
+        self._deadline = 0.0
         self._stopping = threading.Event()
         self._rest: HttpThread | None = None
 
@@ -114,8 +130,7 @@ class ModelServer:
             ServerError: the REST server does not start.
         """
         if self.rest_api_port is not None:
-            options = {"drain_timeout_s": self._drain_timeout_s}
-            self._rest = HttpThread("REST", self.host, self.rest_api_port, **options)
+            self._rest = HttpThread("REST", self.host, self.rest_api_port, limits=self._limits)
             self.rest_api_port = self._rest.port
         try:
             # A port that is taken is told now; nobody must connect before the models are there.
@@ -141,27 +156,50 @@ class ModelServer:
             seconds = self._options.model_config_file_poll_wait_seconds
             self._poll(seconds, lambda: self._reload(path), "config")
 
-    def wait(self) -> None:
+    def wait(self) -> bool:
         """Blocks until SIGTERM or SIGINT has come and the running requests are answered.
 
         Must be called from the main thread, the only one that may handle signals.
+
+        Returns:
+            As `stop`.
         """
         with asked_to_stop() as asked:
             asked.wait()
-            self.stop()
+            return self.stop()
 
-    def stop(self) -> None:
-        """Refuses new requests, lets the running ones finish, unloads the models."""
+    def refuse(self) -> None:
+        """Takes no new requests from now on; the running ones get their time."""
         _log.info("draining")
         self._stopping.set()
-        deadline = time.monotonic() + self._drain_timeout_s
+        self._deadline = time.monotonic() + self._limits.drain_timeout_s
         if self._rest:
             self._rest.refuse()
-        self._grpc.stop(grace=self._drain_timeout_s).wait()
+        self._drained = self._grpc.stop(grace=self._limits.drain_timeout_s)
+
+    def stop(self) -> bool:
+        """Refuses new requests, lets the running ones finish in their time, unloads the models.
+
+        Returns:
+            Whether they finished. Else the models stay, for they still run, and so do threads
+            that only the end of the process ends.
+        """
+        if not self._deadline:
+            self.refuse()
+        self._drained.wait(self._left_s())
         if self._rest:
-            self._rest.join(deadline - time.monotonic())
+            self._rest.join(self._left_s())
             self._executor.shutdown(wait=False, cancel_futures=True)
+        while self.manager.runs() and self._left_s():
+            time.sleep(0.05)
+        if self.manager.runs():
+            _log.warning("%g s are over: the requests left are cut", self._limits.drain_timeout_s)
+            return False
         self.manager.close()
+        return True
+
+    def _left_s(self) -> float:
+        return max(0.0, self._deadline - time.monotonic())
 
     def _reload(self, path: str) -> None:
         # Without waiting: the next look may find what a model that never comes needs.
@@ -185,10 +223,12 @@ class ModelServer:
         waiting = self._options.grpc_max_waiting
         server = grpc.server(
             ThreadPoolExecutor(threads, "grpc"),
-            options=channel_arguments(self._options),
+            options=channel_arguments(self._options, self._limits),
             maximum_concurrent_rpcs=threads + waiting if waiting else None,
         )
-        server.add_generic_rpc_handlers(grpc_handlers(self.service, self._reload_rules))
+        server.add_generic_rpc_handlers(
+            grpc_handlers(self.service, self._limits, self._reload_rules)
+        )
         if self._options.enable_grpc_healthcheck_service:
             servicer = health.HealthServicer()
             for name in ("", "ModelService", "PredictionService"):
@@ -211,14 +251,19 @@ class ModelServer:
                 question += " Do key and certificate belong together?"
             raise OSError(f"cannot listen on {address} (gRPC); {question}") from None
 
-    def _rest_api(self) -> RestApi:
+    def _rest_api(self) -> BoundedHttp:
         threads = request_threads(self._options, self._options.rest_api_num_threads)
         self._executor = ThreadPoolExecutor(threads, "rest")
         timeout_ms = self._options.rest_api_timeout_in_ms
-        return RestApi(
+        api = RestApi(
             self.service,
             self._executor,
-            timeout_s=timeout_ms / 1000 if timeout_ms > 0 else None,
             cors=self._options.rest_api_enable_cors_support,
             metrics_path=self._metrics_path,
+        )
+        return BoundedHttp(
+            api,
+            self._limits,
+            timeout_s=timeout_ms / 1000 if timeout_ms > 0 else None,
+            write=lambda _, message: write_error(message),
         )

@@ -92,7 +92,7 @@ class ServerOptions:
     grpc_channel_arguments: str = _flag("", "gRPC's own arguments: NAME=VALUE,NAME=VALUE")
     grpc_max_threads: int = _flag(0, "threads that answer gRPC; 0 for 4 a core, with batching 256")
     grpc_max_waiting: int = _flag(
-        0,
+        1024,
         "requests that may wait for such a thread, others are refused with RESOURCE_EXHAUSTED;"
         " 0 for no bound (this server's own)",
     )

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import gzip
-import io
+import contextvars
 import logging
 import re
-import zlib
 from concurrent.futures import Executor
 from functools import partial
 from typing import Any
@@ -23,6 +21,7 @@ from tensorflow_serving.apis import (
     regression_pb2,
 )
 
+from tfde.serving.server.calls import current_call
 from tfde.serving.server.inference import check_predict_method
 from tfde.serving.server.json_answers import (
     write_classifications,
@@ -34,6 +33,7 @@ from tfde.serving.server.json_examples import read_examples
 from tfde.serving.server.json_tensors import read_inputs
 from tfde.serving.server.json_values import parse_body, signature_of
 from tfde.serving.server.model_info import get_model_metadata, get_model_status
+from tfde.serving.server.request_size import check_strings
 from tfde.serving.server.service import InferenceService
 from tfde.serving.server.signature_runner import DEFAULT_SIGNATURE
 from tfde.serving.server.status import HTTP_STATUS, StatusError, invalid_argument
@@ -48,7 +48,6 @@ _STATUS = re.compile(
 )
 _INT64_MAX = 2**63 - 1
 _MAX_DIGITS = 1000  # of a version; Python refuses to read some thousands
-_MAX_BODY_BYTES = 2**31 - 1  # uncompressed, as much as a message of gRPC may hold
 _CORS = [
     (b"access-control-allow-origin", b"*"),
     (b"access-control-allow-methods", b"POST, GET"),
@@ -59,12 +58,11 @@ _log = logging.getLogger(__name__)
 
 
 class RestApi:
-    """Answers HTTP requests as TensorFlow Serving's REST API does.
+    """Answers HTTP requests as TensorFlow Serving's REST API does, behind a `BoundedHttp`.
 
     Args:
         service: Answers requests to models.
         executor: Runs the requests; the event loop only moves bytes.
-        timeout_s: Seconds after which a prediction is given up; `None` for never.
         cors: Whether answers allow pages of other origins to read them.
         metrics_path: Where Prometheus finds the metrics; "" for nowhere.
     """
@@ -74,38 +72,30 @@ class RestApi:
         service: InferenceService,
         executor: Executor,
         *,
-        timeout_s: float | None = 30.0,
         cors: bool = False,
         metrics_path: str = "",
     ) -> None:
         self._service = service
         self._executor = executor
-        self._timeout_s = timeout_s
         self._cors = _CORS if cors else []
         self._metrics_path = metrics_path
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answers one request (the ASGI interface)."""
-        chunks = []
-        while True:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                return
-            chunks.append(message.get("body", b""))
-            if not message.get("more_body"):
-                break
+        message = await receive()
         path = scope["raw_path"].decode("latin-1")
         headers = dict(scope["headers"])
         work = partial(
             self.answer,
             scope["method"],
             path,
-            b"".join(chunks),
-            compressed=b"gzip" in headers.get(b"content-encoding", b""),
+            message["body"],
             from_page=re.search(b"https?://", headers.get(b"origin", b"")) is not None,
         )
         loop = asyncio.get_running_loop()
-        status, content_type, answer = await loop.run_in_executor(self._executor, work)
+        # With the call of this request, which is not begun if nobody waits for it any more.
+        run = contextvars.copy_context().run
+        status, content_type, answer = await loop.run_in_executor(self._executor, run, work)
         answer_headers = [
             (b"content-type", content_type),
             (b"content-length", str(len(answer)).encode()),
@@ -115,13 +105,7 @@ class RestApi:
         await send({"type": "http.response.body", "body": answer})
 
     def answer(
-        self,
-        method: str,
-        path: str,
-        body: bytes,
-        *,
-        compressed: bool = False,
-        from_page: bool = False,
+        self, method: str, path: str, body: bytes, *, from_page: bool = False
     ) -> tuple[int, bytes, bytes]:
         """Returns status, content type and body of the answer to a request.
 
@@ -129,7 +113,6 @@ class RestApi:
             method: The HTTP verb.
             path: The path as sent, without the query string.
             body: The request's body.
-            compressed: Whether it is compressed by gzip.
             from_page: Whether a web page's origin came with it.
         """
         if self._metrics_path and path == self._metrics_path:
@@ -139,8 +122,8 @@ class RestApi:
         if method == "OPTIONS":  # a page of another origin asks whether it may ask
             return (200 if from_page else 400), b"text/plain", b""
         try:
-            content = _uncompressed(body) if compressed else body
-            return 200, b"application/json", self._route(method, path, content)
+            current_call().check()
+            return 200, b"application/json", self._route(method, path, body)
         except StatusError as error:
             code, message = error.code, error.message
         except Exception as error:
@@ -183,19 +166,24 @@ class RestApi:
                     "Failed to get input map for signature: ", signature_name or "DEFAULT"
                 )
             inputs, answer_format = read_inputs(document, infos)
-            outputs = runner.run(name, inputs, timeout_s=self._timeout_s)
+            check_strings(inputs, self._service.limits)
+            outputs = runner.run(name, inputs, timeout_s=current_call().left_s())
             return write_outputs(outputs, answer_format)
 
     def _classify(self, spec: model_pb2.ModelSpec, body: bytes) -> bytes:
         request = classification_pb2.ClassificationRequest()
         _read_request(request, spec, body)
-        answer = self._service.classify(request, timeout_s=self._timeout_s, entrypoint="REST")
+        answer = self._service.classify(
+            request, timeout_s=current_call().left_s(), entrypoint="REST"
+        )
         return write_classifications(answer.result)
 
     def _regress(self, spec: model_pb2.ModelSpec, body: bytes) -> bytes:
         request = regression_pb2.RegressionRequest()
         _read_request(request, spec, body)
-        answer = self._service.regress(request, timeout_s=self._timeout_s, entrypoint="REST")
+        answer = self._service.regress(
+            request, timeout_s=current_call().left_s(), entrypoint="REST"
+        )
         return write_regressions(answer.result)
 
     def _status(self, spec: model_pb2.ModelSpec) -> bytes:
@@ -213,16 +201,6 @@ class RestApi:
             f'{{\n"model_spec":{_to_json(response.model_spec)},\n'
             f'"metadata": {{"signature_def": {_to_json(signatures)}}}\n}}\n'
         ).encode()
-
-
-def _uncompressed(body: bytes) -> bytes:
-    try:
-        content = gzip.GzipFile(fileobj=io.BytesIO(body)).read(_MAX_BODY_BYTES + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        raise invalid_argument(f"The body cannot be uncompressed by gzip: {error}") from None
-    if len(content) > _MAX_BODY_BYTES:
-        raise invalid_argument(f"The body is longer than {_MAX_BODY_BYTES} bytes, uncompressed.")
-    return content
 
 
 def _read_request(request: Any, spec: model_pb2.ModelSpec, body: bytes) -> None:

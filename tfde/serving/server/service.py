@@ -16,6 +16,7 @@ from tfde.serving.server.inference import (
     run_predict,
     run_regress,
 )
+from tfde.serving.server.limits import Limits
 from tfde.serving.server.metrics import Metrics
 from tfde.serving.server.model_manager import ModelManager
 from tfde.serving.server.status import invalid_argument
@@ -27,6 +28,7 @@ class InferenceService:
     Args:
         manager: The models.
         metrics: Where requests are counted and timed.
+        limits: How large requests may be.
         check_method: Whether signatures of another method are refused.
         as_content: Whether Predict answers numbers as bytes.
     """
@@ -36,11 +38,13 @@ class InferenceService:
         manager: ModelManager,
         metrics: Metrics,
         *,
+        limits: Limits | None = None,
         check_method: bool = False,
         as_content: bool = False,
     ) -> None:
         self.manager = manager
         self.metrics = metrics
+        self.limits = limits or Limits()
         self.check_method = check_method
         self._as_content = as_content
 
@@ -76,7 +80,11 @@ class InferenceService:
         spec = common_model_spec(request)
         with self.using(spec, "MultiInference", "GRPC") as servable:
             return run_multi_inference(
-                servable, request, timeout_s=timeout_s, check_method=self.check_method
+                servable,
+                request,
+                limits=self.limits,
+                timeout_s=timeout_s,
+                check_method=self.check_method,
             )
 
     @contextmanager
@@ -99,4 +107,4 @@ class InferenceService:
         # Dashboards know these labels in lower case where a request came over REST.
         api = api.lower() if entrypoint == "REST" else api
         with self.using(request.model_spec, api, entrypoint) as servable:
-            return run(servable, request, **options)
+            return run(servable, request, limits=self.limits, **options)

@@ -15,6 +15,7 @@ from tfde.protos.monitoring_config_pb2 import MonitoringConfig
 from tfde.protos.ssl_config_pb2 import SSLConfig
 from tfde.serving.server.batching import check_batching_parameters
 from tfde.serving.server.config_changes import is_absolute
+from tfde.serving.server.limits import Limits
 from tfde.serving.server.loader import Loader
 from tfde.serving.server.metrics import Metrics
 from tfde.serving.server.options import ServerOptions
@@ -26,10 +27,15 @@ _BATCHING_THREADS = 256
 _INT32_MAX = 2**31 - 1
 _METRICS_PATH = "/monitoring/prometheus/metrics"
 _GRPC_OPTIONS: dict[str, int | str] = {
-    "grpc.max_receive_message_length": -1,
     "grpc.max_send_message_length": -1,
     # A second server on the same port must fail instead of taking half of the requests.
     "grpc.so_reuseport": 0,
+    # Requests beyond these wait at the client.
+    "grpc.max_concurrent_streams": 1024,
+    # A client that idles connects again, unseen by its program; a dead one is found out.
+    "grpc.max_connection_idle_ms": 300_000,
+    "grpc.keepalive_time_ms": 60_000,
+    "grpc.keepalive_timeout_ms": 20_000,
 }
 
 
@@ -124,13 +130,18 @@ def server_credentials(options: ServerOptions) -> Any:
     )
 
 
-def channel_arguments(options: ServerOptions) -> list[tuple[str, int | str]]:
-    """Returns gRPC's arguments: this server's own and, over them, those of the flags.
+def channel_arguments(options: ServerOptions, limits: Limits) -> list[tuple[str, int | str]]:
+    """Returns gRPC's arguments: those of the limits and, over them, those of the flag.
 
     Raises:
         StatusError: INVALID_ARGUMENT, one is not NAME=VALUE, or its number is too large.
     """
-    arguments = dict(_GRPC_OPTIONS)
+    arguments = {
+        **_GRPC_OPTIONS,
+        "grpc.max_receive_message_length": limits.max_request_bytes,  # of one packed, unpacked
+        "grpc.max_allowed_incoming_connections": limits.max_connections,
+        "grpc.server_handshake_timeout_ms": int(limits.head_timeout_s * 1000),
+    }
     for pair in filter(None, options.grpc_channel_arguments.split(",")):
         name, equals, value = pair.partition("=")
         if not equals or not name:

@@ -21,9 +21,12 @@ import tensorflow_text  # noqa: F401
 from grpc import StatusCode
 from tensorflow.core.protobuf import meta_graph_pb2
 
+from tfde.errors import shorten, utf8_fault
 from tfde.protos.batching_parameters_pb2 import BatchingParameters
 from tfde.serving.server import session_run
-from tfde.serving.server.batching import Arrays, Batcher, check_batching_parameters
+from tfde.serving.server.batching import Arrays, Batcher, check_batching_parameters, in_parts
+from tfde.serving.server.calls import current_call
+from tfde.serving.server.progress import Progress
 from tfde.serving.server.status import CODES, StatusError, invalid_argument
 from tfde.serving.server.tensors import dtype_name
 
@@ -60,6 +63,7 @@ class SignatureRunner:
             check_batching_parameters(batching)
         self._session = tf.compat.v1.Session(graph=tf.Graph(), config=session_config)
         self._tensors: dict[str, tf.Tensor] = {}
+        self.progress = Progress()
         try:
             with _quiet_tensorflow(), self._session.graph.as_default():
                 meta_graph = tf.compat.v1.saved_model.loader.load(
@@ -109,23 +113,37 @@ class SignatureRunner:
             StatusError: FAILED_PRECONDITION for an unknown signature, INVALID_ARGUMENT for
                 wrong inputs or a wrong filter, else what the model's ops raise.
         """
+        current_call().check()
         signature = self._signature(signature_name)
         _check_names(signature, inputs)
         given = {**self._defaults(signature), **inputs}
-        inputs = {alias: given[alias] for alias in signature.inputs}
+        inputs = {alias: _encoded(alias, given[alias]) for alias in signature.inputs}
         feeds = self._feeds(signature, inputs)
         aliases = _outputs(signature, output_filter)
         batcher = self._batchers.get(signature_name or DEFAULT_SIGNATURE)
         in_order = [inputs[alias] for alias in sorted(signature.inputs)]
-        # A batch computes all outputs for all, and would fail for all over one unfit shape.
+        # A batch would fail for all over one unfit shape.
         fit = all(tensor.shape.is_compatible_with(array.shape) for tensor, array in feeds.items())
-        rows = batcher.rows(in_order) if batcher is not None and fit and not output_filter else 0
+        rows = batcher.rows(in_order) if batcher is not None and fit else 0
         arrays: Arrays
-        if batcher is not None and rows:
+        if batcher is not None and rows and not output_filter:
             with _status_errors():
                 arrays = batcher.run(in_order, rows, timeout_s=timeout_s)
+            return dict(zip(aliases, arrays, strict=True))
+        # A batch computes all outputs for all: who wants some runs by itself.
+        fetches = [self._tensor(signature.outputs[alias].name) for alias in aliases]
+        largest = batcher.largest_run if batcher is not None else None
+        if largest is not None and rows > largest:
+            tensors = [self._tensor(signature.inputs[a].name) for a in sorted(signature.inputs)]
+            arrays = in_parts(
+                lambda part, _, left: self._run(
+                    fetches, dict(zip(tensors, part, strict=True)), left
+                ),
+                in_order,
+                largest,
+                timeout_s=timeout_s,
+            )
         else:
-            fetches = [self._tensor(signature.outputs[alias].name) for alias in aliases]
             arrays = self._run(fetches, feeds, timeout_s)
         return dict(zip(aliases, arrays, strict=True))
 
@@ -168,7 +186,7 @@ class SignatureRunner:
         feeds: Mapping[tf.Tensor, np.ndarray],
         timeout_s: float | None,
     ) -> list[np.ndarray]:
-        with _status_errors():
+        with _status_errors(), self.progress.run():
             return session_run.run(self._session, fetches, feeds, timeout_s=timeout_s)
 
     def _feeds(
@@ -259,6 +277,22 @@ def _check_names(signature: meta_graph_pb2.SignatureDef, inputs: Mapping[str, An
             " not found in request and no default value provided. Inputs expected to be in the"
             f" request {{{_join(sent)}}}, or default input alias set: {_join(signature.defaults)}"
         )
+
+
+def _encoded(alias: str, array: np.ndarray) -> np.ndarray:
+    """Returns strings as the bytes that the session takes, before they stand beside others'."""
+    if array.dtype.kind not in "OU":
+        return array
+    found = np.empty(array.size, object)
+    for number, text in enumerate(array.ravel()):
+        if not isinstance(text, bytes | str):
+            raise invalid_argument(f"`{alias}` must hold strings. Received: {shorten(text)}")
+        if isinstance(text, str) and (fault := utf8_fault(text)) is not None:
+            raise invalid_argument(
+                f"`{alias}` must hold texts that UTF-8 can write. Received: {fault}"
+            )
+        found[number] = text if isinstance(text, bytes) else text.encode()
+    return found.reshape(array.shape)
 
 
 def _check_dtype(position: int, array: np.ndarray, expected: tf.DType) -> None:

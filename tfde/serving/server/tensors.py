@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import tensor_pb2
@@ -25,8 +23,6 @@ _FIELDS = {
     tf.uint64: "uint64_val",
     tf.bool: "bool_val",
 }
-# Elements that need not be in the message because they are all the same.
-_MAX_REPEATED = 1 << 24
 
 
 def to_array(alias: str, proto: tensor_pb2.TensorProto) -> np.ndarray:
@@ -36,17 +32,9 @@ def to_array(alias: str, proto: tensor_pb2.TensorProto) -> np.ndarray:
         StatusError: INVALID_ARGUMENT, the proto is no tensor.
     """
     try:
-        if _stands_for_too_many(proto):
-            raise ValueError
         return tf.make_ndarray(proto)
     except (TypeError, ValueError, KeyError, MemoryError, OverflowError):
         raise invalid_argument("tensor parsing error: ", alias) from None
-
-
-def _stands_for_too_many(proto: tensor_pb2.TensorProto) -> bool:
-    """Whether a few values stand for so many that a small request would take all memory."""
-    elements = math.prod(dim.size for dim in proto.tensor_shape.dim)
-    return elements > _MAX_REPEATED and proto.ByteSize() < elements
 
 
 def to_proto(

@@ -1,0 +1,279 @@
+"""An ASGI application behind bounds: bodies, their unpacking, time, and clients that leave."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+from grpc import StatusCode
+
+from tfde.serving.server.calls import Call, begin_call
+from tfde.serving.server.limits import Limits
+from tfde.serving.server.status import HTTP_STATUS, StatusError
+
+_GZIP = 31  # zlib's number for a gzip stream with the largest window
+_STREAMS = 16  # of one body
+_LINGER_S = 2.0  # in which a client that is refused may go on sending, so that it reads why
+_AFTER_S = 1.0  # that an application gets to say itself that a request's time is over
+
+_log = logging.getLogger(__name__)
+
+Write = Callable[[StatusCode, str], bytes]
+Admit = Callable[[Any], None]
+
+
+class _TooLargeError(StatusError):
+    """A body of more bytes than one may have."""
+
+    def __init__(self, rule: str) -> None:
+        super().__init__(StatusCode.INVALID_ARGUMENT, rule)
+
+
+class BoundedHttp:
+    """Reads each request's body whole and within the limits before the application sees it.
+
+    The application gets one message with the unpacked body. It works for a `Call`, which tells
+    the time that is left and whether the client has gone; of a request whose time is over the
+    client hears here.
+
+    Args:
+        app: The ASGI application; its answers are small enough to be sent at once.
+        limits: The bounds.
+        timeout_s: Seconds for a request, from when its body is there; `None` for no limit.
+        write: Returns the JSON body of an error.
+        admit: Raises a StatusError for a request (its ASGI scope) that may not even be read.
+    """
+
+    def __init__(
+        self,
+        app: Any,
+        limits: Limits,
+        *,
+        timeout_s: float | None,
+        write: Write,
+        admit: Admit | None = None,
+    ) -> None:
+        self._app = app
+        self._limits = limits
+        self._timeout_s = timeout_s
+        self._write = write
+        self._admit = admit
+        self._in_hand = 0  # bytes; this runs in one event loop
+        self._running: set[asyncio.Task[None]] = set()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answers one request (the ASGI interface)."""
+        held = _Held(self)
+        try:
+            if self._admit is not None:
+                self._admit(scope)
+            body = await self._read(scope, receive, held)
+        except StatusError as error:
+            await self._refuse(error, receive, send)
+            held.give_back()
+            return
+        except BaseException:
+            held.give_back()
+            raise
+        if body is None:  # the client has gone
+            held.give_back()
+            return
+        call = Call(self._timeout_s)
+        begin_call(call)
+        answer = _Answer(send)
+        task = asyncio.get_running_loop().create_task(
+            self._app(_unpacked(scope), _replay(body), answer)
+        )
+        self._running.add(task)  # it may go on when this ends
+        task.add_done_callback(self._running.discard)
+        task.add_done_callback(lambda _: held.give_back())
+        gone = asyncio.ensure_future(receive())
+        try:
+            limit = None if self._timeout_s is None else self._timeout_s + _AFTER_S
+            await asyncio.wait({task, gone}, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                await task
+                return
+            call.leave()
+            answer.ends()
+            task.add_done_callback(_look_at)
+            task.cancel()
+            if not gone.done() and not answer.begun:
+                await self._refuse(
+                    StatusError(StatusCode.DEADLINE_EXCEEDED, "the request's time is over"),
+                    None,
+                    send,
+                )
+        finally:
+            gone.cancel()
+
+    async def _read(self, scope: Any, receive: Any, held: _Held) -> bytes | None:
+        """Returns the body; `None` where the client has gone."""
+        headers = dict(scope["headers"])
+        largest = self._limits.max_request_bytes
+        declared = headers.get(b"content-length", b"0")
+        if int(declared) > largest:
+            raise _too_large(largest, f"{int(declared)}")
+        chunks: list[bytes] = []
+        try:
+            async with asyncio.timeout(self._limits.body_timeout_s):
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        return None
+                    chunks.append(message.get("body", b""))
+                    held.take(len(chunks[-1]))
+                    if held.size > largest:
+                        raise _too_large(largest, f"{held.size} and more")
+                    if not message.get("more_body"):
+                        break
+        except TimeoutError:
+            seconds = self._limits.body_timeout_s
+            raise StatusError(
+                StatusCode.DEADLINE_EXCEEDED,
+                f"the body must come within {seconds:g} s (--body_timeout_s)",
+            ) from None
+        body = b"".join(chunks)
+        if b"gzip" in headers.get(b"content-encoding", b""):
+            packed = body
+            body = await asyncio.to_thread(_uncompressed, packed, largest)
+            held.take(len(body))
+        self._check_brackets(body)
+        return body
+
+    def _check_brackets(self, body: bytes) -> None:
+        most = self._limits.max_json_lists
+        if len(body) > most and (found := body.count(b"[") + body.count(b"{")) > most:
+            raise StatusError(
+                StatusCode.INVALID_ARGUMENT,
+                f"the body must have at most {most} brackets [ and {{ (--max_json_lists)."
+                f" Received: {found}",
+            )
+
+    async def _refuse(self, error: StatusError, receive: Any, send: Any) -> None:
+        status = 413 if isinstance(error, _TooLargeError) else HTTP_STATUS[error.code]
+        body = self._write(error.code, error.message)
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+            (b"connection", b"close"),
+        ]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body, "more_body": receive is not None})
+        if receive is None:
+            return
+        # A connection that is closed with bytes unread is reset, and the answer lost with it.
+        read = 0
+        try:
+            async with asyncio.timeout(_LINGER_S):
+                more = True
+                while more and read <= self._limits.max_request_bytes:
+                    message = await receive()
+                    read += len(message.get("body", b""))
+                    more = bool(message.get("more_body"))
+        except TimeoutError:
+            pass
+        await send({"type": "http.response.body", "body": b""})
+
+    def _take(self, size: int) -> None:
+        if self._in_hand + size > self._limits.max_bytes_in_hand:
+            raise StatusError(
+                StatusCode.UNAVAILABLE,
+                f"the bodies of this port's requests have {self._limits.max_bytes_in_hand} bytes"
+                " together, as many as they may (--max_bytes_in_hand); try again",
+            )
+        self._in_hand += size
+
+    def _give_back(self, size: int) -> None:
+        self._in_hand -= size
+
+
+class _Held:
+    """What a request has of the bytes that the port may hold."""
+
+    def __init__(self, port: BoundedHttp) -> None:
+        self._port = port
+        self.size = 0
+
+    def take(self, size: int) -> None:
+        self._port._take(size)
+        self.size += size
+
+    def give_back(self) -> None:
+        self._port._give_back(self.size)
+        self.size = 0
+
+
+class _Answer:
+    """Sends what an application answers, until somebody else has answered."""
+
+    def __init__(self, send: Any) -> None:
+        self._send = send
+        self._ended = False
+        self.begun = False
+
+    def ends(self) -> None:
+        self._ended = True
+
+    async def __call__(self, message: Any) -> None:
+        if not self._ended:
+            self.begun = True
+            await self._send(message)
+
+
+def _replay(body: bytes) -> Any:
+    messages = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive() -> Any:
+        if messages:
+            return messages.pop()
+        return await asyncio.get_running_loop().create_future()  # told by `Call`, not here
+
+    return receive
+
+
+def _unpacked(scope: Any) -> Any:
+    """Returns the scope without what no longer is true of the body."""
+    gone = (b"content-encoding", b"content-length", b"transfer-encoding")
+    kept = [header for header in scope["headers"] if header[0] not in gone]
+    return {**scope, "headers": kept}
+
+
+def _uncompressed(body: bytes, largest: int) -> bytes:
+    """Returns what gzip packed; it may be in a few streams one behind the other."""
+    content, rest = b"", body
+    for _ in range(_STREAMS):
+        unpacking = zlib.decompressobj(_GZIP)
+        try:
+            content += unpacking.decompress(rest, largest + 1 - len(content))
+        except zlib.error as error:
+            raise _not_gzip(str(error)) from None
+        if len(content) > largest:
+            raise _too_large(largest, f"more, from {len(body)} packed ones")
+        if not unpacking.eof:
+            raise _not_gzip("its end is missing")
+        rest = unpacking.unused_data
+        if not rest:
+            return content
+    raise _not_gzip(f"more than {_STREAMS} streams")
+
+
+def _not_gzip(reason: str) -> StatusError:
+    return StatusError(
+        StatusCode.INVALID_ARGUMENT, f"The body cannot be uncompressed by gzip: {reason}"
+    )
+
+
+def _too_large(largest: int, received: str) -> _TooLargeError:
+    return _TooLargeError(
+        f"the body must have at most {largest} bytes (--max_request_bytes). Received: {received}"
+    )
+
+
+def _look_at(task: asyncio.Task[None]) -> None:
+    """Takes notice of how a task ended for which nobody waits any more."""
+    if not task.cancelled() and task.exception() is not None:
+        _log.debug("a request that nobody waits for: %r", task.exception())
