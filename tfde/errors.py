@@ -40,6 +40,10 @@ class MismatchError(TfdeError):
     """Two parts that do not belong together: other fingerprints, other dimensions."""
 
 
+class MissingExtraError(TfdeError, ImportError):
+    """What is asked for needs packages that an extra of tfde brings, and they are not installed."""
+
+
 class TrainingError(TfdeError):
     """Training cannot go on: the loss is not a number."""
 

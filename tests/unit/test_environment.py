@@ -6,6 +6,19 @@ import sys
 
 from tfde.cli.main import main
 from tfde.environment import check_folders, check_loading, check_packages
+from tfde.extras import missing_packages, requirements
+
+
+def distribution(monkeypatch, folder, name, asked):
+    """Installs the metadata of a distribution that asks for packages."""
+    extras = sorted({line.partition("extra == ")[2].strip("\"'") for line in asked} - {""})
+    lines = ["Metadata-Version: 2.4", f"Name: {name}", "Version: 1"]
+    lines += [f"Provides-Extra: {extra}" for extra in extras]
+    lines += [f"Requires-Dist: {line}" for line in asked]
+    info = folder / f"{name.replace('-', '_')}-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("\n".join(lines) + "\n", "utf-8")
+    monkeypatch.syspath_prepend(folder)
 
 
 def test_all_is_well_here(capsys, tmp_path, monkeypatch):
@@ -14,7 +27,7 @@ def test_all_is_well_here(capsys, tmp_path, monkeypatch):
     assert main(["doctor", "--all"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert re.match(
-        r"tfde \S+, Python 3\.11\.\d+, Linux x86_64, \d+ cores \(.*\), \d+ GiB$", lines[0]
+        r"tfde \S+, Python 3\.1[123]\.\d+, Linux x86_64, \d+ cores \(.*\), \d+ GiB$", lines[0]
     )
     assert f"   ok  tensorflow {importlib.metadata.version('tensorflow')}" in lines
     assert any(re.match(r"   ok  import tensorflow: \d+\.\d s$", line) for line in lines)
@@ -24,7 +37,7 @@ def test_all_is_well_here(capsys, tmp_path, monkeypatch):
     assert lines[-1].endswith(" as they should be, 0 to mend")
 
 
-def test_packages_that_are_not_what_is_asked_for(monkeypatch):
+def test_packages_that_are_not_what_is_asked_for(monkeypatch, tmp_path):
     asked = [
         "numpy>=2,<3",
         "scipy<1",
@@ -33,13 +46,14 @@ def test_packages_that_are_not_what_is_asked_for(monkeypatch):
         'keras>=3; extra == "figures"',
         'another>=1; extra == "dev"',
     ]
-    monkeypatch.setattr("tfde.environment.requires", lambda name: asked)
-    found = list(check_packages())
-    assert [finding.state for finding in found] == ["ok", "wrong", "wrong", "ok", "note"]
+    distribution(monkeypatch, tmp_path, "some-tool", asked)
+    found = list(check_packages("some-tool"))
+    assert [finding.state for finding in found] == ["ok", "wrong", "wrong", "ok", "ok", "note"]
     assert re.match(r"scipy <1: version 1\S+ was not tested and may not fit$", found[1].line)
     assert found[2].line == "no-such-package >=1: not installed"
-    assert found[4].line == (
-        "extra parquet: no-such-extra not installed; pip install 'tfde[parquet]'"
+    assert re.match(r"keras 3\.", found[3].line)
+    assert found[5].line == (
+        "extra parquet: no-such-extra not installed; pip install 'some-tool[parquet]'"
     )
 
 
@@ -52,3 +66,12 @@ def test_what_does_not_load_and_folders_that_are_not_there(monkeypatch):
         "TFDE_MINILM=/nowhere: no such folder (all-MiniLM-L6-v2, a start of recipes and studies)"
     )
     assert ("wrong", missing) in list(check_folders())
+
+
+def test_extras_of_extras_are_followed(monkeypatch, tmp_path):
+    asked = ["numpy", 'other-tool[fast]; extra == "gpu"', 'some-tool[gpu]; extra == "all"']
+    distribution(monkeypatch, tmp_path, "some-tool", asked)
+    distribution(monkeypatch, tmp_path, "other-tool", ['no-such-driver; extra == "fast"'])
+    assert missing_packages("some-tool", "gpu") == ["other-tool[fast]"]
+    assert missing_packages("some-tool", "all") == ["some-tool[gpu]"]
+    assert [r.name for r in requirements("some-tool")] == ["numpy"]

@@ -19,8 +19,14 @@ def requirements(extra=None):
     parser.read(ROOT / "setup.cfg")
     parts = parser["options.extras_require"] if extra else parser["options"]
     lines = parts[extra or "install_requires"].split("\n")
-    found = [Requirement(line) for line in lines if line.strip()]
-    return {canonicalize_name(requirement.name): requirement for requirement in found}
+    found = {}
+    for requirement in (Requirement(line) for line in lines if line.strip()):
+        if requirement.name == "tfde":  # an extra made of others
+            for part in requirement.extras:
+                found |= requirements(part)
+        else:
+            found[canonicalize_name(requirement.name)] = requirement
+    return found
 
 
 def imported():
@@ -35,8 +41,7 @@ def imported():
 def test_every_import_is_required():
     distributions = packages_distributions()
     # An extra's import stands where it is used, beside the line that says how to install it.
-    extras = (requirements(extra) for extra in ("parquet", "pages", "figures", "beam"))
-    required = {*requirements(), *(name for extra in extras for name in extra)}
+    required = {*requirements(), *requirements("all")}
     missing = {
         name
         for name in set(imported()) - sys.stdlib_module_names - {"tfde"}
@@ -55,8 +60,7 @@ def pinned(*names):
     ("extra", "files"),
     [
         (None, ["constraints.txt"]),
-        ("pages", ["constraints.txt"]),
-        ("beam", ["constraints.txt"]),
+        ("all", ["constraints.txt"]),
         ("dev", ["constraints.txt"]),
         ("peers", ["constraints.txt", "constraints-peers.txt"]),
     ],
