@@ -1,4 +1,4 @@
-"""`tfde fuse`: several TREC runs become one by their ranks, such as a dual encoder's and BM25's."""
+"""`tfde fuse`: several TREC runs become one, such as a dual encoder's and BM25's."""
 
 from __future__ import annotations
 
@@ -19,13 +19,18 @@ def build_parser() -> CommandParser:
     parser = command_parser(
         "fuse",
         "Fuses runs by reciprocal ranks: a document's score is the sum over the runs of"
-        " 1 / (constant + rank). `tfde evaluate --save_runs DIR` and `tfde retrieve` write runs.",
+        " 1 / (constant + rank). With --weights by scores: each run's scores for a query are scaled"
+        " to [0, 1] and added with its weight. `tfde evaluate --save_runs DIR` and `tfde retrieve`"
+        " write runs.",
     )
     parser.add_argument(
         "--run_file", action="append", required=True, help="TREC run, plain or packed; repeat it"
     )
     parser.add_argument("--output", required=True, help="the new run; .gz packs it")
     parser.add_argument("--constant", type=float, default=60.0, help="Cormack et al. take 60")
+    parser.add_argument(
+        "--weights", type=float, nargs="+", help="fuse by scores; one for each run, e.g. 1 0.7"
+    )
     parser.add_argument("-k", type=PositiveInt, default=1000, help="documents a query, at most")
     parser.add_argument("--tag", default="fusion", help="last column of the run")
     return parser
@@ -34,13 +39,16 @@ def build_parser() -> CommandParser:
 def run(args: Any) -> int:
     """Fuses."""
     from tfde.data.ranking import first_documents
-    from tfde.retrieval.fusion import reciprocal_rank_fusion
+    from tfde.retrieval.fusion import reciprocal_rank_fusion, weighted_score_fusion
     from tfde.retrieval.runs import check_output, read_run, write_run
 
     check_output(args.output, args.tag)
     runs = [read_run(path) for path in args.run_file]
     _check_queries(args.run_file, runs)
-    fused = reciprocal_rank_fusion(runs, constant=args.constant)
+    if args.weights is None:
+        fused = reciprocal_rank_fusion(runs, constant=args.constant)
+    else:
+        fused = weighted_score_fusion(runs, args.weights)
     best = {query_id: first_documents(results, args.k) for query_id, results in fused.items()}
     write_run(args.output, best, tag=args.tag)
     print(f"{args.output}: {len(best):,} queries of {len(runs)} runs")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -11,7 +11,8 @@ import numpy as np
 
 from tfde.data.atomic import atomic_directory
 from tfde.data.dataset_directory import write_dataset_directory
-from tfde.data.pages import Page, write_pages
+from tfde.data.near_duplicates import near_duplicate_groups
+from tfde.data.pages import Page, Section, write_pages
 from tfde.data.read_pairs import write_pairs
 from tfde.data.sentences import split_sentences
 from tfde.errors import ConfigError
@@ -22,14 +23,16 @@ QUERY_WORDS = range(4, 41)
 # Two sentences of a page: with more, long pages would outweigh the others.
 CLOZES_PER_PAGE = 2
 
-PAIRS_FILE = "pairs.jsonl.gz"
+SUMMARIES_FILE = "summaries.jsonl.gz"
+CLOZES_FILE = "clozes.jsonl.gz"
 PAGES_FILE = "pages.jsonl.gz"
+
+_WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z\d]+")
 
 
 class DemoCounts(NamedTuple):
     """How much of what a demo data set holds."""
 
-    pages: int
     documents: int
     document_words: int
     summary_pairs: int
@@ -38,11 +41,26 @@ class DemoCounts(NamedTuple):
     test_queries: int
 
 
+class DemoDataset(NamedTuple):
+    """What was written, and the documents as they are served: whole, with their summaries."""
+
+    counts: DemoCounts
+    documents: list[Document]
+
+
 class _Entry(NamedTuple):
-    """A page of the corpus: its summary sentence (may be empty) and the rest."""
+    """A page of the corpus.
+
+    Attributes:
+        summary: Its first sentence; empty where that is no prose.
+        document: The whole page.
+        rest: The page without its summary.
+        passages: The paragraphs of `rest`.
+    """
 
     summary: str
     document: Document
+    rest: Document
     passages: tuple[str, ...]
 
 
@@ -51,18 +69,18 @@ def demo_dataset(
     output: str | Path,
     *,
     seed: int = 0,
-    num_dev: int = 200,
-    num_test: int = 500,
+    num_dev: int = 300,
+    num_test: int = 700,
     overwrite: bool = False,
-) -> DemoCounts:
+) -> DemoDataset:
     """Writes the demo's dataset directory, with the pages and the training pairs beside it.
 
-    A document is a page without its summary, the first sentence; its title is the page's. The
-    summary is the query that the document answers. The pages of `test` and `dev` are held out:
-    their documents stand in the corpus, but no training pair comes from them, and no other page
-    has their summary or their text. Training pairs (`pairs.jsonl.gz`) are, of every other page,
-    summary -> document and inverse cloze: a sentence of the body -> the body without it.
-    `qrels/train.tsv` judges the summaries of the training pages.
+    A document is a page; its title is the page's name and the words in it. The queries of `dev`
+    and `test` are first sentences, summaries, of pages whose documents stand in the corpus
+    without them. Nothing is trained on these pages, and no other page has nearly their summary or
+    nearly their text. Training pairs are, of the other pages, summary -> page without it
+    (`summaries.jsonl.gz`), and inverse cloze: a sentence -> page without it and the summary
+    (`clozes.jsonl.gz`).
 
     Args:
         pages: The pages, in an order that is the same each time.
@@ -76,7 +94,7 @@ def demo_dataset(
         ConfigError: there are too few pages to hold out so many; `output` exists.
     """
     pages = list(pages)
-    entries = [entry for page in pages if (entry := _entry(page)) is not None]
+    entries = [_entry(page) for page in pages]
     generator = np.random.Generator(np.random.PCG64(seed))
     candidates = _unmistakable(entries)
     # Half may be held out: with more, hardly anything would be left to train on.
@@ -88,35 +106,32 @@ def demo_dataset(
     drawn = [int(row) for row in generator.permutation(candidates)[: num_dev + num_test]]
     dev, test = sorted(drawn[:num_dev]), sorted(drawn[num_dev:])
     held_out = set(drawn)
-    train = [row for row, e in enumerate(entries) if e.summary and row not in held_out]
-    rows = {"train": train, "dev": dev, "test": test}
-    clozes = [
-        pair
-        for row, entry in enumerate(entries)
-        if row not in held_out
-        for pair in _clozes(entry, generator)
+    rows = {"dev": dev, "test": test}
+    others = [entry for row, entry in enumerate(entries) if row not in held_out]
+    summaries = [_summary_pair(entry) for entry in others if entry.summary and _is_long(entry)]
+    clozes = [pair for entry in others for pair in _clozes(entry, generator)]
+    corpus = [
+        entry.rest if row in held_out else entry.document for row, entry in enumerate(entries)
     ]
-    summaries = [_summary_pair(entries[row]) for row in train]
-    mixed = [*summaries, *clozes]
     with atomic_directory(output, overwrite=overwrite) as temporary:
         write_dataset_directory(
             temporary,
-            (entry.document for entry in entries),
+            corpus,
             (_query(entries[row]) for split in rows.values() for row in split),
             {split: _qrels(entries[row] for row in chosen) for split, chosen in rows.items()},
         )
         write_pages(temporary / PAGES_FILE, pages)
-        write_pairs(
-            temporary / PAIRS_FILE, (mixed[place] for place in generator.permutation(len(mixed)))
-        )
+        for name, pairs in ((SUMMARIES_FILE, summaries), (CLOZES_FILE, clozes)):
+            order = generator.permutation(len(pairs))
+            write_pairs(temporary / name, (pairs[place] for place in order))
     words = sum(len(entry.document.text.split()) for entry in entries)
-    return DemoCounts(
-        len(pages), len(entries), words, len(summaries), len(clozes), len(dev), len(test)
+    counts = DemoCounts(
+        len(entries), words, len(summaries), len(clozes), len(rows["dev"]), len(rows["test"])
     )
+    return DemoDataset(counts, [entry.document for entry in entries])
 
 
-def _entry(page: Page) -> _Entry | None:
-    """Returns the page as a document, or `None` if its body is too short to be found by."""
+def _entry(page: Page) -> _Entry:
     sections = list(page.sections)
     summary = ""
     if sections and not sections[0].heading:
@@ -126,16 +141,38 @@ def _entry(page: Page) -> _Entry | None:
             summary, rest = first[start:stop], first[stop:].strip()
             passages = (rest, *sections[0].passages[1:]) if rest else sections[0].passages[1:]
             sections[0] = sections[0]._replace(passages=passages)
-    texts = []
+    title = _title(page.title)
+    return _Entry(
+        summary,
+        Document(page.page_id, title, _text(page.sections)),
+        Document(page.page_id, title, _text(sections)),
+        tuple(passage for section in sections for passage in section.passages),
+    )
+
+
+def _title(name: str) -> str:
+    """Returns a dotted name, with the words in it: `csv.DictReader (dict reader)`.
+
+    A tokenizer of texts cuts `DictReader` anywhere but between its words.
+    """
+    words = [
+        word.lower()
+        for part in name.split(".")
+        if "_" in part or part != part.lower()
+        for word in _WORD.findall(part)
+    ]
+    return f"{name} ({' '.join(words)})" if len(words) > 1 else name
+
+
+def _text(sections: Iterable[Section]) -> str:
+    """Returns paragraphs, a line each, headings before theirs."""
+    lines = []
     for section in sections:
-        text = " ".join(section.passages)
-        if text:
-            texts.append(f"{section.heading}: {text}" if section.heading else text)
-    body = " ".join(texts)
-    if len(body.split()) < MIN_BODY_WORDS:
-        return None
-    passages = tuple(passage for section in sections for passage in section.passages)
-    return _Entry(summary, Document(page.page_id, page.title, body), passages)
+        passages = [passage for passage in section.passages if passage]
+        if passages and section.heading:
+            passages[0] = f"{section.heading}: {passages[0]}"
+        lines += passages
+    return "\n".join(lines)
 
 
 def _is_prose(sentence: str) -> bool:
@@ -145,16 +182,23 @@ def _is_prose(sentence: str) -> bool:
 
 
 def _unmistakable(entries: list[_Entry]) -> list[int]:
-    """Returns the rows whose summary and whose text no other entry has."""
-    summaries = Counter(entry.summary.lower() for entry in entries)
-    bodies = Counter(entry.document.text for entry in entries)
+    """Returns the rows whose summary and whose text no other entry has, or nearly has."""
+    alone = np.ones(len(entries), bool)
+    for texts in (
+        [entry.summary for entry in entries],
+        [entry.rest.text for entry in entries],
+        [entry.document.text for entry in entries],
+    ):
+        groups = near_duplicate_groups(texts)
+        alone &= np.bincount(groups, minlength=len(entries))[groups] == 1
     return [
-        row
-        for row, entry in enumerate(entries)
-        if entry.summary
-        and summaries[entry.summary.lower()] == 1
-        and bodies[entry.document.text] == 1
+        row for row, entry in enumerate(entries) if alone[row] and entry.summary and _is_long(entry)
     ]
+
+
+def _is_long(entry: _Entry) -> bool:
+    """Whether enough is left without the summary to be found by."""
+    return len(entry.rest.text.split()) >= MIN_BODY_WORDS
 
 
 def _query(entry: _Entry) -> Query:
@@ -166,7 +210,7 @@ def _qrels(entries: Iterable[_Entry]) -> Qrels:
 
 
 def _summary_pair(entry: _Entry) -> Pair:
-    return Pair(_query(entry), entry.document, (), (entry.document.doc_id,))
+    return Pair(_query(entry), entry.rest, (), (entry.rest.doc_id,))
 
 
 def _clozes(entry: _Entry, generator: np.random.Generator) -> Iterator[Pair]:
@@ -177,11 +221,11 @@ def _clozes(entry: _Entry, generator: np.random.Generator) -> Iterator[Pair]:
         for start, stop in split_sentences(passage)
         if _is_prose(passage[start:stop])
     ]
-    body = entry.document.text
+    body = entry.rest.text
     count = min(CLOZES_PER_PAGE, len(sentences))
     for place in generator.choice(len(sentences), count, replace=False):
         sentence = sentences[place]
-        rest = " ".join(body.replace(sentence, "").split())
+        rest = body.replace(sentence, "").strip()
         if len(rest.split()) >= MIN_BODY_WORDS:
             doc_id = f"{entry.document.doc_id}#{place}"
             yield Pair(

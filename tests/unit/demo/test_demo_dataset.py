@@ -7,15 +7,18 @@ from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.json_lines import read_json_lines
 from tfde.data.pages import Page, Section
 from tfde.data.read_pairs import read_pairs
-from tfde.demo.demo_dataset import demo_dataset
+from tfde.demo.demo_dataset import CLOZES_FILE, SUMMARIES_FILE, demo_dataset
 from tfde.errors import ConfigError
 
+PAIRS = (SUMMARIES_FILE, CLOZES_FILE)
+PARTS = ["arm", "eye", "ear", "leg", "toe", "lip", "hip", "rib", "jaw", "gum", "chin", "shin"]
 NUMBERS = ["one", "two", "three", "four", "five", "six"]
 NUMBERS += ["seven", "eight", "nine", "ten", "eleven", "twelve"]
 
 
 def page(name, summary, *, extra=""):
-    body = f"The body of {name} speaks of its own matters at length. It ends with {name} again."
+    own = " ".join(f"{name}{part}" for part in PARTS)
+    body = f"The body speaks of {own} at length. It ends with {name} again."
     sections = (
         Section("", (f"{summary} More of {name} stands in the very same paragraph.", body)),
         Section("Returns", (f"What comes back from {name}{extra}.",)),
@@ -34,59 +37,106 @@ def pages():
     ]
 
 
-def test_documents_lack_their_summary_and_queries_are_the_summaries(pages, tmp_path):
-    counts = demo_dataset(pages, tmp_path / "d", num_dev=2, num_test=3)
+def test_held_out_pages_stand_in_the_corpus_without_the_summary_that_asks_for_them(pages, tmp_path):
+    counts, served = demo_dataset(pages, tmp_path / "d", num_dev=2, num_test=3)
     dataset = DatasetDirectory(tmp_path / "d")
     dataset.validate()
-    store = dataset.document_store()
-    assert len(store) == counts.documents == 15
-    assert "shop.short" not in store
-    assert store["shop.one"] == (
-        "shop.one",
-        "shop.one",
-        "More of one stands in the very same paragraph. The body of one speaks of its own matters"
-        " at length. It ends with one again. Returns: What comes back from one.",
+    assert (counts.documents, counts.dev_queries, counts.test_queries) == (16, 2, 3)
+    assert counts.document_words == sum(len(document.text.split()) for document in served)
+    assert [document.doc_id for document in served] == [page.page_id for page in pages]
+    assert len(list(read_json_lines(tmp_path / "d" / "pages.jsonl.gz"))) == 16
+    body = (
+        "More of one stands in the very same paragraph.\n"
+        f"The body speaks of {' '.join(f'one{part}' for part in PARTS)} at length. It ends with one"
+        " again.\n"
+        "Returns: What comes back from one."
     )
     queries = {query.query_id: query.text for query in dataset.queries()}
-    assert queries["q-shop.one"] == "Does what number one does."
-    for split, count in (("train", 9), ("dev", 2), ("test", 3)):
-        qrels = dataset.qrels(split)
-        assert len(qrels) == count
-        assert all(judged == {query_id[2:]: 1} for query_id, judged in qrels.items())
-    assert (counts.summary_pairs, counts.dev_queries, counts.test_queries) == (9, 2, 3)
-    assert counts.document_words == sum(len(d.text.split()) for d in store.values())
-    assert len(list(read_json_lines(tmp_path / "d" / "pages.jsonl.gz"))) == counts.pages == 16
+    held_out = {doc_id for split in ("dev", "test") for doc_id in judged(dataset, split)}
+    assert sorted(dataset.splits) == ["dev", "test"]
+    assert set(queries) == {f"q-{doc_id}" for doc_id in held_out}
+    for whole, there in zip(served, dataset.documents(), strict=True):
+        summary = "Does what number" in whole.text
+        assert summary or whole.doc_id not in held_out
+        if whole.doc_id in held_out:
+            assert whole.text.startswith(queries[f"q-{whole.doc_id}"] + " ")
+            assert there.text == whole.text.removeprefix(queries[f"q-{whole.doc_id}"] + " ")
+        else:
+            assert there == whole
+    assert served[0].title == "shop.one"
+    assert served[0].text == f"Does what number one does. {body}"
+
+
+def judged(dataset, split):
+    return [doc_id for found in dataset.qrels(split).values() for doc_id in found]
 
 
 def test_nothing_of_a_held_out_page_is_trained_on(pages, tmp_path):
     demo_dataset(pages, tmp_path / "d", num_dev=2, num_test=4)
     dataset = DatasetDirectory(tmp_path / "d")
-    held_out = {
-        doc_id
-        for split in ("dev", "test")
-        for judged in dataset.qrels(split).values()
-        for doc_id in judged
-    }
+    held_out = {*judged(dataset, "dev"), *judged(dataset, "test")}
     assert len(held_out) == 6
     # Two pages with one summary would make either answer right.
-    assert not held_out & {"shop.alpha", "shop.beta", "shop.headed"}
-    titles = {pair.positive.title for pair in read_pairs(tmp_path / "d" / "pairs.jsonl.gz")}
-    assert not titles & held_out
-    assert titles | held_out == set(dataset.document_store()) - {"shop.headed"}
+    assert not held_out & {"shop.alpha", "shop.beta", "shop.headed", "shop.short"}
+    pairs = [pair for name in PAIRS for pair in read_pairs(tmp_path / "d" / name)]
+    trained = {pair.positive.title for pair in pairs}
+    assert not trained & held_out
+    assert trained | held_out == {page.page_id for page in pages} - {"shop.headed", "shop.short"}
 
 
-def test_a_cloze_is_a_sentence_for_the_body_without_it(pages, tmp_path):
-    counts = demo_dataset(pages, tmp_path / "d", num_dev=1, num_test=1)
-    store = DatasetDirectory(tmp_path / "d").document_store()
-    pairs = read_pairs(tmp_path / "d" / "pairs.jsonl.gz")
-    assert len(pairs) == counts.summary_pairs + counts.cloze_pairs
-    clozes = [pair for pair in pairs if not pair.query.text.startswith("Does ")]
+def test_pages_that_say_nearly_the_same_are_not_held_out(pages, tmp_path):
+    # Nearly the summary of one page and nearly the whole text of two: a copy of what would be
+    # held out could be trained on, and would be as right an answer.
+    words = [f"colour{number}" for number in range(13)]
+    near = Section("", (f"Paints {' and '.join(words[:9])}.", f"Takes {' then '.join(words)}."))
+    nearly = near._replace(passages=(near.passages[0], near.passages[1].replace("colour12", "tin")))
+    similar = Section("", ("Does what number one does now.", "Speaks of nothing else. " * 5))
+    extra = [
+        Page(f"shop.{n}", f"shop.{n}", (s,))
+        for n, s in zip("xyz", (near, nearly, similar), strict=True)
+    ]
+    demo_dataset([*pages, *extra], tmp_path / "d", num_dev=1, num_test=4, seed=1)
+    dataset = DatasetDirectory(tmp_path / "d")
+    for seed in range(5):
+        demo_dataset(
+            [*pages, *extra], tmp_path / "d", num_dev=1, num_test=4, seed=seed, overwrite=True
+        )
+        held_out = {*judged(dataset, "dev"), *judged(dataset, "test")}
+        assert not held_out & {"shop.x", "shop.y", "shop.z", "shop.one"}
+
+
+def test_a_cloze_is_a_sentence_for_the_rest_without_it(pages, tmp_path):
+    counts, served = demo_dataset(pages, tmp_path / "d", num_dev=1, num_test=1)
+    whole = {document.title: document.text for document in served}
+    assert len(read_pairs(tmp_path / "d" / PAIRS[0])) == counts.summary_pairs == 12
+    clozes = read_pairs(tmp_path / "d" / PAIRS[1])
     assert len(clozes) == counts.cloze_pairs == 2 * 12
     for query, positive, *_ in clozes:
-        whole = store[positive.title].text
-        assert query.text in whole
+        text = whole[positive.title]
+        summary = text.split(". ")[0] + "."
+        assert query.text in text
         assert query.text not in positive.text
-        assert sorted((query.text + " " + positive.text).split()) == sorted(whole.split())
+        assert summary not in positive.text
+        words = f"{summary} {query.text} {positive.text}".split()
+        assert sorted(words) == sorted(text.split())
+
+
+@pytest.mark.parametrize(
+    ("name", "title"),
+    [
+        ("csv.DictReader", "csv.DictReader (dict reader)"),
+        ("shutil.copytree", "shutil.copytree"),
+        ("keras.ReduceLROnPlateau", "keras.ReduceLROnPlateau (reduce lr on plateau)"),
+        ("keras.layers.Conv2D", "keras.layers.Conv2D (conv 2d)"),
+        ("os.walk", "os.walk"),
+        ("OrderedDict.move_to_end", "OrderedDict.move_to_end (ordered dict move to end)"),
+        ("zipfile.Path", "zipfile.Path"),
+    ],
+)  # fmt: skip
+def test_a_title_has_the_words_of_its_name(pages, tmp_path, name, title):
+    page = Page(name, name, (Section("", ("Does something.",)),))
+    _, served = demo_dataset([*pages, page], tmp_path / "d", num_dev=1, num_test=1)
+    assert (served[-1].doc_id, served[-1].title) == (name, title)
 
 
 def test_seed_decides_everything(pages, tmp_path):
@@ -100,8 +150,8 @@ def test_seed_decides_everything(pages, tmp_path):
     first = digests("a", 1)
     assert digests("b", 1) == first
     other = digests("c", 2)
-    assert other["corpus.jsonl.gz"] == first["corpus.jsonl.gz"]
-    assert other["pairs.jsonl.gz"] != first["pairs.jsonl.gz"]
+    assert other["pages.jsonl.gz"] == first["pages.jsonl.gz"]
+    assert all(other[name] != first[name] for name in PAIRS)
     assert other["test.tsv"] != first["test.tsv"]
 
 

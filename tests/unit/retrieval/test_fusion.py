@@ -4,7 +4,7 @@ import pytest
 
 from tfde.cli.main import main
 from tfde.errors import ConfigError
-from tfde.retrieval.fusion import reciprocal_rank_fusion
+from tfde.retrieval.fusion import reciprocal_rank_fusion, weighted_score_fusion
 from tfde.retrieval.runs import read_run, write_run
 
 DENSE = {"q1": {"a": 0.9, "b": 0.8, "c": 0.1}, "q2": {"a": 0.5}}
@@ -26,7 +26,33 @@ def test_only_ranks_count():
     assert reciprocal_rank_fusion([scaled, SPARSE]) == reciprocal_rank_fusion([DENSE, SPARSE])
 
 
+def test_scores_are_weighted_sums_of_scaled_scores():
+    fused = weighted_score_fusion([DENSE, SPARSE], [1.0, 0.5])
+    # Scaled: a 1, b 7/8, c 0; and c 1, d 1/9, b 0.
+    assert fused["q1"] == pytest.approx({"a": 1.0, "b": 0.875, "c": 0.5, "d": 0.5 / 9})
+    assert fused["q2"] == {"a": 1.0}
+    assert fused["q3"] == {"d": 0.5}
+    assert DENSE["q1"] == {"a": 0.9, "b": 0.8, "c": 0.1}
+
+
+def test_only_differences_within_a_run_count():
+    scaled = {q: {d: 7 * s - 3 for d, s in found.items()} for q, found in DENSE.items()}
+    fused = weighted_score_fusion([scaled, SPARSE], [1, 2])
+    expected = weighted_score_fusion([DENSE, SPARSE], [1, 2])
+    assert fused.keys() == expected.keys()
+    for query_id, scores in expected.items():
+        assert fused[query_id] == pytest.approx(scores)
+
+
+@pytest.mark.parametrize("weights", [[1.0], [1.0, 0.0], [1.0, 1.0, 1.0], [1.0, -1.0]])
+def test_weights_that_do_not_fit_are_refused(weights):
+    with pytest.raises(ConfigError, match="`weights` must be 2 numbers above 0, one for each run"):
+        weighted_score_fusion([DENSE, SPARSE], weights)
+
+
 def test_what_is_refused():
+    with pytest.raises(ConfigError, match="`runs` must be not empty"):
+        weighted_score_fusion([], [])
     with pytest.raises(ConfigError, match="`runs` must be not empty"):
         reciprocal_rank_fusion([])
     with pytest.raises(ConfigError, match="`constant` must be at least 0"):
@@ -73,3 +99,17 @@ def test_a_directory_is_no_output(tmp_path, capsys):
     assert fuse(tmp_path, "a") == 1
     assert "the output must be a file, but a directory stands there." in capsys.readouterr().err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "fused.trec"]
+
+
+def test_the_command_with_weights(tmp_path, capsys):
+    files = []
+    for name, run in (("dense", DENSE), ("sparse", SPARSE)):
+        write_run(tmp_path / f"{name}.trec", run)
+        files += ["--run_file", str(tmp_path / f"{name}.trec")]
+    output = ["--output", str(tmp_path / "fused.trec")]
+    assert main(["fuse", *files, "--weights", "1", "0.5", *output]) == 0
+    found = read_run(tmp_path / "fused.trec")["q1"]
+    assert found == pytest.approx({"a": 1.0, "b": 0.875, "c": 0.5, "d": 0.5 / 9}, abs=1e-4)
+    capsys.readouterr()
+    assert main(["fuse", *files, "--weights", "1", *output]) == 1
+    assert "`weights` must be 2 numbers above 0" in capsys.readouterr().err
