@@ -123,8 +123,7 @@ class SignatureRunner:
         batcher = self._batchers.get(signature_name or DEFAULT_SIGNATURE)
         in_order = [inputs[alias] for alias in sorted(signature.inputs)]
         # A batch would fail for all over one unfit shape.
-        fit = all(tensor.shape.is_compatible_with(array.shape) for tensor, array in feeds.items())
-        rows = batcher.rows(in_order) if batcher is not None and fit else 0
+        rows = batcher.rows(in_order) if batcher is not None and _fit(feeds) else 0
         arrays: Arrays
         if batcher is not None and rows and not output_filter:
             with _status_errors():
@@ -260,6 +259,11 @@ def _status_errors() -> Iterator[None]:
         yield
     except tf.errors.OpError as error:
         raise StatusError(CODES[error.error_code], error.message) from error
+
+
+def _fit(feeds: Mapping[tf.Tensor, np.ndarray]) -> bool:
+    """Whether all arrays have the shapes that the signature names."""
+    return all(tensor.shape.is_compatible_with(array.shape) for tensor, array in feeds.items())
 
 
 def _check_names(signature: meta_graph_pb2.SignatureDef, inputs: Mapping[str, Any]) -> None:
