@@ -26,9 +26,11 @@ TYPES = {"float": 1, "double": 2, "int32": 3, "uint8": 4, "int16": 5, "int8": 6,
 
 
 def read(body, **inputs):
-    infos = {name: meta_graph_pb2.TensorInfo(dtype=TYPES[kind]) for name, kind in inputs.items()}
+    signature = meta_graph_pb2.SignatureDef()
+    for name, kind in inputs.items():
+        signature.inputs[name].dtype = TYPES[kind]
     content = body if isinstance(body, bytes) else body.encode()
-    return read_inputs(parse_body(content), infos)
+    return read_inputs(parse_body(content), signature.inputs)
 
 
 def examples(body):
@@ -127,6 +129,8 @@ def test_named_inputs_in_rows_and_columns():
         ({"x": "float"}, '{"instances": [true]}', "Type: True is not of expected type: float"),
         ({"x": "string"}, '{"instances": [1]}', "not of expected type: string"),
         ({"x": "string"}, '{"instances": [{"b64": 1}]}', "does not have named input: b64"),
+        ({"x": "string"}, b'{"instances": [{"\xff": 1}]}', "does not have named input: \udcff"),
+        ({"x": "string"}, b'{"inputs": {"\xff": 1}}', "Missing named input: x"),
         ({"x": "string"}, '{"inputs": [{"b64": 1}]}', "not formatted correctly for base64 data"),
         ({"x": "string"}, '{"inputs": [{"b64": "aGVsbG8==="}]}', "Unable to base64 decode"),
         ({"x": "string"}, '{"inputs": [{"b64": "aGVsb"}]}', "Unable to base64 decode"),
@@ -142,6 +146,8 @@ def test_named_inputs_in_rows_and_columns():
         ({"x": "float"}, '{"inputs": [1.8e308]}', "Number too big to be stored in double"),
         ({"x": "double"}, '{"inputs": [-1e400]}', "Number too big to be stored in double"),
         ({"x": "float"}, '{"inputs": [Info]}', "JSON Parse error"),
+        # In time that grows with the length, whatever follows the name of a number.
+        ({"x": "float"}, '{"a": Inf, "' + '\\"' * 300_000, "Missing a closing quotation mark"),
         ({"x": "float"}, "[" * 100_000, "Lists or objects are nested too deep."),
         ({"i": "int32", "s": "string"},
          '{"instances": [{"i": [[1]], "s": "a"}, {"i": [[[1]]], "s": "b"}]}', "Expecting shape"),
@@ -304,4 +310,5 @@ def test_how_classes_regressions_and_errors_are_written():
     assert write_regressions(values) == (
         b'{\n    "results": [0.2, Infinity, 1.0, -Infinity, NaN]\n}'
     )
+    assert json.loads(write_error("a\udcff")) == {"error": "a\ufffd"}
     assert json.loads(write_error('Bad key: "key"')) == {"error": 'Bad key: "key"'}

@@ -69,7 +69,9 @@ def write_regressions(result: regression_pb2.RegressionResult) -> bytes:
 
 def write_error(message: str) -> bytes:
     """Returns the body that carries an error."""
-    return _body("error", _quoted(message))
+    # What it quotes of a request may be no UTF-8.
+    text = message.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    return _body("error", _quoted(text))
 
 
 def _body(key: str, text: str) -> bytes:

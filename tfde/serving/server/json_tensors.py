@@ -46,6 +46,7 @@ def read_inputs(
     Raises:
         StatusError: INVALID_ARGUMENT, what it says.
     """
+    infos = dict(infos)  # a message's own map cannot be asked for names that are no UTF-8
     if "instances" in document and "inputs" in document:
         raise format_error(
             document,

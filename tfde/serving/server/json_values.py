@@ -26,8 +26,9 @@ _PARSE_ERRORS = {
 }
 _TOO_BIG = "JSON Parse error: Number too big to be stored in double."
 _SPACE = re.compile(r"[ \t\n\r]*")
-# What Python's parser does not take for a number; strings are matched to be left alone.
-_NAMED_NUMBER = re.compile(r'"(?:[^"\\]|\\.)*"|-?(?:Infinity|Inf|NaN)', re.DOTALL)
+# What Python's parser does not take for a number; strings are matched to be left alone, those
+# without an end too, lest each of their quotes be tried as a beginning.
+_NAMED_NUMBER = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|-?(?:Infinity|Inf|NaN)', re.DOTALL)
 # Escapes one by one, a pair of surrogates as one; the group is half a pair.
 _ESCAPE = re.compile(
     r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F]..)|.)",
