@@ -163,9 +163,9 @@ def test_keywords_of_python_calls_exist(path):
 
     for code in blocks(path, "python"):
         for call in (node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call)):
-            chain = ast.unparse(call.func).split(".")
-            if chain[0] != "tfde":
+            if not re.fullmatch(r"tfde(\.\w+)+", ast.unparse(call.func)):
                 continue
+            chain = ast.unparse(call.func).split(".")
             value = tfde
             for name in chain[1:]:
                 value = getattr(value, name)
