@@ -115,6 +115,12 @@ def _list_folder(source: Path, target: Path) -> None:
     _write(target / "index.md", "\n".join(lines) + "\n")
 
 
+def _listed(match: re.Match) -> str:
+    """Returns the pages of a folder for the navigation, in the order of their names."""
+    files = sorted(file for file in (PAGES / match[1]).glob("*.md") if file.name != "index.md")
+    return "[" + ", ".join(f'"{file.relative_to(PAGES)}"' for file in files) + "]"
+
+
 def main() -> None:
     """Builds what the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -125,9 +131,7 @@ def main() -> None:
     write_pages(PAGES)
     if arguments.pages_only:
         return
-    commands = sorted(file.name for file in (PAGES / "docs" / "reference" / "commands").iterdir())
-    listed = ", ".join(f'"docs/reference/commands/{name}"' for name in commands)
-    settings = SETTINGS.read_text("utf-8").replace('"COMMANDS"', f"[{listed}]")
+    settings = re.sub(r'"FILES ([^"]+)"', _listed, SETTINGS.read_text("utf-8"))
     _write(PAGES / "docs" / "site.css", STYLE.read_text("utf-8"))
     _write(BUILD / "zensical.toml", settings)  # its paths are relative to itself
     done = subprocess.run(

@@ -200,7 +200,10 @@ def test_every_command_stands_in_the_reference_with_its_options(reference, comma
 
 
 def test_the_site_has_a_place_for_every_page():
-    listed = set(re.findall(r'"([\w./-]+\.md)"', text_of(ROOT / "docs/site/zensical.toml")))
+    settings = text_of(ROOT / "docs/site/zensical.toml")
+    listed = set(re.findall(r'"([\w./-]+\.md)"', settings))
+    for folder in re.findall(r'"FILES ([^"]+)"', settings):
+        listed |= {str(path.relative_to(ROOT)) for path in (ROOT / folder).glob("*.md")}
     written = {str(path.relative_to(ROOT)) for path in DOCUMENTS} - {"README.md"}
     made = {name for name in listed if name.startswith(("docs/reference/", "notebooks/"))}
     assert written == listed - made - {"index.md", "CHANGELOG.md"}
