@@ -10,6 +10,7 @@ from tensorflow_serving.apis import (
     regression_pb2,
 )
 
+from tfde.protos.batching_parameters_pb2 import BatchingParameters
 from tfde.serving.server.inference import (
     Servable,
     run_classify,
@@ -135,3 +136,34 @@ def test_methods_are_compared_where_that_is_asked_for(half):
         run(half, request)
         with pytest.raises(StatusError, match=f"method_name to be tensorflow/serving/{name}. Was"):
             run(half, request, check_method=True)
+
+
+def test_a_tflite_model_is_served_like_any_other(tmp_path):
+    @tf.function(input_signature=[tf.TensorSpec([None, 2], tf.float32, name="x")])
+    def weigh(x):
+        return tf.matmul(x, [[1.0], [10.0]], name="y")
+
+    converter = tf.lite.TFLiteConverter.from_concrete_functions(
+        [weigh.get_concrete_function()], trackable_obj=tf.Module()
+    )
+    (tmp_path / "model.tflite").write_bytes(converter.convert())
+    tf.saved_model.save(Half(), str(tmp_path))
+    batching = BatchingParameters()
+    batching.batch_timeout_micros.value = 1000
+    for options in ({}, {"batching": batching}):
+        runner = SignatureRunner(tmp_path, prefer_tflite=True, **options)
+        signature = runner.signature_defs["serving_default"]
+        (x,), (output,) = signature.inputs, signature.outputs
+        for rows in (1, 3, 1):
+            answer = runner.run("", {x: np.ones([rows, 2], np.float32)})
+            assert answer[output].tolist() == [[11.0]] * rows
+        with pytest.raises(StatusError, match=r"failed to prepare\.$"):
+            runner.run("", {x: np.ones([1, 3], np.float32)})
+        with pytest.raises(StatusError, match="to be float but double is provided"):
+            runner.run("", {x: np.ones([1, 2])})
+        assert runner.run("", {x: np.ones([1, 2], np.float32)})[output].tolist() == [[11.0]]
+        runner.close()
+    (tmp_path / "model.tflite").write_bytes(b"none")
+    with pytest.raises(ValueError, match="not a valid Flatbuffer"):
+        SignatureRunner(tmp_path, prefer_tflite=True)
+    SignatureRunner(tmp_path).close()

@@ -26,6 +26,7 @@ class Loader:
 
     Args:
         tags: Tags of the meta graph to load.
+        prefer_tflite: Load a version's `model.tflite`, where there is one.
         session_config: Threads, devices and memory (ConfigProto); `None` for TensorFlow's own.
         batching: Batching of every model; `None` for none.
         lenient_batching: Take requests that TensorFlow Serving refuses to batch.
@@ -36,6 +37,7 @@ class Loader:
     """
 
     tags: tuple[str, ...] = ("serve",)
+    prefer_tflite: bool = False
     session_config: Any = None
     batching: BatchingParameters | None = None
     lenient_batching: bool = False
@@ -69,6 +71,7 @@ class Loader:
             runner = SignatureRunner(
                 path,
                 tags=self.tags,
+                prefer_tflite=self.prefer_tflite,
                 session_config=self.session_config,
                 batching=self._batching_of(path),
                 lenient_batching=self.lenient_batching,

@@ -22,7 +22,6 @@ UNSUPPORTED = {
     "num_tflite_interpreters_per_pool": 1,
     "num_tflite_pools": 0,
     "platform_config_file": "",
-    "prefer_tflite_model": False,
     "thread_pool_factory_config_file": "",
 }
 
@@ -87,6 +86,9 @@ class ServerOptions:
     tensorflow_session_config_file: str = _flag("", "ConfigProto, text format")
     per_process_gpu_memory_fraction: float = _flag(0.0, "share of the GPU's memory; 0: automatic")
     saved_model_tags: str = _flag("serve", "tags of the meta graph to load, with commas")
+    prefer_tflite_model: bool = _flag(
+        False, "serve a version's model.tflite, where there is one, not its SavedModel"
+    )
     ssl_config_file: str = _flag("", "SSLConfig, text format: TLS for gRPC")
     use_alts_credentials: bool = _flag(False, "Google's ALTS for gRPC")
     grpc_channel_arguments: str = _flag("", "gRPC's own arguments: NAME=VALUE,NAME=VALUE")

@@ -71,6 +71,7 @@ def make_loader(options: ServerOptions, metrics: Metrics) -> Loader:
     iterations = max(1, options.num_request_iterations_for_warmup)
     return Loader(
         tags=tuple(options.saved_model_tags.split(",")),
+        prefer_tflite=options.prefer_tflite_model,
         session_config=_session_config(options),
         batching=_batching(options),
         lenient_batching=options.lenient_batching,

@@ -39,6 +39,7 @@ class SignatureRunner:
     Args:
         path: Directory of the SavedModel (a version's directory).
         tags: Tags of the meta graph to load.
+        prefer_tflite: Whether a `model.tflite` in the directory takes the SavedModel's place.
         session_config: Threads, devices and memory; `None` takes TensorFlow's defaults.
         batching: How concurrent runs of a signature are joined; `None` runs each by itself.
         lenient_batching: Whether requests are taken that TensorFlow Serving refuses to batch.
@@ -54,6 +55,7 @@ class SignatureRunner:
         path: str | Path,
         *,
         tags: Sequence[str] = ("serve",),
+        prefer_tflite: bool = False,
         session_config: Any = None,
         batching: BatchingParameters | None = None,
         lenient_batching: bool = False,
@@ -66,10 +68,7 @@ class SignatureRunner:
         self.progress = Progress()
         try:
             with _quiet_tensorflow(), self._session.graph.as_default():
-                meta_graph = tf.compat.v1.saved_model.loader.load(
-                    self._session, list(tags), str(path)
-                )
-                self.signature_defs = dict(meta_graph.signature_def)
+                self.signature_defs = _load(self._session, str(path), list(tags), prefer_tflite)
             session_run.prepare(self._session)
             self._batchers: dict[str, Batcher] = {}
             if batching is not None:
@@ -240,6 +239,18 @@ class SignatureRunner:
         return self.signature_defs[name]
 
 
+def _load(
+    session: tf.compat.v1.Session, path: str, tags: list[str], prefer_tflite: bool
+) -> dict[str, meta_graph_pb2.SignatureDef]:
+    """Adds a model to the session's graph; returns its signatures."""
+    tflite = f"{path}/model.tflite"
+    if prefer_tflite and tf.io.gfile.exists(tflite):
+        from tfde.serving.server.tflite_graph import add_tflite_model
+
+        return add_tflite_model(tflite)
+    return dict(tf.compat.v1.saved_model.loader.load(session, tags, path).signature_def)
+
+
 @contextmanager
 def _quiet_tensorflow() -> Iterator[None]:
     # What TensorFlow 1 had announces at each call that it is deprecated.
@@ -258,7 +269,9 @@ def _status_errors() -> Iterator[None]:
     try:
         yield
     except tf.errors.OpError as error:
-        raise StatusError(CODES[error.error_code], error.message) from error
+        # A function of Python's in a graph adds its traceback, which is nobody's outside.
+        message = error.message.partition("\nTraceback (most recent call last):")[0]
+        raise StatusError(CODES[error.error_code], message) from error
 
 
 def _fit(feeds: Mapping[tf.Tensor, np.ndarray]) -> bool:
