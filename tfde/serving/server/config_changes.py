@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 
 from grpc import StatusCode
-from tensorflow_serving.config.model_server_config_pb2 import ModelConfig, ModelType
+from tensorflow_serving.config.model_server_config_pb2 import (
+    ModelConfig,
+    ModelServerConfig,
+    ModelType,
+)
 
 from tfde.serving.server.status import StatusError, invalid_argument
 
 # A base path may be a URI of a file system that TensorFlow reads.
 _ABSOLUTE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*://")
+
+_log = logging.getLogger(__name__)
 
 
 def is_absolute(path: str) -> bool:
@@ -19,30 +26,43 @@ def is_absolute(path: str) -> bool:
     return _ABSOLUTE.match(path) is not None
 
 
-def check_models(configs: list[ModelConfig]) -> None:
-    """Refuses a list of models that no server can serve, with TensorFlow Serving's words.
+def models_of(config: ModelServerConfig) -> list[ModelConfig] | None:
+    """Returns the models that a configuration lists; `None` for an empty one, a change of nothing.
 
     Raises:
-        StatusError: INVALID_ARGUMENT, what is wrong with which model.
+        StatusError: FAILED_PRECONDITION, it is of another kind; INVALID_ARGUMENT, what is wrong
+            with which model, with TensorFlow Serving's words.
     """
+    kind = config.WhichOneof("config")
+    if kind is None:
+        _log.info("Taking no action for empty config.")
+        return None
+    if kind != "model_config_list":
+        raise StatusError(
+            StatusCode.FAILED_PRECONDITION,
+            "Cannot transition to requested config. It is only legal to transition from one"
+            " ModelConfigList to another.",
+        )
+    configs = list(config.model_config_list.config)
     names: set[str] = set()
-    for config in configs:
-        if not config.name:
+    for model in configs:
+        if not model.name:
             raise invalid_argument("Expected every model to have a name; got an empty one")
-        if config.name in names:
+        if model.name in names:
             raise invalid_argument(
-                f"Illegal to list model {config.name} multiple times in config list"
+                f"Illegal to list model {model.name} multiple times in config list"
             )
-        names.add(config.name)
-        if not is_absolute(config.base_path):
+        names.add(model.name)
+        if not is_absolute(model.base_path):
             raise invalid_argument(
-                f"Expected model {config.name} to have an absolute path or URI; got base_path()=",
-                config.base_path,
+                f"Expected model {model.name} to have an absolute path or URI; got base_path()=",
+                model.base_path,
             )
-        if platform_of(config) != "tensorflow":
+        if platform_of(model) != "tensorflow":
             raise invalid_argument(
-                f"Model {config.name} requests unsupported platform {platform_of(config)}"
+                f"Model {model.name} requests unsupported platform {platform_of(model)}"
             )
+    return configs
 
 
 def platform_of(config: ModelConfig) -> str:

@@ -18,7 +18,7 @@ from grpc import StatusCode
 from tensorflow_serving.apis import model_pb2
 from tensorflow_serving.config.model_server_config_pb2 import ModelConfig, ModelServerConfig
 
-from tfde.serving.server.config_changes import check_models, check_platforms, checked_labels
+from tfde.serving.server.config_changes import check_platforms, checked_labels, models_of
 from tfde.serving.server.inference import Servable
 from tfde.serving.server.loader import Loader
 from tfde.serving.server.served_version import ServedVersion, State, VersionState
@@ -92,18 +92,9 @@ class ModelManager:
                 configuration came while new models were waited for; DEADLINE_EXCEEDED; CANCELLED,
                 it is wanted no more.
         """
-        kind = config.WhichOneof("config")
-        if kind is None:
-            _log.info("Taking no action for empty config.")
+        configs = models_of(config)
+        if configs is None:
             return
-        if kind != "model_config_list":
-            raise StatusError(
-                StatusCode.FAILED_PRECONDITION,
-                "Cannot transition to requested config. It is only legal to transition from one"
-                " ModelConfigList to another.",
-            )
-        configs = list(config.model_config_list.config)
-        check_models(configs)
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         with self._changed:
             check_platforms(self._configs, configs)
