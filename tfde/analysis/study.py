@@ -27,7 +27,7 @@ from tfde.analysis.results import (
 from tfde.analysis.side_by_side import core_shares, side_by_side
 from tfde.analysis.stage_chain import ChainedStage, digest, stage_chain
 from tfde.analysis.study_config import EvaluationConfig, StudyConfig, VocabularyConfig
-from tfde.data.atomic import atomic_file
+from tfde.data.atomic import atomic_file, make_directories
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.directory_lock import directory_lock
 from tfde.data.files import read_json
@@ -101,7 +101,7 @@ def run_study(
         for cell in cells:
             _check(cell, study)
         if not begun:
-            output.mkdir(parents=True, exist_ok=True)
+            make_directories(output)
             stack.enter_context(locked)
         vocabulary = None if study.vocabulary is None else _vocabulary(study.vocabulary, output)
         known = functools.cache(checksum)  # cells read the same files

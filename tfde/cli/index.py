@@ -1,4 +1,4 @@
-"""`tfde index add|delete|compact|status`: an index is changed where it lies, also after years."""
+"""`tfde index ACTION`: an index is changed where it lies, also after years."""
 
 from __future__ import annotations
 
@@ -31,9 +31,14 @@ def build_parser() -> CommandParser:
 
 def run(args: Any) -> int:
     """Runs one of the actions."""
-    {"add": _add, "delete": _delete, "compact": _compact, "status": _status}[args.subcommand](
-        args[args.subcommand]
-    )
+    actions = {
+        "add": _add,
+        "delete": _delete,
+        "compact": _compact,
+        "status": _status,
+        "recover": _recover,
+    }
+    actions[args.subcommand](args[args.subcommand])
     return 0
 
 
@@ -72,6 +77,7 @@ _ACTIONS = {
     "delete": (_delete_parser, "delete documents by id"),
     "compact": (_parser, "build the index anew of all documents that are there now"),
     "status": (_status_parser, "print sizes, and whether a compaction is advised"),
+    "recover": (_parser, "keep what is whole of a damaged file of changes, and count the rest"),
 }
 
 
@@ -158,6 +164,25 @@ def _status(args: Any) -> None:
         f" last change {status.sequence:,}"
     )
     _print_documents(args.index, status)
+
+
+def _recover(args: Any) -> None:
+    from pathlib import Path
+
+    from tfde.retrieval.live_index import LiveIndex
+    from tfde.retrieval.recover_changes import recover
+
+    done = recover(Path(args.index))
+    known = "unknown" if done.acknowledged is None else f"{done.acknowledged:,}"
+    print(f"{args.index}: {done.changes:,} changed documents kept")
+    print(f"last change kept {done.last:,}, last change acknowledged {known}")
+    print(f"rows that cannot be read {done.unreadable:,}, pages lost {done.lost_pages:,}")
+    if done.is_whole:
+        print("nothing is lost")
+    else:
+        print("something is lost: give the last changes again (tfde index add, delete)")
+    print(f"the damaged files are in {done.aside}")
+    _print_documents(args.index, LiveIndex.open(args.index).status())
 
 
 def _print_documents(index: str, status: Any) -> None:

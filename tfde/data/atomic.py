@@ -34,7 +34,7 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
     path = Path(path)
     refuse_directory(path)
     with _creating(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_directories(path.parent)
     temporary = _beside(path, path.suffix)
     _unfinished.add(temporary)
     try:
@@ -62,7 +62,7 @@ def atomic_directory(path: str | Path, *, overwrite: bool = False) -> Iterator[P
     refuse_existing(path, overwrite=overwrite)
     temporary, older = _beside(path), _beside(path, ".old")
     with _creating(path):
-        temporary.mkdir(parents=True)
+        make_directories(temporary)
     _unfinished.add(temporary)
     try:
         yield temporary
@@ -96,13 +96,30 @@ def temporary_directory(path: str | Path) -> Iterator[Path]:
     """
     temporary = _beside(Path(path))
     with _creating(Path(path)):
-        temporary.mkdir(parents=True)
+        make_directories(temporary)
     _unfinished.add(temporary)
     try:
         yield temporary
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
         _unfinished.discard(temporary)
+
+
+def make_directories(path: str | Path) -> None:
+    """Makes a directory and those above it, each flushed to the disk in the one that holds it.
+
+    Without that a power cut could take a new directory away with all that was flushed inside it.
+
+    Raises:
+        OSError: one cannot be made, or is a file.
+    """
+    path = Path(path)
+    if path.is_dir():
+        return
+    if not path.parent.exists():
+        make_directories(path.parent)
+    path.mkdir(exist_ok=True)
+    _flush(path.parent)
 
 
 def remove_unfinished() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,10 +15,13 @@ import numpy as np
 
 from tfde.data.atomic import atomic_file
 from tfde.errors import CorruptError
+from tfde.retrieval.write_ahead_log import check_write_ahead_log
 from tfde.types import Document
 
 FILE = "changes.sqlite"
+ACKNOWLEDGED = "changes.acknowledged"
 FORMAT = 1
+_CHECKPOINT_PAGES = 128  # half a megabyte waits in SQLite's own log, not four
 _IDS_A_QUERY = 500  # older SQLites take 999 places
 
 _TABLES = (
@@ -53,34 +57,59 @@ class ChangeLog:
     A batch is one transaction: it is there as a whole or not at all, and once a method returned,
     on the disk. Titles and texts stay when the changes themselves have gone into a new base.
 
+    The number of the last acknowledged change stands in a second file too. It is written after
+    the change is on the disk, so a lower number in SQLite's files means that some of it is lost.
+
     Args:
         path: The file, made by `create`.
         write: Whether changes will be written; by one thread at a time.
 
     Raises:
-        CorruptError: the file is damaged or of another format.
+        CorruptError: the file is damaged or of another format, or lacks acknowledged changes.
     """
 
     def __init__(self, path: Path, *, write: bool) -> None:
         self.path = path
+        acknowledged = read_acknowledged(path)  # before the state: another process may go on
+        check_write_ahead_log(path, _way_out(path))
+        self._acknowledged: int | None = None
         with _errors_of(path):
             self._database = _connect(path, "rw" if write else "ro")
             try:
                 self._check_format()
                 if write:
                     self._database.execute("PRAGMA synchronous = FULL")
+                    self._database.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
+                    self._database.execute("PRAGMA journal_size_limit = 0")
                 self._state = self._read_state()
+                if self._state.sequence < acknowledged:
+                    raise CorruptError(
+                        f"{path}: is damaged; its last change is {self._state.sequence}, and"
+                        f" {acknowledged} was acknowledged; {_way_out(path)}"
+                    )
+                if write:
+                    flags = os.O_RDWR | os.O_CREAT
+                    self._acknowledged = os.open(path.with_name(ACKNOWLEDGED), flags, 0o666)
+                    self._acknowledge(self._state.sequence)
             except BaseException:
                 self._database.close()
                 raise
 
     @classmethod
-    def create(cls, path: Path, manifest: str) -> None:
-        """Writes a file without changes, which appears whole or not at all.
+    def create(
+        cls,
+        path: Path,
+        state: LogState,
+        changes: Iterable[Change] = (),
+        documents: Iterable[Document] = (),
+    ) -> None:
+        """Writes a file, which appears whole or not at all.
 
         Args:
             path: The new file.
-            manifest: sha256 of the manifest of the first base.
+            state: Its state.
+            changes: At most one a document.
+            documents: Titles and texts that came with changes.
         """
         with atomic_file(path) as temporary, _errors_of(path):
             database = _connect(temporary, "rwc")
@@ -89,7 +118,12 @@ class ChangeLog:
                 database.execute(f"PRAGMA user_version = {FORMAT}")
                 for table in _TABLES:
                     database.execute(table)
-                _write_state(database, LogState(1, manifest, 0))
+                database.execute("BEGIN")
+                for sequence, doc_id, vector in changes:
+                    _put(database, sequence, [doc_id], [_bytes(vector)])
+                _put_documents(database, documents)
+                _write_state(database, state)
+                database.execute("COMMIT")
             finally:
                 database.close()
 
@@ -140,14 +174,11 @@ class ChangeLog:
         Raises:
             OSError: it cannot be written; then nothing is changed.
         """
-        contents = [vector.astype("<f4").tobytes() for vector in vectors]
+        contents = [_bytes(vector) for vector in vectors]
         doc_ids = [document.doc_id for document in documents]
         with self._commit(self._after(len(doc_ids))):
-            self._put(doc_ids, contents)
-            self._database.executemany(
-                "INSERT OR REPLACE INTO documents VALUES (?, ?, ?, ?)",
-                [(*document, _checksum(*document)) for document in documents],
-            )
+            _put(self._database, self._state.sequence + 1, doc_ids, contents)
+            _put_documents(self._database, documents)
 
     def delete(self, doc_ids: Sequence[str]) -> None:
         """Commits the deletion of documents with these ids, which differ.
@@ -156,7 +187,7 @@ class ChangeLog:
             OSError: it cannot be written; then nothing is changed.
         """
         with self._commit(self._after(len(doc_ids))):
-            self._put(doc_ids, [None] * len(doc_ids))
+            _put(self._database, self._state.sequence + 1, doc_ids, [None] * len(doc_ids))
             self._database.executemany(
                 "DELETE FROM documents WHERE doc_id = ?", [(doc_id,) for doc_id in doc_ids]
             )
@@ -195,27 +226,18 @@ class ChangeLog:
         """Closes the file; whoever closes it last leaves one file, without SQLite's own log."""
         with _errors_of(self.path):
             self._database.close()
+        if self._acknowledged is not None:
+            os.close(self._acknowledged)
+            self._acknowledged = None
 
     def _after(self, changes: int) -> LogState:
         return self._state._replace(sequence=self._state.sequence + changes)
 
-    def _put(self, doc_ids: Sequence[str], contents: Sequence[bytes | None]) -> None:
-        first = self._state.sequence + 1
-        self._database.executemany(
-            "INSERT OR REPLACE INTO changes VALUES (?, ?, ?, ?)",
-            [
-                (sequence, doc_id, content, _checksum(sequence, doc_id, content))
-                for sequence, (doc_id, content) in enumerate(
-                    zip(doc_ids, contents, strict=True), start=first
-                )
-            ],
-        )
-
     def _change(self, sequence: int, doc_id: str, content: bytes | None, checksum: int) -> Change:
         if _checksum(sequence, doc_id, content) != checksum:
-            raise CorruptError(f"{self.path}: change {sequence} is damaged.")
-        vector = None if content is None else np.frombuffer(content, "<f4")
-        return Change(sequence, doc_id, vector)
+            rule = f"change {sequence} is damaged; {_way_out(self.path)}"
+            raise CorruptError(f"{self.path}: {rule}")
+        return _change_of(sequence, doc_id, content)
 
     def _check_format(self) -> None:
         (found,) = self._database.execute("PRAGMA user_version").fetchone()
@@ -239,6 +261,14 @@ class ChangeLog:
             yield
             _write_state(self._database, state)
         self._state = state
+        self._acknowledge(state.sequence)
+
+    def _acknowledge(self, sequence: int) -> None:
+        # The change is on the disk whatever becomes of this, which only tells of a later loss.
+        with contextlib.suppress(OSError):
+            if self._acknowledged is not None:
+                line = f"{sequence:020d} {_checksum(sequence):010d}\n"
+                os.pwrite(self._acknowledged, line.encode(), 0)
 
     @contextlib.contextmanager
     def _transaction(self, kind: str) -> Iterator[None]:
@@ -250,6 +280,127 @@ class ChangeLog:
             if self._database.in_transaction:  # SQLite itself ends it where the disk is full
                 self._database.execute("ROLLBACK")
             raise
+
+
+class Salvage(NamedTuple):
+    """What could still be read of a damaged file.
+
+    Args:
+        state: The state, `None` where it cannot be read.
+        changes: The last one of each document, oldest first.
+        documents: Titles and texts, by id.
+        unreadable: How many rows differ from what was written.
+        is_whole: Whether SQLite finds nothing wrong.
+    """
+
+    state: LogState | None
+    changes: list[Change]
+    documents: dict[str, Document]
+    unreadable: int
+    is_whole: bool
+
+
+def salvage(path: Path) -> Salvage:
+    """Reads what can be read of a file that may be damaged, and leaves out what cannot."""
+    database = _connect(path, "rw")
+    try:
+        unreadable, kept = 0, {}
+        for table in ("state", "changes", "documents"):
+            rows, broken = _readable_rows(database, table)
+            good = [row[:-1] for row in rows if _is_whole(row)]
+            unreadable += broken + len(rows) - len(good)
+            kept[table] = good
+        states = [LogState(*row) for row in kept["state"]]
+        changes: dict[str, Change] = {}
+        for sequence, doc_id, content in sorted(kept["changes"], key=lambda row: row[0]):
+            changes.pop(doc_id, None)
+            changes[doc_id] = _change_of(sequence, doc_id, content)
+        documents = {row[0]: Document(*row) for row in kept["documents"]}
+        try:
+            found = [row[0] for row in database.execute("PRAGMA integrity_check")]
+        except sqlite3.DatabaseError:
+            found = []
+        state = max(states, key=lambda one: one.sequence, default=None)
+        return Salvage(state, list(changes.values()), documents, unreadable, found == ["ok"])
+    finally:
+        database.close()
+
+
+def read_acknowledged(path: Path) -> int:
+    """Returns the number of the last change that was acknowledged; 0 where nothing says it.
+
+    Args:
+        path: The file of changes.
+
+    Raises:
+        CorruptError: the file beside it is damaged.
+    """
+    beside = path.with_name(ACKNOWLEDGED)
+    try:
+        content = beside.read_bytes()
+    except FileNotFoundError:
+        return 0
+    number, _, checksum = content.partition(b" ")
+    if not content.strip(b"\0"):  # made and never written, for all that a power cut left
+        return 0
+    if not number.isdigit() or checksum != b"%010d\n" % _checksum(int(number)):
+        raise CorruptError(f"{beside}: is damaged; {_way_out(path)}")
+    return int(number)
+
+
+def _way_out(path: Path) -> str:
+    return f"`tfde index recover {path.parent}` keeps what can be kept and counts the rest."
+
+
+def _readable_rows(database: sqlite3.Connection, table: str) -> tuple[list[tuple], int]:
+    """Returns the rows of a table up to what cannot be read, from both ends, and 1 if there is."""
+    rows: dict[int, tuple] = {}
+    for order in ("", " DESC"):
+        try:
+            for rowid, *row in database.execute(
+                f"SELECT rowid, * FROM {table} NOT INDEXED ORDER BY rowid{order}"
+            ):
+                rows[rowid] = tuple(row)
+            return [rows[rowid] for rowid in sorted(rows)], 0
+        except (sqlite3.DatabaseError, UnicodeDecodeError):
+            continue
+    return [rows[rowid] for rowid in sorted(rows)], 1
+
+
+def _is_whole(row: tuple) -> bool:
+    return _checksum(*row[:-1]) == row[-1]
+
+
+def _change_of(sequence: int, doc_id: str, content: bytes | None) -> Change:
+    return Change(sequence, doc_id, None if content is None else np.frombuffer(content, "<f4"))
+
+
+def _bytes(vector: np.ndarray | None) -> bytes | None:
+    return None if vector is None else vector.astype("<f4").tobytes()
+
+
+def _put(
+    database: sqlite3.Connection,
+    first: int,
+    doc_ids: Sequence[str],
+    contents: Sequence[bytes | None],
+) -> None:
+    database.executemany(
+        "INSERT OR REPLACE INTO changes VALUES (?, ?, ?, ?)",
+        [
+            (sequence, doc_id, content, _checksum(sequence, doc_id, content))
+            for sequence, (doc_id, content) in enumerate(
+                zip(doc_ids, contents, strict=True), start=first
+            )
+        ],
+    )
+
+
+def _put_documents(database: sqlite3.Connection, documents: Iterable[Document]) -> None:
+    database.executemany(
+        "INSERT OR REPLACE INTO documents VALUES (?, ?, ?, ?)",
+        [(*document, _checksum(*document)) for document in documents],
+    )
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:

@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
+from tfde.data.atomic import make_directories
 from tfde.data.directory_lock import directory_lock
 from tfde.data.files import (
     check_id,
@@ -26,6 +27,7 @@ from tfde.data.first_difference import first_difference
 from tfde.data.scaled_rows import scale_rows
 from tfde.errors import ConfigError, CorruptError, MismatchError, require
 from tfde.retrieval.embeddings import FORMAT, MANIFEST, Embeddings
+from tfde.retrieval.index_directory import LARGEST
 from tfde.types import Document
 
 EmbeddingDtype = Literal["float32", "float16", "int8"]
@@ -110,7 +112,7 @@ class EmbeddingsWriter:
         foreign = output.exists() and (not output.is_dir() or any(output.glob("[!.]*")))
         if foreign and not (output / SETTINGS).exists():
             raise ConfigError(f"{output}: exists and holds no embeddings; choose a new directory.")
-        output.mkdir(parents=True, exist_ok=True)
+        make_directories(output)
         with directory_lock(output, "encoding into it"):
             if any(output.glob("shard-*.json")):
                 self._take_up(read_json(output / SETTINGS))
@@ -254,15 +256,18 @@ def encode_finite(
     """Returns the embeddings of documents, (N, D) in `dtype`.
 
     Raises:
-        ConfigError: one is not finite in it.
+        ConfigError: one is not finite in it, or too large to be searched.
     """
     embeddings = model.encode_documents(documents, batch_size=batch_size)
     with np.errstate(over="ignore"):  # said below
         embeddings = embeddings.astype(dtype, copy=False)
-    finite = np.isfinite(embeddings).all(axis=1)
-    if not finite.all():
-        doc_id = documents[int(np.argmin(finite))].doc_id
-        raise ConfigError(f"embeddings must be finite in {dtype}. Received: document {doc_id!r}")
+    sizes = np.abs(embeddings).max(axis=1).astype(np.float64)  # float16 has no 1e9
+    good = sizes <= LARGEST  # not so NaN
+    if not good.all():
+        row = int(np.argmin(good))
+        rule = f"at most {LARGEST:g}" if np.isfinite(sizes[row]) else f"finite in {dtype}"
+        doc_id = documents[row].doc_id
+        raise ConfigError(f"embeddings must be {rule}. Received: document {doc_id!r}")
     return embeddings
 
 

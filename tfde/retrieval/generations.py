@@ -35,6 +35,28 @@ def generation_directory(path: Path, generation: int) -> Path:
     return path if generation == FIRST else path / _FOLDER / f"{generation:04d}"
 
 
+def newest_generation(path: Path) -> int:
+    """Returns the number of the newest base that is there with all its files.
+
+    Raises:
+        CorruptError: there is none.
+    """
+    names = [folder.name for folder in (path / _FOLDER).glob("*") if folder.name.isdecimal()]
+    for generation in (*sorted(map(int, names), reverse=True), FIRST):
+        if has_base(path, generation):
+            return generation
+    raise CorruptError(f"{path}: holds no index.")
+
+
+def has_base(path: Path, generation: int) -> bool:
+    """Returns whether a base is there with all its files, by their sizes."""
+    try:
+        open_plain(generation_directory(path, generation), verify=False)
+    except (CorruptError, FileNotFoundError):
+        return False
+    return True
+
+
 def open_plain(path: Path, *, verify: bool) -> ExactIndex | ScannIndex:
     """Returns the index of one directory, without a look at changes.
 
@@ -121,6 +143,7 @@ def remove_others(path: Path, generation: int) -> None:
     kept = generation_directory(path, generation)
     for directory in (path / _FOLDER).glob("*"):
         if directory != kept:
+            (directory / MANIFEST).unlink(missing_ok=True)  # first: what is left is no index
             shutil.rmtree(directory)
     if generation != FIRST and (path / MANIFEST).is_file():
         shutil.rmtree(path / SEARCHER, ignore_errors=True)

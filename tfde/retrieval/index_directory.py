@@ -19,6 +19,10 @@ MANIFEST = "index.json"
 DOC_IDS = "doc_ids.txt"
 FORMAT = 1
 CHANGING = "changing this index"
+# Far above any embedding. ScaNN misses neighbours from 1e15 on and aborts the process at 1e30, for
+# what it computes of such numbers is beyond float32; so are dot products from 1e19 on.
+LARGEST = 1e9
+_ROWS_AT_ONCE = 65_536
 
 
 def write_index(
@@ -81,19 +85,25 @@ def index_bytes(path: Path) -> int:
 
 
 def check_embeddings(embeddings: np.ndarray | ScaledRows, name: str = "embeddings") -> None:
-    """Refuses what is not a matrix of finite numbers.
+    """Refuses what is not a matrix of finite numbers of which scores can be computed.
 
     Raises:
         MismatchError: not two axes.
-        ConfigError: empty, or not finite (the message names the first such row).
+        ConfigError: empty, not finite, or a number beyond `LARGEST` (the message names the first
+            such row).
     """
     if embeddings.ndim != 2:
         raise MismatchError(f"`{name}` must be (rows, dim). Received: shape {embeddings.shape}")
     if 0 in embeddings.shape:
         raise ConfigError(f"`{name}` must not be empty. Received: shape {embeddings.shape}")
-    finite = np.isfinite(embeddings).all(axis=1)
-    if not finite.all():
-        raise ConfigError(f"`{name}` must be finite. Received: row {int(np.argmin(finite))}")
+    for start in range(0, len(embeddings), _ROWS_AT_ONCE):
+        block = np.asarray(embeddings[start : start + _ROWS_AT_ONCE])
+        sizes = np.maximum(block.max(axis=1), -block.min(axis=1)).astype(np.float64)
+        good = sizes <= LARGEST  # not so NaN
+        if not good.all():
+            row = int(np.argmin(good))
+            rule = f"at most {LARGEST:g} in size" if np.isfinite(sizes[row]) else "finite"
+            raise ConfigError(f"`{name}` must be {rule}. Received: row {start + row}")
 
 
 def check_queries(query_embeddings: np.ndarray, k: int, dim: int) -> np.ndarray:

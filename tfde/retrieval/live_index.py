@@ -13,9 +13,16 @@ import numpy as np
 from tfde.data.directory_lock import directory_lock
 from tfde.data.files import check_id
 from tfde.errors import ConfigError, DataError, MismatchError, require
-from tfde.retrieval.change_log import FILE, ChangeLog
+from tfde.retrieval.change_log import FILE, ChangeLog, LogState
 from tfde.retrieval.exact_index import ExactIndex
-from tfde.retrieval.generations import LiveFiles, read_files, read_log, remove_others, write_base
+from tfde.retrieval.generations import (
+    FIRST,
+    LiveFiles,
+    read_files,
+    read_log,
+    remove_others,
+    write_base,
+)
 from tfde.retrieval.index_directory import CHANGING, check_doc_ids, check_embeddings
 from tfde.retrieval.live_status import LiveStatus, status_of
 from tfde.retrieval.live_view import LiveView
@@ -100,7 +107,7 @@ class LiveIndex:
             stack.enter_context(directory_lock(path, CHANGING))
             files = read_files(path, verify=verify)
             if not (path / FILE).exists():
-                ChangeLog.create(path / FILE, files.base.manifest)
+                ChangeLog.create(path / FILE, LogState(FIRST, files.base.manifest, 0))
             remove_others(path, files.base.generation)
             log = ChangeLog(path / FILE, write=True)
             stack.callback(log.close)
@@ -195,7 +202,8 @@ class LiveIndex:
             The number of the last change, one a document.
 
         Raises:
-            ConfigError: not open for writing; no documents, or embeddings that are not finite.
+            ConfigError: not open for writing; no documents, or embeddings that are not
+                finite or too large to be searched.
             MismatchError: embeddings of another model, dimension or number.
             DataError: an id holds white space or stands twice; a title or text is no text.
             OSError: the changes cannot be written; then nothing is changed.

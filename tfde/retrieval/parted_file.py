@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tfde.data.atomic import atomic_file
+from tfde.data.atomic import atomic_file, make_directories
 from tfde.data.compressed import open_writer
 from tfde.data.directory_lock import directory_lock
 from tfde.data.files import check_sha256, read_json, sha256, write_json
@@ -71,7 +71,7 @@ class PartedFile:
         settings = self.directory / _SETTINGS
         if not settings.exists() and any(self.directory.glob("[!.]*")):
             raise ConfigError(f"{self.directory}: holds no parts of ours; remove it.")
-        self.directory.mkdir(parents=True, exist_ok=True)
+        make_directories(self.directory)
         with directory_lock(self.directory, "making these parts"):
             if settings.exists():
                 self._take_up(read_json(settings))

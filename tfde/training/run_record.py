@@ -16,7 +16,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfde.data.atomic import atomic_file
+from tfde.data.atomic import atomic_file, make_directories
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.directory_lock import directory_lock
 from tfde.data.first_difference import first_difference
@@ -73,7 +73,7 @@ def open_output(output: Path, run: Any, data: Mapping[str, Any]) -> Iterator[Non
     names = {name for name in names if not name.startswith(".")}  # our lock and unfinished files
     if names and not _is_run(path):
         raise ConfigError(f"{output} is not empty and holds no run; choose another output.")
-    output.mkdir(parents=True, exist_ok=True)
+    make_directories(output)
     with directory_lock(output, "training into it"):
         odd = first_difference(_read(path), record) if names else ""
         if odd and names - _BEFORE_CHECKPOINT:

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tfde.data.atomic import atomic_directory, atomic_file, refuse_existing
+from tfde.data.atomic import atomic_directory, atomic_file, make_directories, refuse_existing
 from tfde.errors import ConfigError
 
 
@@ -118,3 +118,21 @@ def test_the_working_directory_is_no_output(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=r"\.: the output must not be the working directory"):
         refuse_existing(".", overwrite=True)
+
+
+@pytest.mark.parametrize("writes", [atomic_file, atomic_directory, make_directories])
+def test_new_directories_are_flushed_into_those_that_hold_them(tmp_path, monkeypatch, writes):
+    flushed, fsync = set(), os.fsync
+
+    def noted(descriptor):
+        flushed.add(os.readlink(f"/proc/self/fd/{descriptor}"))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    if writes is make_directories:
+        writes(tmp_path / "a/b/c")
+    else:
+        with writes(tmp_path / "a/b/c") as temporary:
+            (temporary / "x" if temporary.is_dir() else temporary).write_text("x")
+    assert {str(tmp_path / name).rstrip("/") for name in ("", "a", "a/b")} <= flushed
+    assert (tmp_path / "a/b/c").exists()

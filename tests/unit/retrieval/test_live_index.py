@@ -321,7 +321,7 @@ def test_status_and_when_a_compaction_is_advised(tmp_path):
         assert (status.documents, status.base_rows, status.generation) == (2000, 2000, 2)
         assert (status.base_deleted, status.added, status.sequence) == (0, 0, 1000)
     names = {file.name for file in (tmp_path / "i").iterdir()}
-    assert names == {".lock", "changes.sqlite", "generations"}
+    assert names == {".lock", "changes.acknowledged", "changes.sqlite", "generations"}
     assert [file.name for file in (tmp_path / "i/generations").iterdir()] == ["0002"]
 
 
