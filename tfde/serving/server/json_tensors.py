@@ -1,4 +1,4 @@
-"""JSON bodies of `:predict` to arrays and back, with TensorFlow Serving's rules and words.
+"""JSON bodies of `:predict` to arrays, with TensorFlow Serving's rules and words.
 
 Source: behaviour of TensorFlow Serving's util/json_tensor.cc.
 """
