@@ -1,9 +1,11 @@
 """Small real things for tests: a vocabulary, models, a dataset directory."""
 
+import functools
 import json
 from pathlib import Path
 
 from tfde.config import BagOfWordsConfig, BertConfig, T5Config, TextConfig
+from tfde.text.preprocessor import TextPreprocessor
 from tfde.text.word_piece_tokenizer import WordPieceTokenizer
 from tfde.towers.dual_encoder import DualEncoder
 
@@ -25,6 +27,7 @@ BERT = BertConfig(
 BAG_OF_WORDS = BagOfWordsConfig(vocabulary_size=120, embedding_dim=8, hidden_dim=6)
 
 
+@functools.cache  # its graph is traced once for all models that have it
 def tokenizer() -> WordPieceTokenizer:
     """A WordPiece tokenizer of 35 words and the letters."""
     return WordPieceTokenizer(VOCABULARY)
@@ -34,7 +37,13 @@ def dual_encoder(backbone=BAG_OF_WORDS, **options) -> DualEncoder:
     """A dual encoder with random weights."""
     options.setdefault("text", TextConfig(query_max_length_tokens=8, document_max_length_tokens=16))
     options.setdefault("seed", 1)
-    return DualEncoder.from_backbone(backbone, tokenizer=tokenizer(), **options)
+    model = DualEncoder.from_backbone(backbone, tokenizer=tokenizer(), **options)
+    _PREPROCESSORS.setdefault(model.preprocessor.fingerprint_bytes(), model.preprocessor)
+    return model
+
+
+# Kept, so that what is traced for one model serves all later ones.
+_PREPROCESSORS: dict[bytes, TextPreprocessor] = {}
 
 
 def document_texts() -> list[str]:

@@ -31,13 +31,14 @@ class Retriever(tf.Module):
         self.doc_ids = tf.Variable(list(doc_ids), trainable=False, dtype=tf.string, name="doc_ids")
         spec = tf.TensorSpec([None, embedding_dim], tf.float32, name="embeddings")
         k = tf.TensorSpec([], tf.int32, name="k")
-        self.search = tf.function(self._search, input_signature=[spec, k])
+        self.search = tf.function(self._search, input_signature=[spec, k], autograph=False)
 
     @tf.function(
         input_signature=[
             tf.TensorSpec([None], tf.string, name="text"),
             tf.TensorSpec([], tf.int32, name="k"),
-        ]
+        ],
+        autograph=False,
     )
     def retrieve(self, text: tf.Tensor, k: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns `doc_ids` (Q, K) string and `scores` (Q, K) float32, best first.

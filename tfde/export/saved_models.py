@@ -56,7 +56,8 @@ class Encoder(tf.Module):
         input_signature=[
             tf.TensorSpec([None, None], tf.int32, name="token_ids"),
             tf.TensorSpec([None, None], tf.int32, name="padding_mask"),
-        ]
+        ],
+        autograph=False,
     )
     def encode_tokens(self, token_ids: tf.Tensor, padding_mask: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns `embeddings` (B, D) float32 of token ids and mask, (B, L) int32."""
@@ -71,13 +72,13 @@ class Encoder(tf.Module):
 class QueryEncoder(Encoder):
     """Queries to embeddings."""
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")], autograph=False)
     def tokenize(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns `token_ids` and `padding_mask`, (B, L) int32, of queries (B,)."""
         token_ids, padding_mask = self.preprocessor.queries(text)
         return {"token_ids": token_ids, "padding_mask": padding_mask}
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")], autograph=False)
     def encode(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns `embeddings` (B, D) float32 of queries (B,)."""
         return self.encode_tokens(**self.tokenize(text))
@@ -90,7 +91,8 @@ class DocumentEncoder(Encoder):
         input_signature=[
             tf.TensorSpec([None], tf.string, name="title"),
             tf.TensorSpec([None], tf.string, name="text"),
-        ]
+        ],
+        autograph=False,
     )
     def tokenize(self, title: tf.Tensor, text: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns `token_ids` and `padding_mask`, (B, L) int32, of documents (B,)."""
@@ -101,7 +103,8 @@ class DocumentEncoder(Encoder):
         input_signature=[
             tf.TensorSpec([None], tf.string, name="title"),
             tf.TensorSpec([None], tf.string, name="text"),
-        ]
+        ],
+        autograph=False,
     )
     def encode(self, title: tf.Tensor, text: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns `embeddings` (B, D) float32 of documents (B,)."""

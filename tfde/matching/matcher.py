@@ -73,9 +73,11 @@ class Matcher(PairScorer):
         super().__init__(networks.scorer, config, preprocessor, name=config.kind, dtype=dtype)
         self.networks = networks
         self._own_texts: Callable[[], StoredTexts | None] = lambda: None  # checked last
-        self._encode_first = tf.function(self._encode_first_texts, input_signature=[_STRINGS])
+        self._encode_first = tf.function(
+            self._encode_first_texts, input_signature=[_STRINGS], autograph=False
+        )
         self._encode_second = tf.function(
-            self._encode_second_texts, input_signature=[_STRINGS, _STRINGS]
+            self._encode_second_texts, input_signature=[_STRINGS, _STRINGS], autograph=False
         )
         shape = networks.encoders["second"].output["vectors"].shape
         self._score_vectors = tf.function(
@@ -85,6 +87,7 @@ class Matcher(PairScorer):
                 tf.TensorSpec([None, None, shape[-1]], tf.float32),
                 tf.TensorSpec([None, None], tf.int32),
             ],
+            autograph=False,
         )
 
     # ---- making, saving, loading -------------------------------------------------------------

@@ -59,8 +59,10 @@ class PairScorer(keras.Model):
         self.config = config
         self.preprocessor = preprocessor
         self.num_labels = int(scorer.output_shape[-1])
-        # Traced once; not a decorator, see TextPreprocessor.
-        self._score = tf.function(self._score_texts, input_signature=[_STRINGS] * 3)
+        # Traced once; not a decorator, see tfde/text/traced.py.
+        self._score = tf.function(
+            self._score_texts, input_signature=[_STRINGS] * 3, autograph=False
+        )
         self.built = True
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -72,37 +73,52 @@ class BatchPreprocessor(tf.Module):
         value = dataclasses.asdict(self.text_config)
         return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False)
 
-    def _frame(self, parts: list[tf.RaggedTensor]) -> tf.RaggedTensor:
-        """Returns the parts side by side between the start token, if there is one, and the end."""
-        rows = parts[0].nrows()
-        framed = [*parts, tf.fill([rows, 1], self.tokenizer.end_id)]
-        if self.tokenizer.start_id is not None:
-            framed.insert(0, tf.fill([rows, 1], self.tokenizer.start_id))
-        return tf.concat(framed, axis=1)
-
-    def _pad(self, tokens: tf.RaggedTensor, limit: int) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns token ids and padding mask, (B, L) int32.
+    def _pack(
+        self, tokens: tf.RaggedTensor, lengths: tf.Tensor, limit: int
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns token ids and padding mask, (B, L) int32, with the start and the end token.
 
         L is the smallest bucket that holds the longest row, at most `limit`, which no row exceeds.
+
+        Args:
+            tokens: (B, None) int32.
+            lengths: How many tokens of each row are kept, (B,), at most its own.
+            limit: Longest row, special tokens included.
         """
-        lengths = tf.cast(tokens.row_lengths(), tf.int32)
+        pad_id, start_id = self.tokenizer.pad_id, self.tokenizer.start_id
+        ends = tf.cast(lengths, tf.int32)[:, None]
         buckets = tf.constant(
             [*(b for b in self.text_config.buckets if b < limit), limit], tf.int32
         )
-        longest = tf.reduce_max(tf.concat([lengths, [0]], 0))
+        longest = tf.reduce_max(tf.concat([ends[:, 0], [0]], 0)) + 1 + (start_id is not None)
         length = buckets[tf.searchsorted(buckets, longest[None])[0]]
-        pad_id = self.tokenizer.pad_id
-        token_ids = tokens.to_tensor(pad_id)
-        missing = length - tf.shape(token_ids)[1]
-        token_ids = tf.pad(token_ids, [[0, 0], [0, missing]], constant_values=pad_id)
-        return token_ids, tf.sequence_mask(lengths, length, tf.int32)
+        places = tf.range(length)[None]
+        token_ids = tf.where(places < ends, tokens.to_tensor(pad_id, shape=[-1, length]), pad_id)
+        if start_id is not None:
+            token_ids = tf.pad(token_ids[:, :-1], [[0, 0], [1, 0]], constant_values=start_id)
+            ends += 1
+        token_ids = tf.where(places == ends, self.tokenizer.end_id, token_ids)
+        return token_ids, tf.cast(places <= ends, tf.int32)
 
 
 def cut_rows(tokens: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
-    """Returns the first tokens of each row, as many as `lengths` (B,) int64 says at most."""
-    return tf.RaggedTensor.from_tensor(
-        tokens.to_tensor(), tf.minimum(tokens.row_lengths(), lengths)
-    )
+    """Returns the first tokens of each row: `lengths` (B,) int64 of them, at most its own."""
+    starts = tokens.row_starts()
+    places = tf.ragged.range(starts, starts + lengths)
+    return places.with_values(tf.gather(tokens.values, places.values))
+
+
+def side_by_side(groups: tf.RaggedTensor, order: Sequence[int]) -> tf.RaggedTensor:
+    """Joins the rows of several groups: first row to first row, second to second.
+
+    Args:
+        groups: The B rows of the first group, then those of the second, ..., (G x B, None).
+        order: How the groups follow each other in a row: each of their G numbers once.
+    """
+    count = len(order)
+    rows = tf.gather(tf.reshape(tf.range(groups.nrows()), [count, -1]), order)
+    parts = tf.gather(groups, tf.reshape(tf.transpose(rows), [-1]))
+    return tf.RaggedTensor.from_row_splits(parts.values, parts.row_splits[::count], validate=False)
 
 
 def fill_template(template: str, titles: tf.Tensor, texts: tf.Tensor) -> tf.Tensor:

@@ -179,8 +179,7 @@ class BytePairTokenizer(Tokenizer):
         except ConfigError as error:
             raise ConfigError(f"{directory}: {error}") from error
 
-    @tf.autograph.experimental.do_not_convert  # has nothing to convert, and takes seconds
-    def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:  # noqa: D102
+    def _tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
         first, second = self._special
         return first.tokenize(texts, lambda chunks: second.tokenize(chunks, self._tokenize_chunks))
 

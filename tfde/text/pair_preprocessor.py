@@ -5,10 +5,9 @@ from __future__ import annotations
 import tensorflow as tf
 
 from tfde.config import PairTextConfig
-from tfde.text.batch_preprocessor import BatchPreprocessor, cut_rows, fill_template
+from tfde.text.batch_preprocessor import BatchPreprocessor, cut_rows, fill_template, side_by_side
 from tfde.text.tokenizer import Tokenizer
-
-_STRINGS = tf.TensorSpec([None], tf.string)
+from tfde.text.traced import traced
 
 
 class PairPreprocessor(BatchPreprocessor):
@@ -36,10 +35,7 @@ class PairPreprocessor(BatchPreprocessor):
 
     def __init__(self, tokenizer: Tokenizer, text_config: PairTextConfig) -> None:
         super().__init__(tokenizer, text_config, name="pair_preprocessor")
-        # Traced once; not a decorator, see TextPreprocessor.
-        self._pairs = tf.function(
-            self._encode_pairs, input_signature=[_STRINGS] * 2, autograph=False
-        )
+        self._pairs = traced(self._encode_pairs, strings=2, content=self.fingerprint_bytes())
 
     def pairs(self, first: tf.Tensor, second: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Returns what a cross-encoder's scorer takes.
@@ -93,12 +89,17 @@ class PairPreprocessor(BatchPreprocessor):
         rows = tf.shape(first)[0]
         # One call for both texts: the graph of a tokenizer is large.
         tokens = self.tokenizer.tokenize(tf.concat([first, second], 0))
-        texts = tokens[:rows], tokens[rows:]
+        of_texts = tf.reshape(tokens.row_lengths(), [2, rows])
         room = limit - starts - len(separators) - 1
-        lengths = _longest_first(texts[0].row_lengths(), texts[1].row_lengths(), room)
-        kept = [cut_rows(part[:, :limit], n) for part, n in zip(texts, lengths, strict=True)]
-        between = tf.RaggedTensor.from_tensor(tf.tile(tf.constant([separators]), [rows, 1]))
-        token_ids, padding_mask = self._pad(self._frame([kept[0], between, kept[1]]), limit)
+        lengths = _longest_first(of_texts[0], of_texts[1], room)
+        kept = cut_rows(tokens, tf.concat(lengths, 0))
+        groups = tf.RaggedTensor.from_row_lengths(
+            tf.concat([kept.values, tf.tile(separators, rows[None])], 0),
+            tf.concat([*lengths, tf.fill(rows[None], tf.constant(len(separators), tf.int64))], 0),
+            validate=False,
+        )
+        whole = side_by_side(groups, [0, 2, 1])
+        token_ids, padding_mask = self._pack(whole, whole.row_lengths(), limit)
         counts = tf.cast(lengths[0], tf.int32), tf.cast(lengths[1], tf.int32)
         if self.text_config.num_segments == 1:
             return (token_ids, tf.zeros_like(token_ids), padding_mask), counts

@@ -5,11 +5,11 @@ from __future__ import annotations
 import tensorflow as tf
 
 from tfde.config import TextConfig
-from tfde.text.batch_preprocessor import BatchPreprocessor, cut_rows, fill_template
+from tfde.text.batch_preprocessor import BatchPreprocessor, fill_template, side_by_side
 from tfde.text.tokenizer import Tokenizer
+from tfde.text.traced import traced
 
 SEPARATOR = "[SEP]"
-_STRINGS = tf.TensorSpec([None], tf.string)
 
 
 class TextPreprocessor(BatchPreprocessor):
@@ -37,14 +37,9 @@ class TextPreprocessor(BatchPreprocessor):
 
     def __init__(self, tokenizer: Tokenizer, text_config: TextConfig) -> None:
         super().__init__(tokenizer, text_config, name="text_preprocessor")
-        # Traced once. Not decorators: a decorated method holds its object weakly, so that
-        # `TextPreprocessor.load(directory).queries(texts)` would fail.
-        self._queries = tf.function(
-            self._encode_queries, input_signature=[_STRINGS], autograph=False
-        )
-        self._documents = tf.function(
-            self._encode_documents, input_signature=[_STRINGS] * 2, autograph=False
-        )
+        content = self.fingerprint_bytes()
+        self._queries = traced(self._encode_queries, strings=1, content=content)
+        self._documents = traced(self._encode_documents, strings=2, content=content)
 
     def queries(self, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns what a query tower takes.
@@ -77,17 +72,18 @@ class TextPreprocessor(BatchPreprocessor):
 
         The start token counts; without a prompt the number is 0.
         """
-        config = self.text_config
         start = int(self.tokenizer.start_id is not None)
-        lengths = []
-        for prompt in (config.query_prompt, config.document_prompt):
-            tokens = self.tokenizer.tokenize(tf.constant([prompt.rstrip()]))
-            lengths.append(int(tokens.row_lengths()[0]) + start if prompt else 0)
-        return lengths[0], lengths[1]
+
+        def length(prompt: str) -> int:
+            if not prompt:
+                return 0
+            return start + int(self.tokenizer.tokenize([prompt.rstrip()]).row_lengths()[0])
+
+        return length(self.text_config.query_prompt), length(self.text_config.document_prompt)
 
     def _encode_queries(self, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         tokens = self._join([texts], self.text_config.query_prompt)
-        return self._pack(tokens, self.text_config.query_max_length_tokens)
+        return self._pack_up_to(self.text_config.query_max_length_tokens, tokens)
 
     def _encode_documents(self, titles: tf.Tensor, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         segments = [
@@ -95,7 +91,7 @@ class TextPreprocessor(BatchPreprocessor):
             for segment in self.text_config.document_template.split(SEPARATOR)
         ]
         tokens = self._join(segments, self.text_config.document_prompt)
-        return self._pack(tokens, self.text_config.document_max_length_tokens)
+        return self._pack_up_to(self.text_config.document_max_length_tokens, tokens)
 
     def _join(self, segments: list[tf.Tensor], prompt: str) -> tf.RaggedTensor:
         """Returns the tokens of the segments with separators between, without start or end."""
@@ -110,28 +106,31 @@ class TextPreprocessor(BatchPreprocessor):
             texts.append(segment)
         # One call for all segments: the graph of a tokenizer is large.
         tokens = self.tokenizer.tokenize(tf.concat(texts, 0))
-        joined = tokens[:rows]
-        for number in range(1, len(segments)):
-            segment = tokens[number * rows : (number + 1) * rows]
-            both = (joined.row_lengths() > 0) & (segment.row_lengths() > 0)
-            separators = tf.RaggedTensor.from_row_lengths(
-                tf.fill([tf.math.count_nonzero(both)], self.tokenizer.separator_id),
-                tf.cast(both, tf.int64),
-                validate=False,
-            )
-            joined = tf.concat([joined, separators, segment], axis=1)
-        return joined
-
-    def _truncate(self, tokens: tf.RaggedTensor, limit: int) -> tf.RaggedTensor:
-        """Cuts rows to `limit` tokens, and to one less where a separator would come last."""
-        kept = tokens[:, :limit]
-        last = kept[:, -1:]
-        stray = (tokens.row_lengths() > limit) & tf.reduce_all(
-            last == self.tokenizer.separator_id, axis=1
+        count = len(segments)
+        if count == 1:
+            return tokens
+        lengths = tf.reshape(tokens.row_lengths(), [count, rows])
+        separated = (lengths > 0) & (tf.cumsum(lengths, exclusive=True) > 0)
+        separators = tf.fill([tf.math.count_nonzero(separated)], self.tokenizer.separator_id)
+        groups = tf.RaggedTensor.from_row_lengths(
+            tf.concat([tokens.values, separators], 0),
+            tf.concat([tokens.row_lengths(), tf.reshape(tf.cast(separated, tf.int64), [-1])], 0),
+            validate=False,
         )
-        return cut_rows(kept, kept.row_lengths() - tf.cast(stray, tf.int64))
+        # Each segment's tokens come after its separator.
+        order = [number for segment in range(count) for number in (count + segment, segment)]
+        return side_by_side(groups, order)
 
-    def _pack(self, tokens: tf.RaggedTensor, limit: int) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns token ids and padding mask, (B, L) int32, with special tokens."""
-        special = 1 + (self.tokenizer.start_id is not None)
-        return self._pad(self._frame([self._truncate(tokens, limit - special)]), limit)
+    def _pack_up_to(self, limit: int, tokens: tf.RaggedTensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns token ids and padding mask, (B, L) int32, with special tokens.
+
+        What is too long loses its last tokens, and the separator that would come last then.
+        """
+        room = limit - 1 - (self.tokenizer.start_id is not None)
+        lengths = tokens.row_lengths()
+        too_long = lengths > room
+        lasts = tf.where(too_long, tokens.row_starts() + room - 1, 0)
+        values = tf.concat([tokens.values, [self.tokenizer.pad_id]], 0)
+        stray = too_long & (tf.gather(values, lasts) == self.tokenizer.separator_id)
+        kept = tf.minimum(lengths, room) - tf.cast(stray, tf.int64)
+        return self._pack(tokens, kept, limit)

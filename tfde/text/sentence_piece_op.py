@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import weakref
+from typing import Any
 
 import tensorflow as tf
 import tensorflow_text as tft
@@ -15,9 +17,17 @@ def sentence_piece_op(model: bytes) -> tft.SentencepieceTokenizer:
     Args:
         model: A serialized SentencePiece model, which must be sound.
     """
-    op = tft.SentencepieceTokenizer(model, out_type=tf.int32)
-    op._model_resource = _SharedModel(model)
+    op = _OPS.get(model)
+    if op is None:
+        op = tft.SentencepieceTokenizer(model, out_type=tf.int32)
+        op._model_resource = _SharedModel(model)
+        _OPS[model] = op
     return op
+
+
+# Tokenizers of one model share its op, as they share what is traced: a SavedModel must hold the
+# resource that its functions use.
+_OPS: weakref.WeakValueDictionary[bytes, Any] = weakref.WeakValueDictionary()
 
 
 class _SharedModel(tf.saved_model.experimental.TrackableResource):

@@ -165,8 +165,7 @@ class SentencePieceTokenizer(Tokenizer):
         except ConfigError as error:
             raise ConfigError(f"{directory}: {error}") from error
 
-    @tf.autograph.experimental.do_not_convert  # has nothing to convert, and takes seconds
-    def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:  # noqa: D102
+    def _tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
         return self._op.tokenize(texts)
 
     def id_to_token(self, token_id: int) -> str:  # noqa: D102

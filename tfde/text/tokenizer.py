@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
 
 import tensorflow as tf
 
 from tfde.errors import ConfigError, shorten
+from tfde.text.traced import traced
 
 TOKENIZER_FILE = "tokenizer.json"
 _T = TypeVar("_T")
@@ -37,8 +39,11 @@ class Tokenizer(tf.Module):
     separator_id: int
     pair_separator_ids: tuple[int, ...]
 
-    @abstractmethod
-    def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
+    def __init__(self, name: str) -> None:
+        super().__init__(name=name)
+        self._traced: Untracked[Any] = Untracked(None)
+
+    def tokenize(self, texts: tf.Tensor | Sequence[str]) -> tf.RaggedTensor:
         """Returns the token ids of texts, without start, end or padding.
 
         Args:
@@ -47,6 +52,17 @@ class Tokenizer(tf.Module):
         Returns:
             Token ids, shape (B, None), int32.
         """
+        texts = tf.convert_to_tensor(texts, tf.string)
+        if tf.executing_eagerly():
+            return self._tokenize(texts)
+        if self._traced.value is None:  # a function of its own in every graph: it is large
+            content = self.fingerprint_bytes()
+            self._traced.value = traced(self._tokenize, strings=1, content=content)
+        return self._traced.value(texts)
+
+    @abstractmethod
+    def _tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        """Does what `tokenize` says, in a graph."""
 
     @abstractmethod
     def id_to_token(self, token_id: int) -> str:

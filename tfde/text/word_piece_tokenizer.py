@@ -213,8 +213,7 @@ class WordPieceTokenizer(Tokenizer):
                 )
         return cls._from_file(Path(directory) / VOCABULARY_FILE, settings)
 
-    @tf.autograph.experimental.do_not_convert  # has nothing to convert, and takes seconds
-    def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:  # noqa: D102
+    def _tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
         return self._special.tokenize(texts, self._tokenize_chunks)
 
     def id_to_token(self, token_id: int) -> str:  # noqa: D102

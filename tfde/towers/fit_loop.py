@@ -132,7 +132,8 @@ def distribute_batches(
                     }
                 )
             )
-        parts = parts.map(prepare, num_parallel_calls=tf.data.AUTOTUNE)
+        prepare_rows = tf.autograph.experimental.do_not_convert(prepare)
+        parts = parts.map(prepare_rows, num_parallel_calls=tf.data.AUTOTUNE)
         return parts.prefetch(tf.data.AUTOTUNE)
 
     if strategy.num_replicas_in_sync == 1:

@@ -233,8 +233,8 @@ class PairTrainer(keras.Model):
         """Forgets the loss and accuracy so far."""
         if self._reset is None:
             # Each replica its own: from outside, processes would have to meet for it.
-            reset = super().reset_metrics
-            self._reset = tf.function(lambda: self.distribute_strategy.run(reset))
+            reset, strategy = super().reset_metrics, self.distribute_strategy
+            self._reset = tf.function(lambda: strategy.run(reset), autograph=False)
         self._reset()
 
     def train_step(self, data: Mapping[str, tf.Tensor]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ class TowerEncoder:
         strings = tf.TensorSpec([None], tf.string)
         self._embedding_dim = int(tower.output_shape[-1])
 
-        @tf.function(input_signature=[strings, strings])
+        @tf.function(input_signature=[strings, strings], autograph=False)
         def encode(titles: tf.Tensor, texts: tf.Tensor) -> tf.Tensor:
             if side == "query":
                 token_ids, padding_mask = preprocessor.queries(texts)
