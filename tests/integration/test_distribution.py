@@ -57,29 +57,50 @@ def run_two_devices(*arguments):
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+# What each of the others shows by itself, the last of these shows together.
+TOGETHER = ("adamw", "all_in_chunks")
+
+
 @pytest.fixture(scope="module")
-def devices():
-    return {line["case"]: line for line in run_two_devices()}
+def together():
+    return {line["case"]: line for line in run_two_devices(*TOGETHER, "refusals")}
 
 
-@pytest.mark.parametrize("case", two_devices.CASES)
-def test_two_devices_train_as_one(devices, case):
-    line = devices[case]
+@pytest.fixture(scope="module")
+def apart():
+    cases = [case for case in two_devices.CASES if case not in TOGETHER]
+    return {line["case"]: line for line in run_two_devices(*cases)}
+
+
+@pytest.mark.parametrize("case", TOGETHER)
+def test_two_devices_train_as_one(together, case):
+    assert_trained_as_one(together[case])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [case for case in two_devices.CASES if case not in TOGETHER])
+def test_each_feature_by_itself(apart, case):
+    assert_trained_as_one(apart[case])
+
+
+def assert_trained_as_one(line):
     # float32 sums taken in another order: 1e-7 each, and a few steps that build on each other.
     np.testing.assert_allclose(line["two"]["loss"], line["one"]["loss"], rtol=1e-5)
     np.testing.assert_allclose(line["two"]["accuracy"], line["one"]["accuracy"], atol=1e-6)
     assert line["moved"] > 0.02
     # AdamW takes the sign of a gradient that is next to nothing for a direction.
-    assert line["difference"] < (5e-5 if case == "adamw" else 5e-6)
+    assert line["difference"] < (5e-5 if line["case"] == "adamw" else 5e-6)
 
 
-def test_cases_differ(devices):
-    losses = [line["one"]["loss"][0] for case, line in devices.items() if case != "adamw"]
+@pytest.mark.slow
+def test_cases_differ(together, apart):
+    lines = [*apart.values(), together["all_in_chunks"]]
+    losses = [line["one"]["loss"][0] for line in lines]
     assert len({round(loss, 3) for loss in losses}) == len(losses)
 
 
-def test_what_replicas_cannot_do_is_refused():
-    (said,) = run_two_devices("refusals")
+def test_what_replicas_cannot_do_is_refused(together):
+    said = together["refusals"]["said"]
     patterns = {
         "batch_size": r"`batch_size` must be a multiple of the 2 replicas, .* Received: 3",
         "groups": r"`batch_size` must be a multiple of 2 replicas times 3 pairs of a group. Rec",
@@ -184,6 +205,7 @@ def recipe(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 @pytest.fixture(scope="module")
 def whole(recipe):
     output = recipe.parent / "whole"
@@ -197,7 +219,7 @@ def test_two_processes_train_as_one(recipe, whole):
     assert_same_run(whole, output)
 
 
-@pytest.mark.slow
+@pytest.mark.kill
 @pytest.mark.parametrize("killed", [0, 1])
 def test_killed_process_ends_the_other_and_both_resume(recipe, whole, killed):
     output = recipe.parent / f"killed_{killed}"

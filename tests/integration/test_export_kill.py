@@ -15,7 +15,7 @@ from tfde.retrieval.embeddings import Embeddings
 from tfde.retrieval.encode_corpus import encode_corpus
 from tfde.retrieval.scann_index import ScannIndex
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.kill
 
 
 @pytest.fixture(scope="module")

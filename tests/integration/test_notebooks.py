@@ -132,9 +132,9 @@ def test_holds_the_outputs_of_a_whole_run(path):
 
 
 def marked(path):
-    """Three are run by `make test-all` alone: they start six to ten processes each."""
-    slow = path.stem in ("virt", "study_of_sharing", "pretraining_without_labels")
-    return pytest.param(path, marks=[pytest.mark.slow] if slow else [], id=path.stem)
+    """One is run by `make test`, all of them by `make test-notebooks`."""
+    others = [] if path.stem == "train_your_own" else [pytest.mark.notebook]
+    return pytest.param(path, marks=others, id=path.stem)
 
 
 @pytest.fixture(scope="module", params=[marked(path) for path in NOTEBOOKS])

@@ -86,7 +86,7 @@ def weights(path):
     return arrays
 
 
-@pytest.mark.slow
+@pytest.mark.kill
 def test_killed_between_refreshes_and_inside_one_ends_the_same(tmp_path):
     data = tiny.write_dataset(tmp_path / "data")
     vocabulary = tmp_path / "vocab.txt"

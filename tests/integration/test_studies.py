@@ -56,6 +56,7 @@ def description(folder):
     }
 
 
+@pytest.mark.kill
 def wait_for(process, ready):
     deadline = time.monotonic() + 300
     while not ready():

@@ -1,8 +1,10 @@
 """The benchmark of the model server runs, with few requests."""
 
+import pytest
 from benchmark_script import run_benchmark
 
 
+@pytest.mark.slow
 def test_it_measures_every_way_to_ask():
     result = run_benchmark("model_server.py", "--requests", 20)
     assert result["first_answer_s"] > 0

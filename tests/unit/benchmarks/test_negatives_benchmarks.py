@@ -43,6 +43,7 @@ def run(script, *options):
     return done.stdout
 
 
+@pytest.mark.slow
 def rows(text):
     """The cells of a Markdown table, by the first of each row."""
     lines = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]

@@ -1,10 +1,12 @@
 """The benchmark of pair making runs, on a few pages."""
 
+import pytest
 from benchmark_script import run_benchmark
 
 from tfde.data.pages import Page, Section, write_pages
 
 
+@pytest.mark.slow
 def test_one_and_two_workers_make_the_same_number_of_pairs(tmp_path):
     section = Section("", ("One. Two.", "Three. Four."))
     pages = [Page(f"p{n}", f"P{n}", (section,), (f"p{(n + 1) % 9}",)) for n in range(9)]

@@ -4,9 +4,11 @@ import json
 import subprocess
 import sys
 
+import pytest
 from benchmark_script import BENCHMARKS
 
 
+@pytest.mark.slow
 def test_a_line_for_each_retriever(tmp_path):
     command = [sys.executable, str(BENCHMARKS / "retrievers.py"), "--sizes", "300x8"]
     command += ["--retrievers", "exact_int8", "--folder", str(tmp_path)]
