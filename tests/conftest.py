@@ -1,5 +1,7 @@
-"""What all tests share: where the real data lies, and one thread pool per worker."""
+"""What all tests share: where the real data lies, what is left to `make test-all`, memory."""
 
+import ctypes
+import gc
 import os
 from pathlib import Path
 
@@ -7,6 +9,45 @@ import pytest
 from missing import missing
 
 import tfde  # noqa: F401  # sets TF_USE_LEGACY_KERAS before anything imports keras_hub
+
+TESTS = Path(__file__).parent
+_LIBC = ctypes.CDLL(None)
+_COLLECT_MIB = 300
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Marks as slow what `repeats.txt` names, and refuses a line there that names nothing."""
+    lines = (TESTS / "repeats.txt").read_text().splitlines()
+    repeats = {line: False for line in lines if line and not line.startswith("#")}
+    files = set()
+    for item in items:
+        name = item.nodeid.removeprefix("tests/")
+        files.add(name.partition("::")[0])
+        for line in repeats:
+            if name.startswith(line):
+                item.add_marker(pytest.mark.slow)
+                repeats[line] = True
+    whole = len(files) > 100  # else single tests may have been asked for
+    unknown = [line for line, found in repeats.items() if whole and not found]
+    if unknown:
+        raise pytest.UsageError(f"tests/repeats.txt names no test: {', '.join(unknown)}")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _give_memory_back():
+    """Frees the graphs of a module's models, which Python seldom looks for."""
+    before = _resident_mib()
+    yield
+    if _resident_mib() > before + _COLLECT_MIB:
+        gc.collect()
+    if hasattr(_LIBC, "malloc_trim"):
+        _LIBC.malloc_trim(0)
+
+
+def _resident_mib() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") // 2**20
 
 
 @pytest.fixture(scope="session")

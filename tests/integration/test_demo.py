@@ -44,6 +44,7 @@ def demo(tmp_path_factory):
     return output, done.stdout, done.stderr
 
 
+@pytest.mark.slow
 def test_the_earlier_demo_is_replaced(demo):
     output, *_ = demo
     assert not (output / "data" / "over.txt").exists()
@@ -52,6 +53,7 @@ def test_the_earlier_demo_is_replaced(demo):
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_corpus_is_large_and_the_steps_are_shown(demo):
     output, printed, _ = demo
     pages = int(re.search(r"^([\d,]+) pages, ", printed, re.MULTILINE)[1].replace(",", ""))
@@ -62,6 +64,7 @@ def test_the_corpus_is_large_and_the_steps_are_shown(demo):
     assert pages in manifest.values() or [pages, 128] in manifest.values()
 
 
+@pytest.mark.slow
 def test_stdout_is_plain_and_no_library_speaks(demo):
     _, printed, said = demo
     assert "\033" not in printed
@@ -70,6 +73,7 @@ def test_stdout_is_plain_and_no_library_speaks(demo):
     assert [line for line in said.splitlines() if not re.match(own, line)] == []
 
 
+@pytest.mark.slow
 def test_the_tables_are_honest(demo):
     _, printed, _ = demo
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in printed.splitlines()]
@@ -92,6 +96,7 @@ def test_the_tables_are_honest(demo):
     assert f"{TRAINED}: worse than {BM25}." in printed
 
 
+@pytest.mark.slow
 def test_five_questions_are_answered(demo):
     _, printed, _ = demo
     answers = printed[printed.index("\n[6/6]") :]
@@ -105,6 +110,7 @@ def test_five_questions_are_answered(demo):
         assert len({title for _, _, title in found}) == 3
 
 
+@pytest.mark.slow
 def test_the_commands_at_the_end_work_as_printed(demo):
     output, printed, _ = demo
     done = tfde("verify", output / "bundle")

@@ -8,7 +8,7 @@ import pytest
 import tiny
 import yaml
 
-from tfde.cli import train_matcher
+from tfde.cli import train, train_matcher
 from tfde.cli.main import main
 from tfde.config import BertConfig
 from tfde.data.pages import Page, Section, write_pages
@@ -67,6 +67,12 @@ def places(tmp_path_factory):
     for name in ("pages.jsonl", "wikispeedia/pages.jsonl.gz"):
         write_pages(folder / name, pages)
     return folder
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_every_recipe_is_understood(path):
+    run = train.build_parser().parse_args(["--run", str(path), "--output", "x"]).run
+    assert list(run.stages) == list(yaml.safe_load(path.read_text())["stages"])
 
 
 @pytest.mark.parametrize(
