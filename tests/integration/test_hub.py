@@ -211,10 +211,9 @@ def test_a_sharded_directory_is_fetched_once(checkpoint, tmp_path):
         assert not hub.cut
         fetched = [path.rpartition(COMMIT)[2] for method, path in hub.requested if method == "GET"]
         assert not any(".bin" in path or "README" in path for path in fetched)
-    done, _ = run(ENCODE, hub.endpoint, home)  # the hub is gone
+    done, _ = run(FETCH, hub.endpoint, home)  # the hub is gone
     assert done.returncode == 0, done.stderr
     assert "hf://owner/name is taken from the cache" in done.stderr
-    assert json.loads(done.stdout) == pytest.approx(expected, abs=1e-6)
     done, _ = run(FETCH, hub.endpoint, home, HF_HUB_OFFLINE="1")
     assert done.returncode == 0, done.stderr
 

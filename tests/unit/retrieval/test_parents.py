@@ -1,6 +1,7 @@
 """Documents with a share of their parents, in encoding to shards and in searching a corpus."""
 
 import dataclasses
+import functools
 
 import numpy as np
 import pytest
@@ -30,11 +31,17 @@ def model():
     return tiny.dual_encoder(tiny.BERT)
 
 
-def expected(model, weight, length=256):
+@functools.cache
+def own_and_parents(length):
     model = tiny.dual_encoder(tiny.BERT)
     own = model.encode_documents(DOCUMENTS)
     model.set_max_lengths(document_max_length_tokens=length)
     parents = model.encode_documents([{"title": t, "text": text} for t, text in PARENTS])
+    return own, parents
+
+
+def expected(weight, *, length):
+    own, parents = own_and_parents(length)
     return own + weight * parents
 
 
@@ -50,9 +57,9 @@ def test_shards_hold_the_sums(tmp_path, model, shard_size):
     embeddings = encode_corpus(
         model, iter(DOCUMENTS), tmp_path / "e", shard_size=shard_size, parents=parents
     )
-    wanted = expected(model, 0.25, length=4)
+    wanted = expected(0.25, length=4)
     np.testing.assert_allclose(embeddings.read(), wanted, atol=1e-5)
-    assert not np.allclose(wanted, expected(model, 0.25, length=5), atol=1e-3)
+    assert not np.allclose(wanted, expected(0.25, length=5), atol=1e-3)
     # They go with the model's queries, and say what they are.
     assert embeddings.fingerprint == model.fingerprint()
     assert embeddings.manifest["parents"] == {
@@ -64,7 +71,7 @@ def test_a_score_is_the_sum_of_both_scores(model):
     query = Query("q", "blue lake")
     parents = ParentConfig(weight=2.0, max_length_tokens=16)
     run = retrieve_from_corpus(model, iter(DOCUMENTS), [query], 6, parents=parents)
-    scores = expected(model, 2.0, length=16) @ model.encode_queries([query.text])[0]
+    scores = expected(2.0, length=16) @ model.encode_queries([query.text])[0]
     assert list(run["q"]) == [DOCUMENTS[i].doc_id for i in np.argsort(-scores)]
     np.testing.assert_allclose(list(run["q"].values()), sorted(scores)[::-1], atol=1e-5)
 
