@@ -206,6 +206,7 @@ def test_the_site_has_a_place_for_every_page():
         listed |= {str(path.relative_to(ROOT)) for path in (ROOT / folder).glob("*.md")}
     written = {str(path.relative_to(ROOT)) for path in DOCUMENTS} - {"README.md"}
     made = {name for name in listed if name.startswith(("docs/reference/", "notebooks/"))}
+    # A page that is missing here wants a line in docs/site/zensical.toml.
     assert written == listed - made - {"index.md", "CHANGELOG.md"}
     notebooks = {f"notebooks/{path.stem}.md" for path in (ROOT / "notebooks").glob("*.ipynb")}
     assert {name for name in made if name.startswith("notebooks/")} == notebooks
