@@ -62,7 +62,7 @@ def bundle(model, index, tmp_path_factory):
     )
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # its batching threads wake a thousand times a second
 def server(bundle):
     server = BundleServer(bundle)
     yield server
