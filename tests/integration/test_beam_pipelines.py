@@ -61,7 +61,6 @@ def work(tmp_path_factory, data_dir):
     return folder
 
 
-@pytest.mark.slow
 def test_two_workers_draw_the_pairs_of_one_process(tmp_path, data_dir, capsys):
     pages = tmp_path / "pages.jsonl"
     lines = read_lines(data_dir / "wikispeedia" / "pages.jsonl.gz")
@@ -81,6 +80,7 @@ def test_two_workers_draw_the_pairs_of_one_process(tmp_path, data_dir, capsys):
     assert (tmp_path / "beam.jsonl.gz").read_bytes() == (tmp_path / "alone.jsonl.gz").read_bytes()
 
 
+@pytest.mark.slow
 def test_two_workers_from_corpus_to_negatives(work, tmp_path, capsys):
     bundle, data = work / "bundle", work / "data"
     code, out, error = run(

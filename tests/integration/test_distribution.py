@@ -205,7 +205,6 @@ def recipe(tmp_path_factory):
     return path
 
 
-@pytest.mark.slow
 @pytest.fixture(scope="module")
 def whole(recipe):
     output = recipe.parent / "whole"
@@ -213,6 +212,7 @@ def whole(recipe):
     return output
 
 
+@pytest.mark.slow
 def test_two_processes_train_as_one(recipe, whole):
     output = recipe.parent / "two"
     finish(start(recipe, output, processes=2))

@@ -56,7 +56,6 @@ def description(folder):
     }
 
 
-@pytest.mark.kill
 def wait_for(process, ready):
     deadline = time.monotonic() + 300
     while not ready():
@@ -65,6 +64,7 @@ def wait_for(process, ready):
         time.sleep(0.02)
 
 
+@pytest.mark.kill
 def test_killed_and_given_again(tmp_path, capsys, caplog, monkeypatch):
     tiny.write_dataset(tmp_path / "data")
     write_pages(

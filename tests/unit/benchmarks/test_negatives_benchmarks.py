@@ -43,13 +43,13 @@ def run(script, *options):
     return done.stdout
 
 
-@pytest.mark.slow
 def rows(text):
     """The cells of a Markdown table, by the first of each row."""
     lines = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
     return {first: rest for first, *rest in lines[1:]}
 
 
+@pytest.mark.slow
 def test_kinds_of_negatives(dataset, tmp_path):
     tiny.dual_encoder().save_to_preset(tmp_path / "model")
     found = rows(run("hard_negatives.py", dataset, "--model", tmp_path / "model", "--share", 0.5))
