@@ -115,10 +115,16 @@ def _list_folder(source: Path, target: Path) -> None:
     _write(target / "index.md", "\n".join(lines) + "\n")
 
 
-def _listed(match: re.Match) -> str:
-    """Returns the pages of a folder for the navigation, in the order of their names."""
-    files = sorted(file for file in (PAGES / match[1]).glob("*.md") if file.name != "index.md")
-    return "[" + ", ".join(f'"{file.relative_to(PAGES)}"' for file in files) + "]"
+def _with_folders(settings: str) -> str:
+    """Returns settings in which `FILES folder` is its pages that stand nowhere else."""
+
+    def listed(match: re.Match) -> str:
+        files = sorted((PAGES / match[2]).glob("*.md"))
+        names = [str(file.relative_to(PAGES)) for file in files if file.name != "index.md"]
+        new = [f'"{name}"' for name in names if f'"{name}"' not in settings]
+        return f"{{{match[1]} = [{', '.join(new)}]}}," if new else ""
+
+    return re.sub(r'\{("[^"]+") = "FILES ([^"]+)"\},', listed, settings)
 
 
 def main() -> None:
@@ -131,7 +137,7 @@ def main() -> None:
     write_pages(PAGES)
     if arguments.pages_only:
         return
-    settings = re.sub(r'"FILES ([^"]+)"', _listed, SETTINGS.read_text("utf-8"))
+    settings = _with_folders(SETTINGS.read_text("utf-8"))
     _write(PAGES / "docs" / "site.css", STYLE.read_text("utf-8"))
     _write(BUILD / "zensical.toml", settings)  # its paths are relative to itself
     done = subprocess.run(
