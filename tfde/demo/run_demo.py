@@ -183,7 +183,7 @@ def _recipe(data: Path, start: str | None, steps: int | None) -> TrainRun:
             batch_size=32,
             temperature=0.05,
             bidirectional=True,
-            optimizer=OptimizerConfig("adamw", 5e-5, warmup_steps=steps // 10),
+            optimizer=OptimizerConfig("adamw", 1e-4, warmup_steps=steps // 10),
             log_every_steps=20,
         )
         return TrainRun(ModelConfig(start, sharing="sde", text=text), {"demo": stage}, seed=SEED)
