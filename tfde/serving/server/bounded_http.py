@@ -72,7 +72,7 @@ class BoundedHttp:
                 self._admit(scope)
             body = await self._read(scope, receive, held)
         except StatusError as error:
-            await self._refuse(error, receive, send)
+            await self._refuse(error, None if held.whole else receive, send)
             held.give_back()
             return
         except BaseException:
@@ -126,8 +126,10 @@ class BoundedHttp:
                         return None
                     chunks.append(message.get("body", b""))
                     held.take(len(chunks[-1]))
+                    more = " and more" if message.get("more_body") else ""
+                    held.whole = not more
                     if held.size > largest:
-                        raise _too_large(largest, f"{held.size} and more")
+                        raise _too_large(largest, f"{held.size}{more}")
                     if not message.get("more_body"):
                         break
         except TimeoutError:
@@ -197,6 +199,7 @@ class _Held:
     def __init__(self, port: BoundedHttp) -> None:
         self._port = port
         self.size = 0
+        self.whole = False  # whether all of its body has come
 
     def take(self, size: int) -> None:
         self._port._take(size)

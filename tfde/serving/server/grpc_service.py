@@ -30,6 +30,8 @@ from tfde.serving.server.status import StatusError
 # "No deadline" reaches a handler as some 9e18 seconds, which no timer takes.
 _NO_DEADLINE_S = 1e9
 
+_CROWDED_S = 1.0  # for a message while too many are awaited
+
 _log = logging.getLogger(__name__)
 
 
@@ -44,17 +46,22 @@ Run = Callable[[Any, Caller], Message]
 
 
 def grpc_handlers(
-    service: InferenceService, limits: Limits, rules: ReloadRules | None = None
+    service: InferenceService,
+    limits: Limits,
+    *,
+    threads: int,
+    rules: ReloadRules | None = None,
 ) -> list[grpc.GenericRpcHandler]:
     """Returns what a gRPC server answers with: both services, each RPC on the given models.
 
     Args:
         service: Answers requests to models.
         limits: How long a request's message may take to come.
+        threads: How many threads answer.
         rules: What reloads may do; `None` for everything.
     """
     manager = service.manager
-    arrivals = _Arrivals(limits.body_timeout_s)
+    arrivals = _Arrivals(limits.body_timeout_s, threads)
     services: dict[str, dict[str, tuple[type[Message], Run]]] = {
         "PredictionService": {
             "Predict": (
@@ -144,12 +151,17 @@ def _handler(kind: type[Message], run: Run, arrivals: _Arrivals) -> grpc.RpcMeth
 class _Arrivals:
     """Waits for the messages of requests, and gives up those that do not come in time.
 
+    Each that is awaited holds a thread. While they hold half of all, their time is a second: so
+    those that send nothing keep nobody out for long.
+
     Args:
         timeout_s: Seconds that a message gets.
+        threads: How many threads answer.
     """
 
-    def __init__(self, timeout_s: float) -> None:
+    def __init__(self, timeout_s: float, threads: int) -> None:
         self._timeout_s = timeout_s
+        self._threads = threads
         self._awaited: dict[grpc.ServicerContext, float] = {}
         self._watching = threading.Lock()
         self._watcher: threading.Thread | None = None
@@ -160,7 +172,7 @@ class _Arrivals:
         Raises:
             StatusError: CANCELLED, it did not come in time or its client has left.
         """
-        self._awaited[context] = time.monotonic() + self._timeout_s
+        self._awaited[context] = time.monotonic()
         self._watch()
         try:
             return next(messages)
@@ -183,8 +195,11 @@ class _Arrivals:
 
     def _look(self) -> None:
         while True:
-            time.sleep(min(1.0, self._timeout_s / 4))
+            time.sleep(0.25)
             now = time.monotonic()
-            for context, deadline in list(self._awaited.items()):
-                if now >= deadline:
+            awaited = list(self._awaited.items())
+            crowded = len(awaited) > self._threads // 2
+            limit_s = min(self._timeout_s, _CROWDED_S) if crowded else self._timeout_s
+            for context, since in awaited:
+                if now - since >= limit_s:
                     context.cancel()

@@ -30,8 +30,8 @@ class RepeatFilter(logging.Filter):
         place = record.pathname, record.lineno
         now = time.monotonic()
         with self._lock:
-            last, held = self._seen.get(place, (now - self._seconds, 0))
-            if now - last < self._seconds:
+            last, held = self._seen.get(place, (None, 0))
+            if last is not None and now - last < self._seconds:
                 self._seen[place] = last, held + 1
                 return False
             self._seen[place] = now, 0

@@ -227,7 +227,7 @@ class ModelServer:
             maximum_concurrent_rpcs=threads + waiting if waiting else None,
         )
         server.add_generic_rpc_handlers(
-            grpc_handlers(self.service, self._limits, self._reload_rules)
+            grpc_handlers(self.service, self._limits, threads=threads, rules=self._reload_rules)
         )
         if self._options.enable_grpc_healthcheck_service:
             servicer = health.HealthServicer()
