@@ -22,7 +22,6 @@ import http.client
 import json
 import re
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -665,5 +664,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     sys.exit(main())

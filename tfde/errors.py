@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 
 class TfdeError(Exception):
@@ -74,9 +75,27 @@ def naming(argument: str) -> Iterator[None]:
 
 
 def shorten(value: object, limit: int = 80) -> str:
-    """Returns `repr(value)`, cut to `limit` characters."""
-    text = repr(value)
+    """Returns `repr(value)`, cut to `limit` characters; of what is large the beginning is read."""
+    text = repr(_beginning(value, limit, [limit]))
     return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def _beginning(value: Any, limit: int, left: list[int]) -> Any:
+    """Returns a value with its first elements, as many as are left within it and around it."""
+    kind = type(value)
+    if kind in (str, bytes):
+        return value[:limit]
+    if kind not in (list, tuple, dict):
+        return value
+    kept = []
+    for element in value.items() if kind is dict else value:
+        if left[0] <= 0:
+            break
+        left[0] -= 1
+        parts = element if kind is dict else (element,)
+        parts = tuple(_beginning(part, limit, left) for part in parts)
+        kept.append(parts if kind is dict else parts[0])
+    return kind(kept)
 
 
 def utf8_fault(text: str) -> str | None:

@@ -6,6 +6,7 @@ import http.client as http_client
 import json
 import shutil
 import signal
+import socket
 import sqlite3
 import time
 import urllib.error
@@ -103,6 +104,32 @@ def test_many_texts_at_once_are_encoded_as_few(server, model):
     assert json.loads(answer)["usage"]["total_tokens"] == int(tf.reduce_sum(mask))
 
 
+def test_texts_without_utf8_are_refused_alone(server):
+    def ask(number):
+        body = {"query": "green \ud800" if number % 4 == 0 else "green red", "k": 2}
+        return http(f"{server.search_url}/v1/search", body)
+
+    with ThreadPoolExecutor(8) as threads:
+        answers = list(threads.map(ask, range(64)))
+    assert [status for status, _ in answers] == [400, 200, 200, 200] * 16
+    error = json.loads(answers[0][1])["error"]
+    assert error["type"] == "INVALID_ARGUMENT"
+    assert error["message"].startswith("`query` must be text that UTF-8 can write.")
+    for model in ("query_encoder", "document_encoder"):
+        body = {"input": ["a", "b\udfff"], "model": model}
+        status, answer = http(f"{server.search_url}/v1/embeddings", body)
+        assert status == 400
+        assert "`input.1`" in json.loads(answer)["error"]["message"]
+
+
+def test_texts_are_bounded(server):
+    url = f"{server.search_url}/v1/embeddings"
+    assert http(url, {"input": "x" * 65_536})[0] == 200
+    status, body = http(url, {"input": ["", "\U0001f600" * 16_385]})
+    assert status == 400
+    assert "`input.1` must have at most 65536 bytes" in json.loads(body)["error"]["message"]
+
+
 @pytest.mark.parametrize("declared", [True, False], ids=["declared", "in chunks"])
 def test_bodies_are_bounded(server, declared):
     largest = Limits().max_request_bytes
@@ -197,7 +224,25 @@ def test_an_index_that_changes_while_it_is_served(bundle, exact, model, tmp_path
         assert hits["new"]["score"] == pytest.approx(score, abs=1e-5)
         assert body["index_version"] == "1.3"
 
+        before = json.loads(http(f"{url}/status", key=KEY)[1])
+        for ids in (["d1", "\ud800"], ["d1", "a b"], ["d1", ""], ["d1"] * 16_385):
+            status, body = http(f"{url}/delete", {"ids": ids}, key=KEY)
+            assert status == 400
+            assert json.loads(body)["error"]["type"] == "INVALID_ARGUMENT"
+        assert json.loads(http(f"{url}/status", key=KEY)[1]) == before  # d1 is there
+        with socket.create_connection(
+            (urllib.parse.urlsplit(url).hostname, urllib.parse.urlsplit(url).port), timeout=20
+        ) as one:  # the key is looked at before a body is there
+            one.sendall(b"POST /v1/%69ndex/delete HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n")
+            assert one.recv(4096).startswith(b"HTTP/1.1 401 ")
+        half = {"id": "half", "text": "\ud800"}
         for wrong, message in (
+            (
+                {"documents": [new | {"id": "y"}, half]},
+                "`text.1` must be text that UTF-8 can",
+            ),
+            ({"documents": [{"id": "\udfff", "text": ""}]}, "must be UTF-8 text"),
+            ({"documents": [{"id": "x", "text": "t" * 65_537}]}, "at most 65536 bytes"),
             ({"documents": [{"id": "x y", "text": "t"}]}, "white space"),
             ({"documents": [new, new]}, "new"),
             ({"documents": []}, "at least 1 item"),

@@ -1,8 +1,10 @@
 """Requests of several clients joined in one run, by the parameters of a batching file."""
 
 import concurrent.futures
+import contextvars
 import gc
 import threading
+import time
 import urllib.request
 import weakref
 from functools import partial
@@ -16,6 +18,7 @@ from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 from tfde.protos.batching_parameters_pb2 import BatchingParameters
 from tfde.serving.server.batching import check_batching_parameters
+from tfde.serving.server.calls import Call, begin_call
 from tfde.serving.server.signature_runner import SignatureRunner
 from tfde.serving.server.status import StatusError
 
@@ -209,6 +212,48 @@ def test_requests_of_equal_scalars_run_together(load):
     assert runner.run("one", {"x": np.float32(1)})["y"] == 2
     assert first(runner, 0, 2)["y"].shape == (0, 2)
     assert first(runner, 1001, 2)["rows"].tolist() == [1000] * 1000 + [1]  # in parts
+
+
+def test_large_requests_of_some_outputs_run_in_parts_too(load):
+    runner = load("max_batch_size { value: 8 }", lenient_batching=True)
+    inputs = {"x": np.ones([20, 3], np.float32), "word": np.array([b"a"] * 20, object)}
+    answer = runner.run("", inputs, output_filter=["rows"])
+    assert answer["rows"].tolist() == [8] * 16 + [4] * 4
+
+
+def test_who_has_left_is_not_computed(load):
+    runner = load("batch_timeout_micros { value: 1000000 } num_batch_threads { value: 1 }")
+    inputs = {"x": np.ones([2, 3], np.float32), "word": np.array([b"a", b"b"], object)}
+    here, left = Call(), Call()
+
+    def ask(call):
+        begin_call(call)
+        return runner.run("", inputs)
+
+    def leaves():
+        time.sleep(0.3)  # both wait for others by now
+        left.leave()
+
+    answers = together([partial(ask, here), partial(ask, left), leaves])
+    assert answers[0]["rows"].tolist() == [2, 2]
+    assert answers[1].code is grpc.StatusCode.CANCELLED
+    with pytest.raises(StatusError, match="the client has left"):
+        contextvars.copy_context().run(ask, left)
+
+
+def test_text_without_utf8_fails_alone(load):
+    runner = load("batch_timeout_micros { value: 500000 } num_batch_threads { value: 1 }")
+
+    def ask(word):
+        return runner.run("", {"x": np.ones([1, 3], np.float32), "word": np.array([word], object)})
+
+    answers = together([partial(ask, word) for word in ("a", "\ud800", b"b", "c\udfff")])
+    assert [answers[0]["number"][0], answers[2]["number"][0]] == [7, 8]
+    assert answers[0]["rows"].tolist() == [2]  # those without a fault ran together
+    for wrong, where in ((answers[1], 0), (answers[3], 1)):
+        assert wrong.code is grpc.StatusCode.INVALID_ARGUMENT
+        assert "`word` must hold texts that UTF-8 can write" in wrong.message
+        assert wrong.message.endswith(f"at character {where}")
 
 
 def test_a_request_larger_than_a_batch_is_split(load):

@@ -58,6 +58,16 @@ def test_documents_in_all_their_forms():
         model.encode_documents("red")
 
 
+def test_texts_without_utf8():
+    model = tiny.dual_encoder()
+    rule = r"must hold texts that UTF-8 can write. Received: one with '\\ud800' at character 1"
+    with pytest.raises(ConfigError, match=f"`texts` {rule}"):
+        model.encode_queries(["red", "a\ud800"])
+    for document in ("a\ud800", {"text": "a\ud800"}, Document("1", "a\ud800", "")):
+        with pytest.raises(ConfigError, match=f"`documents` {rule}"):
+            model.encode_documents(["red", document])
+
+
 @pytest.mark.parametrize("sharing", SHARING)
 def test_save_and_reload(tmp_path, sharing):
     model = tiny.dual_encoder(

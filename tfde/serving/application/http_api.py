@@ -258,7 +258,7 @@ def _explain(errors: Sequence[Any]) -> str:
     if first["type"] == "json_invalid":
         return f"the body must be JSON: {first['ctx']['error']} at character {first['loc'][-1]}"
     field = first["loc"][1:2]
-    reasons = [error["msg"] for error in errors if error["loc"][1:2] == field]
+    reasons = list(dict.fromkeys(e["msg"] for e in errors if e["loc"][1:2] == field))
     received = f" Received: {shorten(first['input'])}" if "input" in first else ""
     # Of a list's entry the place and the field too: documents.0.id.
     within = first["loc"][1:] if isinstance(first["loc"][-1], str) and reasons[1:] == [] else field

@@ -46,13 +46,9 @@ class BoundedConnection(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Takes bytes; the first of a head begin its time."""
-        begins = not self._is_asked() and self.timeout_keep_alive_task is not None
-        asked = self.cycle
-        if begins:
+        if not self._is_asked() and self.timeout_keep_alive_task is not None:
             self._since = self.loop.time()
         super().data_received(data)
-        if self.cycle is not asked:
-            self._since = self.loop.time()
 
     def on_response_complete(self) -> None:
         """Begins to wait for the next head."""

@@ -1,0 +1,211 @@
+"""A server within small limits: connections, heads, bodies, messages, tensors, time, the end."""
+
+import json
+import socket
+import threading
+import time
+import urllib.error
+import urllib.request
+
+import grpc
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
+
+from tfde.serving.application.search_service import SearchService
+from tfde.serving.server.limits import Limits
+from tfde.serving.server.model_server import ModelServer
+from tfde.serving.server.options import ServerOptions
+from tfde.serving.server.versions import model_config, server_config
+
+CONNECTIONS = 8
+LIMITS = Limits(
+    max_request_bytes=100_000,
+    max_texts=100,
+    max_text_bytes=1000,
+    max_connections=CONNECTIONS,
+    head_timeout_s=1,
+    body_timeout_s=2,
+    stalled_after_s=1,
+    drain_timeout_s=1,
+)
+PATH = "/v1/models/toy:predict"
+
+
+def started(toy_base_path, limits=LIMITS, **options):
+    models = server_config(model_config("toy", toy_base_path))
+    server = ModelServer(models, ServerOptions(port=0, **options), limits=limits, rest_api_port=0)
+    server.start()
+    return server
+
+
+@pytest.fixture(scope="module")
+def server(toy_base_path):
+    server = started(toy_base_path, grpc_max_threads=4)
+    yield server
+    assert server.stop()
+
+
+def rest(server, body):
+    url = f"http://127.0.0.1:{server.rest_api_port}{PATH}"
+    with urllib.request.urlopen(url, json.dumps(body).encode(), timeout=30) as response:
+        return json.load(response)
+
+
+def predict(server, proto, name="x", signature="", *, timeout=30):
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name = "toy"
+    request.model_spec.signature_name = signature
+    if proto is not None:
+        request.inputs[name].CopyFrom(proto)
+    with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
+        return list(stub.Predict(request, timeout=timeout).outputs["y"].float_val)
+
+
+ONE = tf.make_tensor_proto([1.0])
+
+
+def closed_after(opened, timeout_s=20):
+    """Seconds until the server has closed a connection."""
+    begun = time.monotonic()
+    opened.settimeout(timeout_s)
+    try:
+        while opened.recv(4096):
+            pass
+    except ConnectionResetError:
+        pass
+    return time.monotonic() - begun
+
+
+def test_idle_connections_keep_nobody_out(server):
+    for port in (server.rest_api_port, server.port):
+        opened = [socket.create_connection(("127.0.0.1", port)) for _ in range(3 * CONNECTIONS)]
+        assert rest(server, {"instances": [1.0]}) == {"predictions": [10.0]}
+        for one in opened:
+            closed_after(one)
+            one.close()
+        assert predict(server, ONE) == [10.0]
+
+
+def test_a_slow_head_is_given_up(server):
+    def dribble(one):
+        for byte in b"POST " + PATH.encode() + b" HTTP/1.1\r\nHost: localhost\r\n" * 9:
+            one.sendall(bytes([byte]))
+            time.sleep(0.1)
+
+    begun = time.monotonic()
+    with (
+        socket.create_connection(("127.0.0.1", server.rest_api_port)) as one,
+        pytest.raises(ConnectionError),
+    ):
+        dribble(one)
+    assert time.monotonic() - begun < 10
+
+
+def test_a_slow_body_is_given_up(server):
+    with socket.create_connection(("127.0.0.1", server.rest_api_port)) as one:
+        one.sendall(f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n\r\n{{".encode())
+        one.settimeout(20)
+        answer = one.recv(4096)
+    assert answer.startswith(b"HTTP/1.1 504 ")
+    assert b"the body must come within 2 s (--body_timeout_s)" in answer
+
+
+def test_a_message_that_never_comes_is_given_up(server):
+    over = threading.Event()
+
+    def nothing():
+        over.wait(30)
+        yield from ()
+
+    with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        method = channel.stream_unary("/tensorflow.serving.PredictionService/Predict")
+        calls = [method.future(nothing(), timeout=25) for _ in range(8)]  # of 4 threads
+        begun = time.monotonic()
+        assert predict(server, ONE) == [10.0]
+        assert time.monotonic() - begun < 15
+        assert {call.code() for call in calls} == {grpc.StatusCode.CANCELLED}
+        over.set()
+
+
+def repeated(value, *shape):
+    proto = tf.make_tensor_proto(value)
+    del proto.tensor_shape.dim[:]
+    for size in shape:
+        proto.tensor_shape.dim.add(size=size)
+    return proto
+
+
+@pytest.mark.parametrize(
+    ("proto", "name", "rule"),
+    [
+        (repeated([1.0], 16_000_000), "x", "at most 100000 bytes as tensors"),
+        (repeated(["red"], 16_000_000), "text", "at most 100000 bytes as tensors"),
+        (tf.make_tensor_proto(["red"] * 101), "text", r"`text` must have at most 100 strings"),
+        (tf.make_tensor_proto(["x" * 1001]), "text", r"`text.0` must have at most 1000 bytes"),
+    ],
+    ids=["numbers", "strings", "many", "long"],
+)
+def test_tensors_are_bounded(server, proto, name, rule):
+    with pytest.raises(grpc.RpcError, match=rule) as refused:
+        predict(server, proto, name)
+    assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_messages_are_bounded_packed_and_unpacked(server):
+    content = tf.make_tensor_proto(np.zeros(30_000, np.float32))  # 120,000 bytes
+    for compression in (grpc.Compression.NoCompression, grpc.Compression.Gzip):
+        request = predict_pb2.PredictRequest()
+        request.model_spec.name = "toy"
+        request.inputs["x"].CopyFrom(content)
+        with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+            stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
+            with pytest.raises(grpc.RpcError) as refused:
+                stub.Predict(request, timeout=30, compression=compression)
+        assert refused.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+def test_strings_over_rest_are_bounded(server):
+    inputs = {"text": ["x" * 1001], "count": [1]}
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        rest(server, {"signature_name": "two", "inputs": inputs})
+    assert refused.value.code == 400
+    assert "`text.0` must have at most 1000 bytes" in json.load(refused.value)["error"]
+
+
+def test_a_server_that_does_not_get_on_is_not_ready(server):
+    service = SearchService(server.service, "toy")
+    assert service.state() == "ready"
+    (runner,) = server.manager._runners()
+    with runner.progress.run():
+        assert service.state() == "ready"
+        time.sleep(1.1)
+        assert service.state() == "stalled"
+    assert service.state() == "ready"
+
+
+def test_the_end_comes_in_its_time(toy_base_path):
+    server = started(toy_base_path)
+    proto = tf.make_tensor_proto(np.array([2_000], np.int32))
+    failures = []
+
+    def ask():
+        try:
+            predict(server, proto, "steps", "slow", timeout=60)
+        except grpc.RpcError as error:
+            failures.append(error.code())
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    while not server.manager.runs():
+        time.sleep(0.01)
+    begun = time.monotonic()
+    ended = server.stop()
+    assert time.monotonic() - begun < 8
+    thread.join()
+    assert ended == (not failures)
+    while server.manager.runs():  # its thread has no end before the model's
+        time.sleep(0.05)
+    server.manager.close()
