@@ -163,6 +163,7 @@ def _serve(args: Any) -> int:
             asked.wait()
             http.refuse()
             server.refuse()
+            http.join(limits.drain_timeout_s)  # before the models that its requests run
             if not server.stop():
                 end_process(0)  # before the index is closed, whose changes are on the disk
     return 0

@@ -16,7 +16,10 @@ from tfde.serving.server.status import HTTP_STATUS, StatusError
 
 _GZIP = 31  # zlib's number for a gzip stream with the largest window
 _STREAMS = 16  # of one body
-_LINGER_S = 2.0  # in which a client that is refused may go on sending, so that it reads why
+# In which a client that is refused may go on sending, so that it reads why; not for ever, for
+# reading costs the others time.
+_LINGER_S = 2.0
+_LINGER_BYTES = 4 * 2**20
 _AFTER_S = 1.0  # that an application gets to say itself that a request's time is over
 
 _log = logging.getLogger(__name__)
@@ -72,8 +75,8 @@ class BoundedHttp:
                 self._admit(scope)
             body = await self._read(scope, receive, held)
         except StatusError as error:
+            held.give_back()  # before the client is heard out: others may have the place
             await self._refuse(error, None if held.whole else receive, send)
-            held.give_back()
             return
         except BaseException:
             held.give_back()
@@ -172,7 +175,7 @@ class BoundedHttp:
         try:
             async with asyncio.timeout(_LINGER_S):
                 more = True
-                while more and read <= self._limits.max_request_bytes:
+                while more and read <= _LINGER_BYTES:
                     message = await receive()
                     read += len(message.get("body", b""))
                     more = bool(message.get("more_body"))

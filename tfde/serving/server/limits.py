@@ -36,7 +36,7 @@ class Limits:
         32 * 2**20, "bytes of a request as sent, unpacked, and as tensors; beyond them HTTP 413"
     )
     max_bytes_in_hand: int = _flag(
-        512 * 2**20, "bytes of all bodies that an HTTP port holds at a time; beyond them HTTP 503"
+        256 * 2**20, "bytes of all bodies that an HTTP port holds at a time; beyond them HTTP 503"
     )
     max_json_lists: int = _flag(
         1_000_000, "brackets [ and { in a JSON body, which the parser may not be stopped at"
@@ -51,7 +51,7 @@ class Limits:
         60.0, "seconds in which its body must have come, and its answer must have been taken"
     )
     request_timeout_s: float = _flag(
-        60.0, "seconds after which the application gives a request up, its wait included"
+        600.0, "seconds after which the application gives a request up, its wait included"
     )
     stalled_after_s: float = _flag(
         60.0, "seconds after which /readyz is 503 while models run and none of them ends"
