@@ -158,7 +158,7 @@ def test_what_is_refused_changes_nothing(work, capsys):
     (work / "ids.txt").write_text("d1\nd 2\n")
     code, _, error = tfde(capsys, "index", "delete", work / "i", "--ids_file", work / "ids.txt")
     assert code == 1
-    assert f"{work}/ids.txt:2: a document id must be text without white space." in error
+    assert f"{work}/ids.txt:2: a document id must be UTF-8 text without white space." in error
     for wrong in ([], ["--ids", "a", "--ids_file", "b"]):
         code, _, error = tfde(capsys, "index", "delete", work / "i", *wrong)
         assert code == 1

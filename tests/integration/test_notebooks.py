@@ -149,7 +149,7 @@ def executed(request, tmp_path_factory):
         tmp_path_factory.mktemp(name),
         parameters=PARAMETERS[name],
         at_end=FACTS[name],
-        timeout_s=300,
+        timeout_s=900,
     )
     runner.fold(notebook)
     cells = {cell.id: cell for cell in notebook.cells}

@@ -50,9 +50,12 @@ def test_bad_lines_are_named(tmp_path, line, message):
 @pytest.mark.parametrize(
     ("run", "message"),
     [
-        ({"q": {"a": 1.0, "b c": 0.5}}, r":2: a document id must be text without white space"),
-        ({"q": {"a": 1.0, "": 0.5}}, r":2: a document id must be text"),
-        ({"q 1": {"a": 1.0}}, r":1: a query id must be text without white space"),
+        (
+            {"q": {"a": 1.0, "b c": 0.5}},
+            r":2: a document id must be UTF-8 text without white space",
+        ),
+        ({"q": {"a": 1.0, "": 0.5}}, r":2: a document id must be UTF-8 text"),
+        ({"q 1": {"a": 1.0}}, r":1: a query id must be UTF-8 text without white space"),
         ({"q": {"a": float("nan")}}, r":1: a score must be finite\. Received: nan"),
     ],
 )
