@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jsonargparse.typing import PositiveInt
+from jsonargparse.typing import PositiveFloat, PositiveInt
 
 from tfde.cli.parser import CommandParser, command_parser
 
@@ -35,7 +35,13 @@ def build_parser() -> CommandParser:
         "--skip_bad", action="store_true", help="skip and count bad pages and links to nowhere"
     )
     parser.add_argument(
-        "--workers", type=PositiveInt, default=1, help="processes that parse a wiki's markup"
+        "--workers", type=PositiveInt, default=1, help="processes that parse markup"
+    )
+    parser.add_argument(
+        "--page_seconds",
+        type=PositiveFloat,
+        default=30.0,
+        help="processor time that a page may take; one that takes more is a bad page",
     )
     return parser
 
@@ -55,10 +61,11 @@ def run(args: Any) -> int:
         raise ConfigError(f"{path}: `input` must be a file or a folder that exists.")
     show_logs()
     intake = Intake(skip_bad=args.skip_bad)
+    options = {"workers": args.workers, "page_seconds": args.page_seconds}
     if path.is_dir():
-        pages = read_folder(path, intake)
+        pages = read_folder(path, intake, **options)
     else:
-        pages = read_mediawiki(path, intake, workers=args.workers)
+        pages = read_mediawiki(path, intake, **options)
     counts = dict.fromkeys(("pages", "sections", "passages", "links"), 0)
 
     def counted(pages: Iterator[Page]) -> Iterator[Page]:

@@ -23,6 +23,10 @@ SUFFIXES = (".gz", ".zst")
 _ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.bz2", ".zip")
 _MAGIC = ((b"\x1f\x8b", "gzip", ".gz"), (b"\x28\xb5\x2f\xfd", "zstd", ".zst"))
 _CHUNK_BYTES = 1 << 17
+_PACKED_BYTES = 1 << 12  # four bytes of zstd can hold 128 KiB, and come out all at once
+# Longer than any document; what is not text, or unpacks for ever, must not fill the memory.
+MAX_LINE_BYTES = 1 << 26
+MAX_FILE_BYTES = 1 << 30
 
 
 def open_binary(path: str | Path) -> BinaryIO:
@@ -68,23 +72,30 @@ def raw_lines(
         encoding: One in which a line feed is the byte 10, such as `utf-8` or `latin-1`.
 
     Raises:
-        DataError: a line is not of that encoding; the packed stream is truncated or damaged.
+        DataError: a line is not of that encoding or longer than `MAX_LINE_BYTES`; the packed
+            stream is truncated or damaged.
     """
     intake = intake or Intake()
     number = 0
     intake.at(path)
     with open_binary(path) as file:
-        lines = iter(file)
         while True:
             try:
-                raw = next(lines)
-            except StopIteration:
-                return
+                raw = file.readline(MAX_LINE_BYTES + 1)
+                start = raw[:80] if len(raw) > MAX_LINE_BYTES else None
+                while start is not None and raw and not raw.endswith(b"\n"):
+                    raw = file.readline(MAX_LINE_BYTES)
             except COMPRESSION_ERRORS as error:
                 intake.bad(compression_error(path, number + 1, error))
                 return
+            if not raw and start is None:
+                return
             number += 1
             intake.at(path, number)
+            if start is not None:
+                rule = f"a line must be at most {MAX_LINE_BYTES >> 20} MiB."
+                intake.bad(DataError(path, number, rule, start))
+                continue
             if number == 1:
                 raw = raw.removeprefix(codecs.BOM_UTF8)
             try:
@@ -94,6 +105,23 @@ def raw_lines(
                 intake.bad(DataError(path, number, rule, raw))
                 continue
             yield number, line
+
+
+def read_whole(path: str | Path) -> bytes:
+    """Returns the content of a file that is read as one piece, unpacked.
+
+    Raises:
+        DataError: it is longer than `MAX_FILE_BYTES`; the packed stream is truncated or damaged.
+    """
+    with open_binary(path) as file:
+        try:
+            content = file.read(MAX_FILE_BYTES + 1)
+        except COMPRESSION_ERRORS as error:
+            raise compression_error(path, None, error) from error
+    if len(content) > MAX_FILE_BYTES:
+        rule = f"a file of this format must be at most {MAX_FILE_BYTES >> 20} MiB, unpacked."
+        raise DataError(path, None, rule, content[:80])
+    return content
 
 
 def read_lines(
@@ -168,7 +196,7 @@ class _ZstdReader(io.RawIOBase):
 
     def _unpack(self) -> bool:
         """Unpacks the next piece; returns whether there was one."""
-        packed = self._packed or self._file.read(_CHUNK_BYTES)
+        packed = self._packed or self._file.read(_PACKED_BYTES)
         if not packed:
             if self._frame is not None:
                 raise EOFError("the file ends inside a frame")

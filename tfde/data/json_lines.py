@@ -10,13 +10,7 @@ from typing import Any
 from tfde.data.compressed import open_writer, read_lines
 from tfde.data.intake import Intake
 from tfde.errors import DataError
-
-
-def json_fault(error: ValueError | RecursionError) -> str:
-    """Returns in a few words why `json.loads` refused a text."""
-    if isinstance(error, json.JSONDecodeError):
-        return error.msg
-    return "nested too deep" if isinstance(error, RecursionError) else "a number is too long"
+from tfde.json_file import json_fault
 
 
 def read_json_lines(

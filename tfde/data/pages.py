@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 from tfde.data.compressed import read_lines
 from tfde.data.intake import Intake
-from tfde.data.json_lines import id_field, json_fault, string_field, write_json_lines
+from tfde.data.json_lines import id_field, string_field, write_json_lines
 from tfde.errors import DataError
+from tfde.json_file import json_fault
 
 NO_TEXT = "a page must have text: a section with a passage."
 

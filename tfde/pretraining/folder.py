@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
+import logging
 import os
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
+from tfde.data.batched import batched
 from tfde.data.intake import Intake
 from tfde.data.pages import NO_TEXT, Page, empty_corpus
 from tfde.errors import ConfigError, DataError
+from tfde.pretraining.guarded_map import MAX_PAGE_SECONDS, Lost, guarded_map
 from tfde.pretraining.html_text import HtmlText, parse_html
 
 HTML_SUFFIXES = (".html", ".htm", ".xhtml")
 MARKDOWN_SUFFIXES = (".md", ".markdown")
+MAX_PAGE_BYTES = 1 << 24
+
+_LOG = logging.getLogger(__name__)
+_FILES_A_CHUNK = 32
+_TOO_LARGE = "a file must have at most"
 
 # What a link may leave out: the suffix, or the file of a folder.
 _SUFFIXES = (*HTML_SUFFIXES, *MARKDOWN_SUFFIXES)
@@ -26,39 +37,59 @@ _FRONT_MATTER = re.compile(
 )
 
 
-def read_folder(path: str | Path, intake: Intake | None = None) -> Iterator[Page]:
+class _Fault(NamedTuple):
+    """What is wrong with a file: a `DataError` on its way between processes."""
+
+    kind: str
+    line: int | None
+    rule: str
+    value: object
+
+
+def read_folder(
+    path: str | Path,
+    intake: Intake | None = None,
+    *,
+    workers: int = 1,
+    page_seconds: float = MAX_PAGE_SECONDS,
+) -> Iterator[Page]:
     """Yields a page for each HTML and Markdown file of a folder, sorted by path.
 
     A page's id is its path in the folder, as it would stand in a URL. A file is UTF-8 unless its
     `<meta charset>` says otherwise. A link counts if it leads to another page of the folder;
-    links out of the folder and to files of other kinds are left out and counted. In memory are
-    the paths.
+    links out of the folder and to files of other kinds are left out and counted. So are symbolic
+    links to folders, and to files outside. In memory are the paths.
 
     Args:
         path: The folder; hidden files and folders in it are left out.
         intake: Takes bad files and links; `None` raises the first.
+        workers: Processes that parse the files.
+        page_seconds: Of processor time that a file may take.
 
     Raises:
         ConfigError: `path` is no folder.
         DataError: a file is not in its encoding, or in one that Python does not know, or has no
-            text; a link leads to nowhere in the folder; there is no page.
+            text; it is larger than `MAX_PAGE_BYTES`, or cannot be parsed in its time; a link leads
+            to nowhere in the folder; there is no page.
     """
     root = Path(path)
     if not root.is_dir():
         raise ConfigError(f"{root}: `input` must be a folder that exists.")
     intake = intake or Intake()
-    names, others = _files(root)
-    intake.leave_out("files of other kinds", len(others))
+    names = _files(root, intake)
     known = set(names)
     found = False
-    for name in names:
-        try:
-            parsed = _parse(root / name)
-            if not parsed.sections:
-                raise DataError(root / name, None, NO_TEXT)
-        except DataError as error:
-            kind = "page without text" if error.rule == NO_TEXT else "broken encoding"
-            intake.bad(error, kind)
+    parse = functools.partial(_parse_file, root)
+    chunks = guarded_map(
+        parse, batched(names, _FILES_A_CHUNK), workers=workers, seconds=page_seconds
+    )
+    for name, parsed in itertools.chain.from_iterable(chunks):
+        if isinstance(parsed, Lost):
+            rule = f"a file must be parsable {parsed.reason}."
+            intake.bad(DataError(root / name, None, rule), "page too complex")
+            continue
+        if isinstance(parsed, _Fault):
+            intake.bad(DataError(root / name, *parsed[1:]), parsed.kind)
             continue
         links: dict[str, None] = {}
         for href in parsed.links:
@@ -77,22 +108,52 @@ def read_folder(path: str | Path, intake: Intake | None = None) -> Iterator[Page
         raise empty_corpus(root)
 
 
-def _files(root: Path) -> tuple[list[str], list[str]]:
-    """Returns the paths of pages and of other files, sorted, with slashes."""
+def _files(root: Path, intake: Intake) -> list[str]:
+    """Returns the paths of pages, sorted, with slashes; counts what is left out."""
     pages: list[str] = []
-    others: list[str] = []
+    inside = root.resolve()
     for folder, folders, names in os.walk(root):
-        folders[:] = [name for name in folders if not name.startswith(".")]
+        shown = [name for name in folders if not name.startswith(".")]
+        folders[:] = [name for name in shown if not Path(folder, name).is_symlink()]
+        _leave_out(intake, "symbolic links to folders", folder, set(shown) - set(folders))
+        outside = []
         for name in names:
-            if not name.startswith("."):
-                place = Path(folder, name)
-                kind = pages if place.suffix.lower() in _SUFFIXES else others
-                kind.append(place.relative_to(root).as_posix())
-    return sorted(pages), sorted(others)
+            if name.startswith("."):
+                continue
+            place = Path(folder, name)
+            if place.suffix.lower() not in _SUFFIXES:
+                intake.leave_out("files of other kinds")
+            elif place.is_symlink() and not place.resolve().is_relative_to(inside):
+                outside.append(name)
+            elif not place.is_file():  # a pipe would never end
+                intake.leave_out("files of other kinds")
+            else:
+                pages.append(place.relative_to(root).as_posix())
+        _leave_out(intake, "symbolic links out of the folder", folder, outside)
+    return sorted(pages)
+
+
+def _leave_out(intake: Intake, kind: str, folder: str, names: Collection[str]) -> None:
+    for name in sorted(names):
+        _LOG.warning("%s: is not followed; it is one of the %s", Path(folder, name), kind)
+    intake.leave_out(kind, len(names))
+
+
+def _parse_file(root: Path, name: str) -> HtmlText | _Fault:
+    """Returns what a file says, or why it says nothing; runs in a worker."""
+    try:
+        parsed = _parse(root / name)
+    except DataError as error:
+        kind = "page too large" if error.rule.startswith(_TOO_LARGE) else "broken encoding"
+        return _Fault(kind, error.line, error.rule, error.value)
+    return parsed if parsed.sections else _Fault("page without text", None, NO_TEXT, None)
 
 
 def _parse(path: Path) -> HtmlText:
-    raw = path.read_bytes()
+    with path.open("rb") as file:
+        raw = file.read(MAX_PAGE_BYTES + 1)
+    if len(raw) > MAX_PAGE_BYTES:
+        raise DataError(path, None, f"{_TOO_LARGE} {MAX_PAGE_BYTES >> 20} MiB.")
     is_html = path.suffix.lower() in HTML_SUFFIXES
     declared = _CHARSET.search(raw[:4096]) if is_html else None
     encoding = declared[1].decode() if declared else "utf-8"

@@ -10,16 +10,21 @@ from tfde.data.batched import batched
 from tfde.data.intake import Intake
 from tfde.data.pages import NO_TEXT, Page, empty_corpus
 from tfde.errors import DataError
+from tfde.pretraining.guarded_map import MAX_PAGE_SECONDS, Lost, guarded_map
 from tfde.pretraining.mediawiki_dump import DumpPage, SiteInfo, read_dump, read_site
-from tfde.pretraining.ordered_map import ordered_map
 from tfde.pretraining.title_table import TitleTable
 from tfde.pretraining.wikitext import WikiText, parse_wikitext
 
+MAX_TEXT_CHARACTERS = 1 << 22  # MediaWiki itself takes 2 MiB, unless told otherwise
 _PAGES_A_CHUNK = 32
 
 
 def read_mediawiki(
-    path: str | Path, intake: Intake | None = None, *, workers: int = 1
+    path: str | Path,
+    intake: Intake | None = None,
+    *,
+    workers: int = 1,
+    page_seconds: float = MAX_PAGE_SECONDS,
 ) -> Iterator[Page]:
     """Yields the articles of a MediaWiki XML dump, in the dump's order.
 
@@ -32,10 +37,11 @@ def read_mediawiki(
         path: The dump, plain or packed (`.bz2`, `.gz`, `.zst`).
         intake: Takes bad pages; `None` raises the first.
         workers: Processes that parse the markup.
+        page_seconds: Of processor time that a page may take.
 
     Raises:
-        DataError: as `read_site` and `read_dump`; markup cannot be parsed; a page has no text;
-            there is no page at all.
+        DataError: as `read_site` and `read_dump`; markup cannot be parsed, or not in its time; a
+            page has no text, or more than `MAX_TEXT_CHARACTERS`; there is no page at all.
     """
     intake = intake or Intake()
     site = read_site(path)
@@ -43,9 +49,10 @@ def read_mediawiki(
     articles = _articles(path, site, intake)
     chunks = batched(articles, _PAGES_A_CHUNK)
     found = False
-    for pages in ordered_map(functools.partial(_parse, site), chunks, workers=workers):
-        for line, number, title, parsed in pages:
-            page = _page(path, line, number, title, parsed, table, intake)
+    parse = functools.partial(_parse, site)
+    for chunk in guarded_map(parse, chunks, workers=workers, seconds=page_seconds):
+        for article, parsed in chunk:
+            page = _page(path, article, parsed, table, intake)
             if page is not None:
                 found = True
                 yield page
@@ -71,36 +78,33 @@ def _articles(path: str | Path, site: SiteInfo, intake: Intake) -> Iterator[Dump
             intake.leave_out("redirects")
         elif not page.is_wikitext:
             intake.leave_out("pages that are no wikitext")
+        elif len(page.text) > MAX_TEXT_CHARACTERS:
+            rule = f"a page must have at most {MAX_TEXT_CHARACTERS:,} characters of markup."
+            intake.bad(DataError(path, page.line, rule, page.title), "page too large")
         else:
             yield page
 
 
-# Line, number and title of a page, with its text or the reason why there is none.
-_Parsed = tuple[int, int, str, WikiText | str]
-
-
-def _parse(site: SiteInfo, pages: list[DumpPage]) -> list[_Parsed]:
-    """Parses the markup of a few pages; runs in a worker."""
-    parsed: list[_Parsed] = []
-    for page in pages:
-        text: WikiText | str
-        try:
-            text = parse_wikitext(page.text, site.namespaces)
-        except ValueError as error:
-            text = f"the markup must be parsable ({error})."
-        parsed.append((page.line, page.number, page.title, text))
-    return parsed
+def _parse(site: SiteInfo, page: DumpPage) -> WikiText | str:
+    """Returns what a page's markup says, or why it says nothing; runs in a worker."""
+    try:
+        return parse_wikitext(page.text, site.namespaces)
+    except ValueError as error:
+        return f"the markup must be parsable ({error})."
 
 
 def _page(
     path: str | Path,
-    line: int,
-    number: int,
-    title: str,
-    parsed: WikiText | str,
+    article: DumpPage,
+    parsed: WikiText | str | Lost,
     table: TitleTable,
     intake: Intake,
 ) -> Page | None:
+    line, number, title = article.line, article.number, article.title
+    if isinstance(parsed, Lost):
+        rule = f"the markup must be parsable {parsed.reason}."
+        intake.bad(DataError(path, line, rule, title), "page too complex")
+        return None
     if isinstance(parsed, str):
         intake.bad(DataError(path, line, parsed, title), "broken markup")
         return None

@@ -1,5 +1,3 @@
-import sys
-
 import pytest
 
 from tfde.data.intake import Intake
@@ -147,8 +145,12 @@ def test_an_empty_folder_and_a_missing_one_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("package", ["selectolax.lexbor", "markdown_it"])
-def test_without_the_parsers_the_extra_is_named(folder, monkeypatch, package):
-    monkeypatch.setitem(sys.modules, package, None)
+def test_without_the_parsers_the_extra_is_named(folder, monkeypatch, package, tmp_path_factory):
+    hidden = tmp_path_factory.mktemp("hidden")
+    module = hidden / package.partition(".")[0]
+    module.mkdir()
+    (module / "__init__.py").write_text("raise ImportError")
+    monkeypatch.setenv("PYTHONPATH", str(hidden))  # the files are parsed in another process
     with pytest.raises(ImportError, match=r"needs selectolax and markdown-it-py: pip install 'tf"):
         list(read_folder(folder))
 

@@ -9,10 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tfde.data.compressed import COMPRESSION_ERRORS, compression_error, open_binary
+from tfde.data.compressed import (
+    COMPRESSION_ERRORS,
+    MAX_LINE_BYTES,
+    compression_error,
+    open_binary,
+)
 from tfde.data.intake import Intake
-from tfde.data.json_lines import json_fault
 from tfde.errors import DataError
+from tfde.json_file import json_fault
 
 _CHUNK_BYTES = 1 << 20
 _SPACE = " \t\r\n"
@@ -87,6 +92,9 @@ class _Text:
                 value, stop = self._decoder.raw_decode(self._buffer, self._start)
             except json.JSONDecodeError as error:
                 cut = error.pos >= len(self._buffer) - _LONGEST_TOKEN
+                if len(self._buffer) - self._start > MAX_LINE_BYTES:
+                    rule = f"an element must be at most {MAX_LINE_BYTES >> 20} MiB"
+                    raise self.fault(rule, self.rest()[:80]) from error
                 if (cut or error.msg.startswith("Unterminated")) and self._more(wanted):
                     wanted *= 2  # else a long element is parsed once for each chunk of it
                     continue

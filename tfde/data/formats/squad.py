@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tfde.data.compressed import COMPRESSION_ERRORS, compression_error, open_binary
+from tfde.data.compressed import read_whole
 from tfde.data.formats.paragraphs import Level, Paragraph, Question, paragraph_records
 from tfde.data.formats.records import Record, Source
 from tfde.data.intake import Intake
-from tfde.data.json_lines import json_fault
 from tfde.errors import DataError, shorten
+from tfde.json_file import json_fault
 from tfde.types import Document, Query
 
 
@@ -79,12 +79,9 @@ class _Reader:
 
     def load(self) -> Any:
         try:
-            with open_binary(self.path) as file:
-                return json.loads(file.read().decode("utf-8-sig"))
+            return json.loads(read_whole(self.path).decode("utf-8-sig"))
         except UnicodeDecodeError as error:
             raise DataError(self.path, None, f"must be UTF-8 (byte {error.start}).") from error
-        except COMPRESSION_ERRORS as error:
-            raise compression_error(self.path, None, error) from error
         except (ValueError, RecursionError) as error:
             if isinstance(error, DataError):
                 raise
