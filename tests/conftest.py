@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 from missing import missing
 
-import tfde  # noqa: F401  # sets TF_USE_LEGACY_KERAS before anything imports keras_hub
-
 TESTS = Path(__file__).parent
 _LIBC = ctypes.CDLL(None)
 _COLLECT_MIB = 300

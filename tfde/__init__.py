@@ -6,14 +6,9 @@ Names are imported on first use, so that `import tfde` costs nothing.
 from __future__ import annotations
 
 import importlib
-import os
 from typing import Any
 
 from tfde.version import __version__
-
-# tensorflow-recommenders needs Keras 2 as `tf.keras`; our models are Keras 3 (`import keras`).
-# The variable works only if it is set before anything touches `tf.keras`.
-os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 
 _WHERE = {
     "DualEncoder": "tfde.towers.dual_encoder",

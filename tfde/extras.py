@@ -5,6 +5,7 @@ The metadata of what is installed is the only list of them; setup.cfg writes it.
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.metadata import PackageNotFoundError, metadata, requires, version
 
 from packaging.requirements import Requirement
@@ -14,6 +15,7 @@ from tfde.errors import MissingExtraError
 DISTRIBUTION = "tfde"
 
 
+@cache  # what is there stays; what is missing is looked for again
 def require_extra(name: str, what: str) -> None:
     """Refuses to go on without the packages of an extra; called before they are imported.
 

@@ -127,7 +127,6 @@ def test_holds_the_outputs_of_a_whole_run(path):
     assert not re.search(r"/(tmp|home|root|work)/", json.dumps(outputs))
     sources = [line for cell in code for line in cell.source.splitlines()]
     assert "# %pip install" in code[0].source
-    # TensorFlow Recommenders needs it to be first.
     assert next(line for line in sources if not line.startswith("#")) == "import tfde"
 
 

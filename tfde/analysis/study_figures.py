@@ -10,8 +10,9 @@ from tfde.analysis.comparisons import GridComparison, without_axis
 from tfde.analysis.tables import Group, StudyResults
 from tfde.data.atomic import atomic_file
 from tfde.errors import ConfigError, require
-from tfde.evaluation.figures import plain_text, require_figures
+from tfde.evaluation.figures import plain_text
 from tfde.evaluation.significance import Interval
+from tfde.extras import require_extra
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -36,7 +37,7 @@ def draw_results(results: StudyResults, path: str | Path, *, measure: str) -> No
     if len(names) < 2:
         raise ConfigError(f"a figure needs at least two axes. Received: {', '.join(names)}")
     _check_measure(results, measure)
-    require_figures()
+    require_extra("figures", "a figure")
     from matplotlib.figure import Figure
 
     # Cells of other measures have no place in it.
@@ -111,7 +112,7 @@ def draw_gains(
     Source: Dong et al. 2022, figure 3.
     """
     gains = relative_gains(results, comparisons, axis=axis, measure=measure)
-    require_figures()
+    require_extra("figures", "a figure")
     from matplotlib.figure import Figure
 
     rests = list(dict.fromkeys(rest for rest, _ in gains))

@@ -3,3 +3,7 @@
 They spread the work of the single-process commands over key ranges and call the same functions,
 so they give the same files.
 """
+
+from tfde.extras import require_extra
+
+require_extra("beam", "a Beam pipeline")

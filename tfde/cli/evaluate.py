@@ -234,12 +234,12 @@ def _check_report(directory: str, *, judged: bool) -> None:
     """Refuses before any work what would fail after it."""
     from tfde.data.atomic import refuse_existing
     from tfde.errors import ConfigError
-    from tfde.evaluation.figures import require_figures
+    from tfde.extras import require_extra
 
     if not judged:
         raise ConfigError("`--report` needs judgements; this dataset has answers alone.")
     refuse_existing(directory, overwrite=False)
-    require_figures()
+    require_extra("figures", "`--report`")
 
 
 def _tell_identical(dataset: DatasetDirectory, queries: list[Query], results: Run) -> bool:

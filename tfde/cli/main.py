@@ -80,9 +80,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     if name not in COMMANDS:
         return _fail(f"unknown command {name!r}; `tfde --help` lists the commands", 2)
     quiet_libraries()
-    command = importlib.import_module(f"tfde.cli.{name.replace('-', '_')}")
-    args = command.build_parser().parse_args(argv[1:])
+    try:
+        command = importlib.import_module(f"tfde.cli.{name.replace('-', '_')}")
+        parser = command.build_parser()
+    except ImportError as error:  # an extra, perhaps
+        return _failed(name, error)
+    args = parser.parse_args(argv[1:])
     return run_command(name, command.run, args)
+
+
+def model_server(argv: Sequence[str] | None = None) -> int:
+    """Runs `tfde-model-server`, or says in one line what it lacks."""
+    try:
+        from tfde.cli.model_server import main as serve
+    except ImportError as error:
+        return _failed("model-server", error)
+    return serve(argv)
 
 
 def run_command(name: str, run: Callable[[Any], int | None], args: Any) -> int:

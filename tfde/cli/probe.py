@@ -77,10 +77,10 @@ def _tsne_parser(command: str, description: str) -> CommandParser:
 def _attention(args: Any) -> None:
     from tfde.analysis.attention_probe import draw_attention, pair_attention
     from tfde.errors import naming
-    from tfde.evaluation.figures import require_figures
+    from tfde.extras import require_extra
     from tfde.matching.load import load_pair_scorer
 
-    require_figures()
+    require_extra("figures", "tfde probe")
     found: dict[str, Any] = {}
     for given in args.model:
         name, path = name_and_path(given, list(found))
@@ -107,11 +107,11 @@ def _tsne(args: Any) -> None:
     )
     from tfde.data.atomic import refuse_existing
     from tfde.data.dataset_directory import DatasetDirectory
-    from tfde.evaluation.figures import require_figures
     from tfde.evaluation.report import align_table
+    from tfde.extras import require_extra
     from tfde.towers.dual_encoder import DualEncoder
 
-    require_figures("sklearn")
+    require_extra("figures", "tfde probe")
     if args.projector:
         refuse_existing(args.projector, overwrite=False)
     dataset = DatasetDirectory(args.dataset)

@@ -34,6 +34,7 @@ from tfde.export.serving_files import (
     write_warmup,
 )
 from tfde.export.stored_rows import RowsDtype, check_rows_dtype
+from tfde.extras import require_extra
 from tfde.retrieval.embeddings import Embeddings
 from tfde.retrieval.exact_index import ExactIndex
 from tfde.retrieval.scann_index import ScannIndex
@@ -89,6 +90,7 @@ def export_bundle(
         `output`.
 
     Raises:
+        MissingExtraError: the extra `serve` is not installed.
         ConfigError: `output` is not empty, `version` below 1, an unknown `retriever_dtype`, or
             `target_recall` not in (0, 1] or without an index.
         MismatchError: the index comes from another model, or a document of it is missing.
@@ -96,6 +98,7 @@ def export_bundle(
     """
     output = Path(output)
     refuse_existing(output, overwrite=False)
+    require_extra("serve", "a bundle")
     require(version >= 1, "version", "at least 1", version)
     check_rows_dtype(retriever_dtype, "retriever_dtype")
     if target_recall is not None:

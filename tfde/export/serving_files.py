@@ -7,8 +7,8 @@ from pathlib import Path
 
 import tensorflow as tf
 from google.protobuf import text_format
-from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
-from tensorflow_serving.config import model_server_config_pb2
+
+from tfde.extras import require_extra
 
 MODELS_ROOT = "/models"  # where TensorFlow Serving's container expects them
 WARMUP_FILE = "assets.extra/tf_serving_warmup_requests"
@@ -36,6 +36,9 @@ MONITORING = 'prometheus_config { enable: true, path: "/monitoring/prometheus/me
 
 def models_config(names: Sequence[str]) -> str:
     """Returns a ModelServerConfig in text form that serves these models from `/models`."""
+    require_extra("serve", "a bundle")
+    from tensorflow_serving.config import model_server_config_pb2
+
     config = model_server_config_pb2.ModelServerConfig()
     for name in names:
         config.model_config_list.config.add(
@@ -59,6 +62,9 @@ def write_warmup(
         model: The model's name.
         requests: Inputs by name, one mapping a request; at most 1000 (TensorFlow Serving's limit).
     """
+    require_extra("serve", "a bundle")
+    from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
+
     path = directory / WARMUP_FILE
     path.parent.mkdir(exist_ok=True)
     with tf.io.TFRecordWriter(str(path)) as writer:

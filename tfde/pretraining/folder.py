@@ -17,6 +17,7 @@ from tfde.data.batched import batched
 from tfde.data.intake import Intake
 from tfde.data.pages import NO_TEXT, Page, empty_corpus
 from tfde.errors import ConfigError, DataError
+from tfde.extras import require_extra
 from tfde.pretraining.guarded_map import MAX_PAGE_SECONDS, Lost, guarded_map
 from tfde.pretraining.html_text import HtmlText, parse_html
 
@@ -68,6 +69,7 @@ def read_folder(
 
     Raises:
         ConfigError: `path` is no folder.
+        MissingExtraError: the extra `pages` is not installed.
         DataError: a file is not in its encoding, or in one that Python does not know, or has no
             text; it is larger than `MAX_PAGE_BYTES`, or cannot be parsed in its time; a link leads
             to nowhere in the folder; there is no page.
@@ -77,6 +79,7 @@ def read_folder(
         raise ConfigError(f"{root}: `input` must be a folder that exists.")
     intake = intake or Intake()
     names = _files(root, intake)
+    require_extra("pages", "reading HTML and Markdown")  # here: others parse
     known = set(names)
     found = False
     parse = functools.partial(_parse_file, root)
@@ -169,13 +172,8 @@ def _parse(path: Path) -> HtmlText:
 
 
 def _render_markdown(text: str) -> str:
-    try:
-        from markdown_it import MarkdownIt
-    except ImportError as error:
-        raise ImportError(
-            "reading HTML and Markdown needs selectolax and markdown-it-py:"
-            " pip install 'tfde[pages]'"
-        ) from error
+    from markdown_it import MarkdownIt
+
     return MarkdownIt("commonmark").enable("table").render(_FRONT_MATTER.sub("", text))
 
 

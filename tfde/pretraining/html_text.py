@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tfde.data.pages import Section
+from tfde.extras import require_extra
 from tfde.pretraining.plain_text import join_sections, paragraphs
 
 if TYPE_CHECKING:
@@ -48,15 +49,11 @@ def parse_html(text: str) -> HtmlText:
         text: The page.
 
     Raises:
-        ImportError: selectolax is not installed.
+        MissingExtraError: selectolax is not installed.
     """
-    try:
-        from selectolax.lexbor import LexborHTMLParser
-    except ImportError as error:
-        raise ImportError(
-            "reading HTML and Markdown needs selectolax and markdown-it-py:"
-            " pip install 'tfde[pages]'"
-        ) from error
+    require_extra("pages", "reading HTML")
+    from selectolax.lexbor import LexborHTMLParser
+
     tree = LexborHTMLParser(text)
     root = tree.body
     for name in ("main", "article"):

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tfde.data.pages import Section
+from tfde.extras import require_extra
 from tfde.pretraining.plain_text import join_sections, paragraphs
 
 if TYPE_CHECKING:
@@ -53,17 +54,14 @@ def parse_wikitext(text: str, namespaces: Mapping[str, int]) -> WikiText:
         namespaces: Numbers of the wiki's namespaces by their names in small letters.
 
     Raises:
-        ImportError: mwparserfromhell is not installed.
+        MissingExtraError: mwparserfromhell is not installed.
         ValueError: the markup cannot be parsed.
     """
-    try:
-        import mwparserfromhell
-        from mwparserfromhell.nodes import Heading
-        from mwparserfromhell.parser import ParserError
-    except ImportError as error:
-        raise ImportError(
-            "reading MediaWiki dumps needs mwparserfromhell: pip install 'tfde[pages]'"
-        ) from error
+    require_extra("pages", "reading a MediaWiki dump")
+    import mwparserfromhell
+    from mwparserfromhell.nodes import Heading
+    from mwparserfromhell.parser import ParserError
+
     try:
         # Unbalanced marks of bold and italic would hide the markup after them; `_clean` drops them.
         code = mwparserfromhell.parse(text, skip_style_tags=True)

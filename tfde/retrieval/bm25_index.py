@@ -7,11 +7,10 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
-import bm25s
 import numpy as np
-import Stemmer
 
 from tfde.errors import ConfigError, DataError, require
+from tfde.extras import require_extra
 from tfde.progress import progress_bar
 from tfde.retrieval.bm25_words import TOKEN_PATTERN, spread, word_stemmer
 from tfde.retrieval.index_directory import check_doc_ids
@@ -49,7 +48,7 @@ class Bm25Index:
         language: Of the stemmer and the stop words; `None` for neither.
     """
 
-    def __init__(self, scorer: bm25s.BM25, doc_ids: Sequence[str], language: str | None) -> None:
+    def __init__(self, scorer: Any, doc_ids: Sequence[str], language: str | None) -> None:
         self._scorer = scorer
         self.doc_ids = np.array(doc_ids, dtype=object)
         self.language = language
@@ -95,7 +94,7 @@ class Bm25Index:
                 "`documents` must hold a word of two letters or digits that is no stop word."
                 f" Received: none in {len(doc_ids)} documents"
             )
-        scorer = bm25s.BM25(k1=k1, b=b, method="lucene")
+        scorer = _bm25s().BM25(k1=k1, b=b, method="lucene")
         scorer.index(words, show_progress=False)
         return cls(scorer, check_doc_ids(doc_ids, len(doc_ids)), language)
 
@@ -177,16 +176,30 @@ def check_bm25(k1: float, b: float, language: str | None) -> None:
     """Refuses impossible parameters.
 
     Raises:
+        MissingExtraError: the extra `bm25` is not installed.
         ConfigError: `k1` below 0, `b` outside [0, 1], or a `language` without stemmer.
     """
     require(k1 >= 0, "k1", "at least 0", k1)
     require(0 <= b <= 1, "b", "in [0, 1]", b)
+    _bm25s()
+    import Stemmer
+
     known = Stemmer.algorithms()
     rule = f"None or one of {', '.join(known)}"
     require(language is None or language in known, "language", rule, language)
 
 
+def _bm25s() -> Any:
+    require_extra("bm25", "BM25")
+    import bm25s
+
+    return bm25s
+
+
 def _tokenize(texts: Iterable[str], language: str | None, *, return_ids: bool) -> Any:
+    bm25s = _bm25s()
+    import Stemmer
+
     return bm25s.tokenize(
         spread(texts),
         token_pattern=TOKEN_PATTERN,

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scann import scann_ops_pybind
 
 from tfde.config import ParentConfig
 from tfde.data.files import open_array, read_ids, write_array, write_ids
 from tfde.errors import ConfigError, CorruptError
+from tfde.extras import require_extra
 from tfde.retrieval.embeddings import Embeddings
 from tfde.retrieval.index_directory import (
     DOC_IDS,
@@ -317,7 +317,7 @@ class ScannIndex:
         if list((path / SEARCHER).glob("*.pkl")):
             raise CorruptError(f"{path / SEARCHER}: holds a pickle, which is never read.")
         return cls(
-            scann_ops_pybind.load_searcher(str(path / SEARCHER)),
+            _pybind().load_searcher(str(path / SEARCHER)),
             _open_vectors(path),
             read_ids(path / DOC_IDS),
             ScannParameters(**manifest["parameters"]),
@@ -338,6 +338,13 @@ class ScannIndex:
         )
 
 
+def _pybind() -> Any:
+    require_extra("scann", "a ScaNN index")
+    from scann import scann_ops_pybind
+
+    return scann_ops_pybind
+
+
 def _open_vectors(path: Path) -> np.ndarray:
     scanns_own = path / SCANN_VECTORS
     return open_array(scanns_own if scanns_own.is_file() else path / VECTORS)
@@ -345,7 +352,7 @@ def _open_vectors(path: Path) -> np.ndarray:
 
 def _build_searcher(vectors: np.ndarray, parameters: ScannParameters) -> Any:
     k = min(_DEFAULT_K, len(vectors))
-    builder = scann_ops_pybind.builder(vectors, k, "dot_product")
+    builder = _pybind().builder(vectors, k, "dot_product")
     if parameters.kind == "exact":
         return builder.score_brute_force().build()
     if parameters.kind == "tree":

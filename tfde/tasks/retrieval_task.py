@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from typing import Any
-
 import tensorflow as tf
 
 from tfde.errors import require
+from tfde.recommenders import import_recommenders
 
 PADDING_KEY = 0  # the key of "no document", in `candidate_keys` and `positive_keys`
 
@@ -34,7 +32,6 @@ class RetrievalTask:
 
     Raises:
         ConfigError: `temperature` is not above 0.
-        ImportError: `tf.keras` is Keras 3 already, which tensorflow-recommenders refuses.
 
     Source: Dong et al. 2022, equation 1; Ni et al. 2021, section 3.1 (negatives in the
         denominator, bidirectional); the masks are derived here.
@@ -51,7 +48,7 @@ class RetrievalTask:
         self.temperature = float(temperature)
         self.bidirectional = bidirectional
         self.sampling_correction = sampling_correction
-        self._tfrs, legacy_keras = _import_tfrs()
+        self._tfrs, legacy_keras = import_recommenders()
         self._cross_entropy = legacy_keras.losses.CategoricalCrossentropy(
             from_logits=True, reduction=legacy_keras.losses.Reduction.SUM
         )
@@ -196,20 +193,3 @@ def in_batch_accuracy(
     own = tf.linalg.diag_part(similarity)[:, tf.newaxis]
     ties = tf.reduce_sum(tf.cast(similarity == best, tf.float32), axis=-1)
     return tf.reduce_mean(tf.where((own == best)[:, 0], 1.0 / ties, 0.0))
-
-
-def _import_tfrs() -> tuple[Any, Any]:
-    """Imports tensorflow-recommenders and Keras 2; when it is too late for that, says why."""
-    try:
-        import tensorflow_recommenders as tfrs
-        import tf_keras
-    except ImportError as error:
-        first = [name for name in ("keras_hub", "keras_nlp") if name in sys.modules]
-        order = list(sys.modules)
-        early = [name for name in first if order.index(name) < order.index("tfde")]
-        cause = f"{early[0]!r} was imported before tfde" if early else str(error).splitlines()[0]
-        raise ImportError(
-            f"tensorflow-recommenders needs Keras 2 as `tf.keras`, but {cause}; either import tfde"
-            " first, or set TF_USE_LEGACY_KERAS=1 before Python starts."
-        ) from error
-    return tfrs, tf_keras

@@ -2,10 +2,10 @@
 
 import json
 import subprocess
-import sys
 
 import pytest
 import tiny
+from without_packages import without_packages
 
 from tfde.analysis.cell_work import measure, sample_queries
 from tfde.analysis.child_process import call_in_child
@@ -16,7 +16,7 @@ from tfde.analysis.tables import Group, StudyResults, format_results, load_resul
 from tfde.cli.main import main
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.directory_lock import directory_lock
-from tfde.errors import ConfigError, TrainingError
+from tfde.errors import ConfigError, MissingExtraError, TrainingError
 
 
 @pytest.fixture(scope="module")
@@ -222,7 +222,7 @@ def test_only_is_a_value_of_an_axis(tmp_path, capsys, data, values, message):
 
 
 def test_a_figure_without_matplotlib(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    without_packages(monkeypatch, "matplotlib")
     results = StudyResults({"a": ["x"], "b": ["y"]}, [], 0, 1)
     with pytest.raises(ConfigError, match=r"the study has no result yet"):
         draw_results(results, tmp_path / "f.png", measure="R@1")
@@ -231,6 +231,6 @@ def test_a_figure_without_matplotlib(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match=r"`measure` must be one of R@1\. Received: 'RR'"):
         draw_results(results, tmp_path / "f.png", measure="RR")
     with pytest.raises(
-        ImportError, match=r"figures need matplotlib: pip install 'tfde\[figures\]'"
+        MissingExtraError, match=r"a figure needs the extra 'figures': pip install 'tfde\[fig"
     ):
         draw_results(results, tmp_path / "f.png", measure="R@1")

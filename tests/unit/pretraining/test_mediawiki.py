@@ -2,14 +2,14 @@ import bz2
 import gzip
 import itertools
 import re
-import sys
 from xml.sax.saxutils import escape
 
 import pytest
+from without_packages import without_packages
 
 from tfde.data.intake import Intake
 from tfde.data.pages import Page, Section, read_pages
-from tfde.errors import DataError
+from tfde.errors import DataError, MissingExtraError
 from tfde.pretraining import mediawiki_dump
 from tfde.pretraining.mediawiki import read_mediawiki
 from tfde.pretraining.title_table import TitleTable
@@ -320,8 +320,8 @@ def test_a_page_of_all_revisions_is_refused_before_it_fills_the_memory(tmp_path,
 
 
 def test_without_the_parser_the_extra_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "mwparserfromhell", None)
-    with pytest.raises(ImportError, match=r"needs mwparserfromhell: pip install 'tfde\[pages\]'"):
+    without_packages(monkeypatch, "mwparserfromhell")
+    with pytest.raises(MissingExtraError, match=r"needs the extra 'pages': pip install 'tfde\[pag"):
         parse_wikitext("x", {})
 
 

@@ -12,6 +12,7 @@ from tfde.data.compressed import SUFFIXES, raw_lines, read_lines
 from tfde.data.intake import Intake
 from tfde.data.json_lines import read_json_lines
 from tfde.errors import ConfigError, DataError
+from tfde.extras import require_extra
 
 # Python's own limit, 128 KiB, is less than a long document.
 csv.field_size_limit(max(csv.field_size_limit(), 1 << 24))
@@ -90,11 +91,10 @@ def read_rows(path: Path, intake: Intake) -> Iterator[Mapping[str, Any]]:
 
 
 def _parquet_rows(path: Path, intake: Intake) -> Iterator[Mapping[str, Any]]:
-    try:
-        from pyarrow import ArrowException
-        from pyarrow.parquet import ParquetFile
-    except ImportError as error:
-        raise ConfigError(f"{path}: parquet needs pyarrow: pip install 'tfde[parquet]'.") from error
+    require_extra("parquet", f"{path}: a parquet file")
+    from pyarrow import ArrowException
+    from pyarrow.parquet import ParquetFile
+
     number = 0
     intake.at(path)
     try:
