@@ -109,12 +109,12 @@ def core_distributions():
 def core_folder(tmp_path_factory):
     """A folder of links to the packages of the core, tfde among them."""
     folder = tmp_path_factory.mktemp("core")
-    tops = {Path(tfde.__file__).parent}
-    for found in [*core_distributions(), distribution("tfde")]:
+    # Ours is linked by hand: it may be installed as a link to its sources.
+    tops = {Path(tfde.__file__).parent, Path(distribution("tfde")._path)}
+    for found in core_distributions():
         for file in found.files:
             top = file.parts[0]
-            ours = found.name == "tfde" and not top.endswith(".dist-info")
-            if top not in ("..", "__pycache__") and not top.endswith(".pth") and not ours:
+            if top not in ("..", "__pycache__") and not top.endswith(".pth"):
                 tops.add(Path(found.locate_file(top)))
     for top in tops:
         (folder / top.name).symlink_to(top)
