@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import copy
-import json
 from pathlib import Path, PureWindowsPath
 from typing import Any
 
 from tfde.checkpoints.hub_repository import HubRepository
-from tfde.errors import ConfigError, DataError, shorten
+from tfde.errors import ConfigError, shorten
+from tfde.json_file import read_json_file, refuse_pointer
 
 _HUB = "hf://"
 
@@ -109,11 +109,13 @@ class PresetFiles:
 
         Raises:
             ConfigError: it is not, or `find` failed.
+            DataError: it is a Git LFS pointer.
         """
         path = self.find(name)
         if path is None:
             hint = "" if self._is_local else " (a typing error, or no network?)"
             raise ConfigError(f"{self}: must hold {name}. Received: no such file{hint}")
+        refuse_pointer(path)
         return path
 
     def json(self, name: str) -> Any:
@@ -123,11 +125,7 @@ class PresetFiles:
             ConfigError: it is not there.
             DataError: it is not JSON in UTF-8.
         """
-        path = self.path(name)
-        try:
-            return json.loads(path.read_text(encoding="utf-8"))
-        except (ValueError, RecursionError) as error:
-            raise DataError(path, None, "must be JSON.", str(error)) from error
+        return read_json_file(self.path(name))
 
     def json_object(self, name: str, key: str = "") -> dict[str, Any]:
         """Returns the object in a JSON file that must be there, or the object under a key of it.

@@ -14,6 +14,7 @@ import numpy as np
 
 from tfde.data.atomic import atomic_file
 from tfde.errors import CorruptError, DataError, utf8_fault
+from tfde.json_file import read_json_file
 
 
 @contextlib.contextmanager
@@ -45,8 +46,8 @@ def read_json(path: Path) -> dict[str, Any]:
         CorruptError: the file does not hold a JSON object.
     """
     try:
-        value = json.loads(path.read_bytes())
-    except ValueError:
+        value = read_json_file(path)
+    except DataError:
         value = None
     if not isinstance(value, dict):
         raise CorruptError(f"{path}: does not hold a JSON object.")

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from tfde.config import from_mapping
 from tfde.errors import ConfigError, require
+from tfde.json_file import read_json_file
 from tfde.text.tokenizer import Tokenizer, load_tokenizer
 
 PREPROCESSOR_FILE = "preprocessor.json"
@@ -55,7 +56,7 @@ class BatchPreprocessor(tf.Module):
         """
         path = Path(directory) / PREPROCESSOR_FILE
         try:
-            value = json.loads(path.read_text(encoding="utf-8"))
+            value = read_json_file(path)
             value["buckets"] = tuple(value["buckets"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ConfigError(

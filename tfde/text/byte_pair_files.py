@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tfde.errors import ConfigError, shorten
+from tfde.json_file import read_json_file
 from tfde.text.byte_pair_merges import byte_characters
 
 
@@ -61,7 +61,7 @@ def read_vocabulary(path: Path) -> dict[str, int]:
         ConfigError: the file cannot be read or is no such object.
     """
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = read_json_file(path)
         return dict(sorted(value.items(), key=lambda item: int(item[1])))
     except (OSError, ValueError, AttributeError, TypeError) as error:
         raise ConfigError(

@@ -8,12 +8,12 @@ defaults, even where `tokenizer.json` says otherwise.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from tfde.errors import ConfigError, shorten
+from tfde.json_file import read_json_file
 
 Kind = Literal["bert", "mpnet", "roberta", "gpt2", "t5", "xlm_roberta"]
 
@@ -248,6 +248,6 @@ def read_json(path: Path) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
+        return dict(read_json_file(path))
     except (OSError, ValueError, TypeError) as error:
         raise ConfigError(f"{path}: must be a JSON object. Received: {error}") from error

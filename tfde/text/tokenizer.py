@@ -11,6 +11,7 @@ from typing import Any, Generic, Self, TypeVar
 import tensorflow as tf
 
 from tfde.errors import ConfigError, shorten
+from tfde.json_file import read_json_file
 from tfde.text.traced import traced
 
 TOKENIZER_FILE = "tokenizer.json"
@@ -148,7 +149,7 @@ def read_settings(directory: str | Path, class_name: str | None = None) -> tuple
     if not path.is_file():
         raise ConfigError(f"{rule} Received: no such file")
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = read_json_file(path)
         name, settings = value["class_name"], dict(value["config"])
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(

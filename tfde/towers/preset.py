@@ -21,6 +21,7 @@ from tfde.config import (
 )
 from tfde.config import from_mapping as config_from_mapping
 from tfde.errors import CorruptError
+from tfde.json_file import read_json_file
 from tfde.towers.model_card import CARD_FILE, model_card
 from tfde.version import __version__
 
@@ -33,7 +34,7 @@ DUAL_ENCODER = "DualEncoder"
 def preset_class(path: str | Path) -> str | None:
     """Returns the class of the model whose directory this is, `None` if tfde did not write it."""
     try:
-        record = json.loads((Path(path) / CONFIG_FILE).read_text("utf-8"))
+        record = read_json_file(Path(path) / CONFIG_FILE)
     except (OSError, ValueError):
         return None
     if not isinstance(record, dict) or not str(record.get("module")).startswith("tfde."):
@@ -65,7 +66,7 @@ def read_config(directory: str | Path, class_name: str, description: type) -> di
             f" expected). Received: {found or 'none'}"
         )
     path = Path(directory) / CONFIG_FILE
-    config = json.loads(path.read_text("utf-8")).get("config")
+    config = read_json_file(path).get("config")
     if not isinstance(config, dict):
         raise CorruptError(f"{path}: must hold the object `config`.")
     fields = [field.name for field in dataclasses.fields(description)]
