@@ -32,7 +32,7 @@ def test_bad_directories_are_refused_in_one_line(tmp_path):
     with pytest.raises(ConfigError, match=r"must hold config.json. Received: no such file"):
         load_backbone(tmp_path)
     (tmp_path / "config.json").write_text("{not json")
-    with pytest.raises(DataError, match=r"config.json: must be JSON"):
+    with pytest.raises(DataError, match=r"config.json:1: must be JSON"):
         load_backbone(tmp_path)
     (tmp_path / "config.json").write_text("[1]")
     with pytest.raises(ConfigError, match=r"config.json: must hold an object. Received: \[1\]"):
