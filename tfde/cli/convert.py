@@ -112,6 +112,19 @@ def run(args: Any) -> int:
 
 
 def _read(args: Any) -> int:
+    from tfde.data.intake import Intake
+    from tfde.errors import ConfigError, DataError
+
+    intake = Intake(skip_bad=args.skip_bad)
+    try:
+        return _read_with(args, intake)
+    except DataError as error:
+        if error is not intake.stopped_by:
+            raise
+        raise ConfigError(f"{error} (--skip_bad leaves out and counts such)") from error
+
+
+def _read_with(args: Any, intake: Intake) -> int:
     from tqdm.contrib.logging import logging_redirect_tqdm
 
     from tfde.cli.logs import show_logs
@@ -120,14 +133,12 @@ def _read(args: Any) -> int:
     from tfde.data.formats.columns import understood
     from tfde.data.formats.labelled_pairs import write_labelled_pairs
     from tfde.data.formats.table import FORMATS
-    from tfde.data.intake import Intake
     from tfde.errors import ConfigError
 
     known = FORMATS[args.format]
     sources = _sources(args.format, known, args.input, args.split)
     refuse_existing(args.output, overwrite=args.overwrite)
     show_logs()
-    intake = Intake(skip_bad=args.skip_bad)
     given = {name: getattr(args, name) for name in ("level", "topic_field", "encoding", "columns")}
     options = {name: value for name, value in given.items() if value is not None}
     for name in options:

@@ -165,7 +165,10 @@ def _export_bundle(args: Any) -> int:
     print(f"bundle: {bundle}")
     if index is None:
         taken = "" if dataset is None else "; of --dataset it has the golden queries"
-        print(f"without --index or --embeddings it holds the encoders alone{taken}")
+        print(
+            "without --index (tfde build-index) or --embeddings (tfde encode) it holds the"
+            f" encoders alone, so search has nothing to ask{taken}"
+        )
     if found := read_manifest(bundle)["retrievers"].get("retriever_partitioned"):
         queries = "stand-ins for queries" if found["sampled_queries"] else "queries of the dataset"
         print(

@@ -32,6 +32,7 @@ class Intake:
         skipped: How many bad records were left out.
         kinds: The same by kind, where the reader tells kinds apart.
         left_out: How many records were left out that are good, but nothing for this reader.
+        stopped_by: What was raised by a bad record that `skip_bad` would have left out.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class Intake:
         self.left_out: Counter[str] = Counter()
         self.path: Path | None = None
         self.line: int | None = None
+        self.stopped_by: DataError | None = None
 
     def at(self, path: str | Path, line: int | None = None) -> None:
         """Notes where the reader stands."""
@@ -62,6 +64,7 @@ class Intake:
             count: How many records.
         """
         if not self.skip_bad:
+            self.stopped_by = error
             raise error
         self.skipped += count
         self.kinds[kind] += count

@@ -155,7 +155,9 @@ def test_bad_records_are_skipped_counted_and_named(folder, capsys):
     )
     arguments = ["--format", "sentence-transformers", "--input", "train.jsonl", "--output", "out"]
     assert main(["convert", *arguments]) == 1
-    assert "train.jsonl:2: field 'anchor' must be a string" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "train.jsonl:2: field 'anchor' must be a string. Received: 3 (--skip_bad leaves" in error
+    assert error.count("\n") == 2  # what was understood, and the fault
     assert not (folder / "out").exists()
     assert main(["convert", *arguments, "--skip_bad"]) == 0
     out, error = capsys.readouterr()

@@ -17,6 +17,8 @@ from tfde.extras import require_extra
 # Python's own limit, 128 KiB, is less than a long document.
 csv.field_size_limit(max(csv.field_size_limit(), 1 << 24))
 
+_DELIMITERS = {",": "commas", "\t": "tabs"}
+
 
 def read_table(
     path: str | Path, intake: Intake, *, delimiter: str, quoted: bool
@@ -33,13 +35,15 @@ def read_table(
 
     Raises:
         DataError: a row has more or fewer cells than the header, a quote is not closed, a line
-            is not UTF-8, the packed stream is damaged, there is no header.
+            is not UTF-8, the packed stream is damaged, there is no header, another delimiter
+            stands in it.
     """
     rows = _quoted_rows(path, intake, delimiter) if quoted else _plain_rows(path, intake, delimiter)
     header: Sequence[str] | None = None
     for row in rows:
         if header is None:
             header = row
+            _refuse_other_delimiter(path, row, delimiter)
         elif len(row) != len(header):
             rule = _cells_rule(len(header), len(row))
             intake.bad(DataError(path, intake.line, rule, row))
@@ -47,6 +51,13 @@ def read_table(
             yield dict(zip(header, row, strict=True))
     if header is None:
         intake.bad(DataError(path, None, "must begin with a line that names the columns."))
+
+
+def _refuse_other_delimiter(path: str | Path, header: Sequence[str], delimiter: str) -> None:
+    """Refuses a header of one cell that holds what spreadsheets elsewhere put between cells."""
+    if len(header) == 1 and any(other in header[0] for other in ";\t|,"):
+        rule = f"cells must be separated by {_DELIMITERS.get(delimiter, repr(delimiter))}."
+        raise DataError(path, 1, rule, header[0])
 
 
 def require_columns(path: str | Path, row: Mapping[str, Any], columns: Sequence[str]) -> None:

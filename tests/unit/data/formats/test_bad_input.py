@@ -266,6 +266,12 @@ BAD = [
         r"rows\.jsonl:1: field 'negative' must be a string\. Received: 3",
         1,
     ),
+    (
+        columns,
+        {"rows.csv": "question;answer\nwhat is a;a, b\n"},
+        r"rows\.csv:1: cells must be separated by commas\. Received: 'question;answer'",
+        None,
+    ),
     (columns, {"rows.csv": ""}, r"rows\.csv: must begin with a line that names the columns", 1),
 ]
 
