@@ -35,7 +35,7 @@ FACTS = {
 import json
 best = (-model.encode_queries(questions) @ embeddings.T).argsort(1)[:, :3]
 print(json.dumps({
-    "pages": counts.pages,
+    "pages": counts.documents,
     "tokens": tokenizer.vocabulary_size,
     "losses": history.history["loss"],
     "shape": embeddings.shape,

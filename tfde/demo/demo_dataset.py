@@ -71,6 +71,7 @@ def demo_dataset(
     seed: int = 0,
     num_dev: int = 300,
     num_test: int = 700,
+    summaries_apart: bool = False,
     overwrite: bool = False,
 ) -> DemoDataset:
     """Writes the demo's dataset directory, with the pages and the training pairs beside it.
@@ -88,6 +89,8 @@ def demo_dataset(
         seed: Which pages are held out and which sentences are clozes.
         num_dev: Held-out pages to tune on.
         num_test: Held-out pages to report on.
+        summaries_apart: Whether every page stands in the corpus without its summary, which becomes
+            a query of `train`: a labelled set to train on, rather than pages to be searched.
         overwrite: Whether a directory that holds something is replaced.
 
     Raises:
@@ -107,11 +110,17 @@ def demo_dataset(
     dev, test = sorted(drawn[:num_dev]), sorted(drawn[num_dev:])
     held_out = set(drawn)
     rows = {"dev": dev, "test": test}
+    if summaries_apart:
+        known = set(range(len(entries))) - set(drawn)
+        rows["train"] = [
+            row for row in sorted(known) if entries[row].summary and _is_long(entries[row])
+        ]
     others = [entry for row, entry in enumerate(entries) if row not in held_out]
     summaries = [_summary_pair(entry) for entry in others if entry.summary and _is_long(entry)]
     clozes = [pair for entry in others for pair in _clozes(entry, generator)]
     corpus = [
-        entry.rest if row in held_out else entry.document for row, entry in enumerate(entries)
+        entry.rest if summaries_apart or row in held_out else entry.document
+        for row, entry in enumerate(entries)
     ]
     with atomic_directory(output, overwrite=overwrite) as temporary:
         write_dataset_directory(

@@ -81,7 +81,7 @@ def test_json_that_is_not(tmp_path):
     write_sentence_transformers(tmp_path)
     for content in (b"\xff\xfe{\x00}\x00", '{"a": "é"}'.encode("latin-1"), b"[" * 10**5, b""):
         (tmp_path / "config_sentence_transformers.json").write_bytes(content)
-        refused(tmp_path, DataError, "config_sentence_transformers.json:1: must be JSON")
+        refused(tmp_path, DataError, r"config_sentence_transformers\.json(:1)?: must be JSON")
 
 
 def test_pairs_that_do_not_fit(tmp_path):
