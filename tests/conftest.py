@@ -2,7 +2,9 @@
 
 import ctypes
 import gc
+import logging
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -46,6 +48,16 @@ def _give_memory_back():
 def _resident_mib() -> int:
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") // 2**20
+
+
+@pytest.fixture(autouse=True)
+def logs_reach_caplog() -> Iterator[None]:
+    """A command that a test ran in this process keeps its log on stderr: not for the next test."""
+    yield
+    logger = logging.getLogger("tfde")
+    logger.propagate = True
+    for handler in [known for known in logger.handlers if known.get_name() == "tfde commands"]:
+        logger.removeHandler(handler)
 
 
 @pytest.fixture(scope="session")

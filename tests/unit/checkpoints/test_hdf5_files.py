@@ -20,10 +20,10 @@ from tfde.towers.dual_encoder import DualEncoder
 WEIGHTS = "model.weights.h5"
 SECRET = np.arange(4096, dtype=np.uint8)
 ELSEWHERE = [
-    ("external", "the array .* must lie in this file, and has external storage. Received: '/.*'"),
-    ("virtual", "the array .* must lie in this file, and is a virtual data set. Received: '/.*'"),
-    ("external link", "must lie in this file, and is a link to another place. Received: '/.*'"),
-    ("external group", "must lie in this file, and is a link to another place. Received: '/.*'"),
+    ("external", "the array .* must lie in this file, and has external storage. Received: '/"),
+    ("virtual", "the array .* must lie in this file, and is a virtual data set. Received: '/"),
+    ("external link", "must lie in this file, and is a link to another place. Received: '/"),
+    ("external group", "must lie in this file, and is a link to another place. Received: '/"),
     ("soft link", "must lie in this file, and is a link to another place. Received: '/elsewhere'"),
     ("cycle", "the group .* must stand in one place, 64 deep at most"),
     ("depth", "the group .* must stand in one place, 64 deep at most"),
