@@ -68,7 +68,7 @@ def damaged(scifact, folder):
         lines = file.read().splitlines()[:40]
     good = list(lines)
     lines.insert(5, '{"_id": "half')
-    lines.insert(9, '{"_id": "empty", "title": "", "text": " "}')
+    lines.insert(9, '{"_id": "empty", "title": ""}')
     lines.insert(20, lines[2])
     (folder / "corpus.jsonl").write_text("\n".join(lines) + "\n")
     return [json.loads(line)["_id"] for line in good]
@@ -86,7 +86,7 @@ def test_bad_documents_stop_the_job_or_are_kept_apart(scifact, bundle, tmp_path,
     assert made.doc_ids == ids
     found = [(letter["line"], letter["kind"], letter["rule"]) for letter in letters(output)]
     assert [row[0] for row in found] == [6, 10, 21]
-    assert found[1][1:] == ("bad record", "field 'text' must not be empty.")
+    assert found[1][1:] == ("bad record", "field 'text' is missing.")
     assert found[2][1:] == ("id that comes twice", "field '_id' must be unique.")
     assert letters(output)[2]["received"] == repr(ids[2])
     # Nothing bad any more: no file of a former run stays.

@@ -378,7 +378,7 @@ def test_bad_changes_are_refused_and_change_nothing(tmp_path):
         index.add([two[0], Document("y", "", "\ud800")], ones, fingerprint="f")
     with pytest.raises(DataError, match=r"documents:1: a document's title must be"):
         index.add([Document("x", None, ""), two[1]], ones, fingerprint="f")
-    with pytest.raises(DataError, match=r"documents:2: a document's id must be Unicode text"):
+    with pytest.raises(DataError, match=r"doc_ids:2: a document id must be UTF-8 text"):
         index.add(documents_of(["x", "\ud800"]), ones, fingerprint="f")
     with pytest.raises(DataError, match=r"doc_ids:2: .*Received: 7"):
         index.delete(["d1", 7])

@@ -81,7 +81,7 @@ def test_bad_input_is_named(encoder, documents, embeddings):
         retrieve_from_corpus(encoder, [], QUERIES, 5)
     with pytest.raises(DataError, match=r"queries:2: a query id must be unique\. Received: 'q0'"):
         retrieve(encoder, index, [QUERIES[0], QUERIES[0]], 5)
-    with pytest.raises(DataError, match=r"queries:1: a query id must be text without white"):
+    with pytest.raises(DataError, match=r"queries:1: a query id must be UTF-8 text without white"):
         retrieve_from_corpus(encoder, documents, [Query("q 0", "x")], 5)
 
 
