@@ -41,7 +41,7 @@ check: $(VENV)/.installed ## ruff, mypy, import-linter
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: $(VENV)/.installed ## what a commit must pass, eight minutes on two cores
+test: $(VENV)/.installed ## what a commit must pass, some 17 minutes on two cores
 	$(NICE_LOGS) $(BIN)/python -m pytest $(WORKERS) -m "not slow and not kill and not notebook and not peers and not browser"
 
 test-kills: $(VENV)/.installed ## processes killed at many moments, which must go on where they were
