@@ -24,7 +24,11 @@ _PLAIN = (
     ),
     (r"Expected an? <class '(\w+)'>\. Got value: ", r"must be a \1. Received: "),
     (r"Group '(\w+)' does not accept option '([\w.]+)'", r"\1 has no field '\2'"),
-    (r"Parser key \"\w+\": Unable to load config '([^']+)' - ", r"\1: "),
+    (
+        r"Parser key \"[\w.]+\": Unable to load config (['\"])((?:(?!\1).)+)\1 - line (\d+): ",
+        r"\2:\3: ",
+    ),
+    (r"Parser key \"[\w.]+\": Unable to load config '([^']+)' - ", r"\1: "),
     (r"Parser key \"(?:run\.)?([\w.]+)\": ", r"\1: "),
 )
 

@@ -16,6 +16,7 @@ from tfde.analysis.study_config import BM25, EvaluationConfig, StudyConfig, valu
 from tfde.errors import ConfigError, require
 from tfde.plain_errors import field_names, plain_message
 from tfde.recipe import TrainRun
+from tfde.yaml_text import PARSER_MODE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,7 +136,7 @@ def _parse(fields: dict[str, Any], name: str) -> dict[str, Any]:
 
 @functools.cache
 def _parser(*, trains: bool) -> jsonargparse.ArgumentParser:
-    parser = jsonargparse.ArgumentParser(exit_on_error=False)
+    parser = jsonargparse.ArgumentParser(exit_on_error=False, parser_mode=PARSER_MODE)
     parser.add_argument("--evaluate", type=EvaluationConfig)
     if trains:
         parser.add_argument("--run", type=TrainRun)

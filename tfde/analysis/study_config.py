@@ -91,7 +91,7 @@ class StudyConfig:
 
     def __post_init__(self) -> None:
         require(len(self.axes) > 0, "axes", "not empty", self.axes)
-        # YAML reads a name such as 0.05 or yes as a number or a truth value.
+        # In Python a value may be named by a number.
         named = {
             axis: {str(value): override for value, override in values.items()}
             for axis, values in self.axes.items()

@@ -3,18 +3,35 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 import sys
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import jsonargparse
 
+from tfde.errors import DataError
 from tfde.plain_errors import field_names, plain_message
+from tfde.yaml_text import PARSER_MODE, check_yaml_file
 
 
 class CommandParser(jsonargparse.ArgumentParser):
     """A parser whose errors are one line on stderr, with exit code 2."""
+
+    def parse_args(self, args: Any = None, *rest: Any, **options: Any) -> Any:
+        """Parses arguments; files of recipes and studies are looked at before they are read."""
+        given = list(sys.argv[1:] if args is None else args)
+        for place, option in enumerate(given):
+            if re.match(r"--run(\.|=|$)", option):
+                _, _, value = option.partition("=")
+                file = value or " ".join(given[place + 1 : place + 2])
+                if os.path.isfile(file):
+                    try:
+                        check_yaml_file(file)
+                    except (DataError, OSError) as error:
+                        self.error(str(error))
+        return super().parse_args(args, *rest, **options)
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Prints the message as one line, then exits."""
@@ -52,4 +69,9 @@ def command_parser(command: str, description: str) -> CommandParser:
         description: What it does, for `--help`.
     """
     # A recipe's or script's abbreviation would mean another option once one is added.
-    return CommandParser(prog=f"tfde {command}", description=description, allow_abbrev=False)
+    return CommandParser(
+        prog=f"tfde {command}",
+        description=description,
+        allow_abbrev=False,
+        parser_mode=PARSER_MODE,
+    )
