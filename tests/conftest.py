@@ -1,9 +1,10 @@
-"""What all tests share: where the real data lies, what is left to `make test-all`, memory."""
+"""What all tests share: where the real data lies, what is left to other targets, memory."""
 
 import ctypes
 import gc
 import logging
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,32 +18,39 @@ _COLLECT_MIB = 300
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Marks as slow what `repeats.txt` names, and refuses a line there that names nothing."""
-    lines = (TESTS / "repeats.txt").read_text().splitlines()
-    repeats = {line: False for line in lines if line and not line.startswith("#")}
-    files = set()
-    for item in items:
-        name = item.nodeid.removeprefix("tests/")
-        files.add(name.partition("::")[0])
-        for line in repeats:
-            if name.startswith(line):
-                item.add_marker(pytest.mark.slow)
-                repeats[line] = True
-    whole = len(files) > 100  # else single tests may have been asked for
-    unknown = [line for line, found in repeats.items() if whole and not found]
-    if unknown:
-        raise pytest.UsageError(f"tests/repeats.txt names no test: {', '.join(unknown)}")
+    """Marks what `repeats.txt` and `long.txt` name, and refuses a line there that names nothing."""
+    names = [item.nodeid.removeprefix("tests/") for item in items]
+    whole = len({name.partition("::")[0] for name in names}) > 100  # else few may be asked for
+    for list_name, marker in (("repeats.txt", pytest.mark.slow), ("long.txt", pytest.mark.long)):
+        lines = (TESTS / list_name).read_text().splitlines()
+        unknown = {line for line in lines if line and not line.startswith("#")}
+        beginnings = tuple(unknown)
+        for item, name in zip(items, names, strict=True):
+            if name.startswith(beginnings):
+                item.add_marker(marker)
+                unknown -= {line for line in unknown if name.startswith(line)}
+        if whole and unknown:
+            raise pytest.UsageError(f"tests/{list_name} names no test: {', '.join(unknown)}")
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _give_memory_back():
     """Frees the graphs of a module's models, which Python seldom looks for."""
-    before = _resident_mib()
+    before, known = _resident_mib(), set(_custom_gradients())
     yield
+    gradients = _custom_gradients()
+    for name in gradients.keys() - known:
+        del gradients[name]
     if _resident_mib() > before + _COLLECT_MIB:
         gc.collect()
     if hasattr(_LIBC, "malloc_trim"):
         _LIBC.malloc_trim(0)
+
+
+def _custom_gradients() -> dict:
+    """What each trace of a custom gradient leaves in TensorFlow, and with it its graph."""
+    ops = sys.modules.get("tensorflow.python.framework.ops")
+    return ops.gradient_registry._registry if ops else {}
 
 
 def _resident_mib() -> int:
