@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Iterator
-from html.parser import HTMLParser
 from pathlib import Path
 
-from tfde.data.formats.trec_markup import Block, plain_text, read_blocks, split_fields
+from tfde.data.formats.trec_markup import (
+    Block,
+    field_tags,
+    last_ends,
+    plain_text,
+    read_blocks,
+    split_fields,
+)
 from tfde.data.intake import Intake
 from tfde.errors import DataError
 from tfde.types import Document
@@ -17,11 +24,18 @@ _TEXTS = frozenset(("", "text", "leadpara", "lp"))
 # What says where a document comes from is no text of it, even where it has no other.
 _NO_TEXT = frozenset(("docno", "docid", "docoldno", "fileid", "date", "date_time", "url"))
 _KNOWN = _TITLES | _TEXTS | _NO_TEXT
-_NESTED_TITLE = re.compile(
-    rf"<({'|'.join(sorted(_TITLES))})\b[^<>]*>(.*?)</\1\s*>", re.DOTALL | re.IGNORECASE
-)
 _DOC_ID = re.compile(r"<DOCNO>(.*?)(?:</DOCNO>|(?=<)|\Z)", re.DOTALL | re.IGNORECASE)
 _WEB_HEADER_END = re.compile(r"</DOCHDR\s*>", re.IGNORECASE)
+# A tag of a web page. `>` may stand in what is quoted, and a few `<`; no more of them, so that
+# the time for tags without end does not grow with the square of the page.
+_QUOTED = "|".join(rf"{quote}[^{quote}<]*+(?:<[^{quote}<]*+){{0,8}}+{quote}" for quote in "\"'")
+_WEB_TAG = re.compile(
+    r"<!--|<[!?][^<>]*>"
+    rf"|<(?P<close>/?)(?P<name>[A-Za-z][^\s/<>]*)(?:[^<>=]++|=\s*+(?:{_QUOTED})|=)*+>"
+)
+_HIDDEN = frozenset(("script", "style", "noscript", "template"))
+_INLINE = frozenset(("a", "abbr", "b", "big", "em", "font", "i", "s", "small", "span", "u"))
+_NO_MARKUP = {name: re.compile(f"</{name}", re.IGNORECASE) for name in ("script", "style")}
 
 
 def read_documents(path: Path, intake: Intake, *, encoding: str = "utf-8") -> Iterator[Document]:
@@ -38,7 +52,7 @@ def read_documents(path: Path, intake: Intake, *, encoding: str = "utf-8") -> It
         encoding: That of the file; TREC's disks are in `latin-1`, newer collections in UTF-8.
 
     Raises:
-        DataError: a document without </DOC>, DOCNO, or any title and text.
+        DataError: a document without </DOC> within bounds, DOCNO, or any title and text.
     """
     for block in read_blocks(path, ("DOC",), intake, encoding=encoding):
         document = intake.take(_document, path, block, intake)
@@ -69,7 +83,7 @@ def _article(markup: str, intake: Intake) -> tuple[str, str]:
         if field.name in _TITLES:
             titles.append(field.markup)
         else:
-            titles += [match[2] for match in _NESTED_TITLE.finditer(field.markup)]
+            titles += _nested_titles(field.markup)
             if field.name in _TEXTS:
                 texts.append(field.markup)
             elif field.name not in _NO_TEXT:
@@ -83,41 +97,48 @@ def _article(markup: str, intake: Intake) -> tuple[str, str]:
     return plain_text(" ".join(titles)), text
 
 
+def _nested_titles(markup: str) -> Iterator[str]:
+    """Yields what stands between a title's tag and its end tag."""
+    ends = last_ends(markup)
+    name, start = "", 0
+    for tag in field_tags(markup):
+        here = tag["name"].lower()
+        if tag["close"] and here == name:
+            yield markup[start : tag.start()]
+            name = ""
+        elif not tag["close"] and not name and here in _TITLES and ends.get(here, -1) > tag.start():
+            name, start = here, tag.end()
+
+
 def _web_page(markup: str) -> tuple[str, str]:
-    page = _VisibleText()
-    page.feed(markup)
-    page.close()
-    return " ".join("".join(page.title).split()), " ".join("".join(page.text).split())
-
-
-class _VisibleText(HTMLParser):
-    """Collects a page's title and the text that a reader would see."""
-
-    _HIDDEN = frozenset(("script", "style", "noscript", "template"))
-    _INLINE = frozenset(("a", "abbr", "b", "big", "em", "font", "i", "s", "small", "span", "u"))
-
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self.title: list[str] = []
-        self.text: list[str] = []
-        self._hidden = ""
-        self._in_title = False
-
-    def handle_starttag(self, tag: str, attrs: object) -> None:
-        if not self._hidden and tag in self._HIDDEN:
-            self._hidden = tag
-        self._in_title = tag == "title" and not self.title
-        if tag not in self._INLINE:
-            self.text.append(" ")
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag == self._hidden:
-            self._hidden = ""
-        if tag == "title":
-            self._in_title = False
-        if tag not in self._INLINE:
-            self.text.append(" ")
-
-    def handle_data(self, data: str) -> None:
-        if not self._hidden:
-            (self.title if self._in_title else self.text).append(data)
+    """Returns a page's title and the text that a reader would see."""
+    titles: list[str] = []
+    texts: list[str] = []
+    hidden, in_title, position = "", False, 0
+    last_comment = markup.rfind("-->")
+    while position < len(markup):
+        tag = _WEB_TAG.search(markup, position)
+        if not hidden:
+            data = markup[position : tag.start() if tag else None]
+            (titles if in_title else texts).append(html.unescape(data))
+        if tag is None:
+            break
+        position = tag.end()
+        if tag[0] == "<!--" and position <= last_comment:
+            position = markup.index("-->", position) + 3
+        if tag["name"] is None:
+            continue
+        name = tag["name"].lower()
+        if name not in _INLINE:
+            texts.append(" ")
+        if tag["close"]:
+            hidden = "" if name == hidden else hidden
+            in_title = in_title and name != "title"
+            continue
+        in_title = name == "title" and not titles
+        if not hidden and name in _HIDDEN and not tag[0].endswith("/>"):
+            hidden = name
+            if name in _NO_MARKUP:
+                end = _NO_MARKUP[name].search(markup, position)
+                position = end.start() if end else len(markup)
+    return " ".join("".join(titles).split()), " ".join("".join(texts).split())

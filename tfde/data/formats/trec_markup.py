@@ -15,8 +15,13 @@ from tfde.errors import DataError
 
 logger = logging.getLogger(__name__)
 
-_TAG = re.compile(r"</?[A-Za-z][^<>]*>|<!--.*?-->|<[!?][^<>]*>", re.DOTALL)
-_FIELD_TAG = re.compile(r"<!--.*?-->|<(?P<close>/?)(?P<name>[A-Za-z][\w.-]*)[^<>]*>", re.DOTALL)
+# The field's largest documents have some MiB; one that never ends must not fill the memory.
+MAX_BLOCK_CHARACTERS = 1 << 24
+# Each takes time that grows with the text, not with its square: no part of one looks behind the
+# next `<`, but a comment, which is looked for only where one ends.
+_COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
+_TAG = re.compile(r"</?[A-Za-z][^<>]*>|<[!?][^<>]*>")
+_FIELD_TAG = re.compile(r"<(?P<close>/?)(?P<name>[A-Za-z][\w.-]*)[^<>]*>")
 # Entities of TREC's disks that HTML does not have.
 _SGML_ENTITIES = {"&blank;": " ", "&hyph;": "-"}
 _CONTROL_CHARACTERS = dict.fromkeys((*range(9), *range(14, 32), 127), " ")
@@ -54,11 +59,13 @@ def read_blocks(
     of a file is shown in the log.
 
     Raises:
-        DataError: a block without its end, or an end without a block.
+        DataError: a block without its end, of more than `MAX_BLOCK_CHARACTERS`, or an end without
+            a block.
     """
     bounds = re.compile(rf"<(/?)({'|'.join(tags)})(\s[^<>]*)?>", re.IGNORECASE)
     open_block: Block | None = None
     parts: list[str] = []
+    size = 0  # characters of the block; below 0 in one that is skipped
     outside = _Outside(path, tags[0], intake)
     for number, line in read_lines(path, intake, encoding=encoding):
         position = 0
@@ -71,21 +78,28 @@ def read_blocks(
             if open_block is None:
                 outside.note(number, before)
             if closes and open_block is not None:
-                yield open_block._replace(text="\n".join([*parts, before]))
+                if size + len(before) > MAX_BLOCK_CHARACTERS:
+                    intake.bad(_too_large(path, open_block))
+                elif size >= 0:
+                    yield open_block._replace(text="\n".join([*parts, before]))
                 open_block = None
                 continue
             if closes:
                 rule = f"</{match[2]}> must close a <{match[2]}>."
                 intake.bad(DataError(path, number, rule, line))
                 continue
-            if open_block is not None:
+            if open_block is not None and size >= 0:
                 intake.bad(_unclosed(path, open_block))
-            open_block, parts = Block(number, tag, match[3] or "", ""), []
+            open_block, parts, size = Block(number, tag, match[3] or "", ""), [], 0
         if open_block is None:
             outside.note(number, line[position:])
-        else:
+        elif size >= 0:
             parts.append(line[position:])
-    if open_block is not None:
+            size += len(parts[-1]) + 1
+            if size > MAX_BLOCK_CHARACTERS:
+                intake.bad(_too_large(path, open_block))
+                parts, size = [], -MAX_BLOCK_CHARACTERS
+    if open_block is not None and size >= 0:
         intake.bad(_unclosed(path, open_block))
 
 
@@ -95,10 +109,9 @@ def split_fields(markup: str, known: Container[str]) -> Iterator[Field]:
     A field begins at a tag that is `known`, or that is closed later. It ends at its end tag; one
     that is never closed ends where the next field begins. Tags inside of a field are its markup.
     """
-    tags = [match for match in _FIELD_TAG.finditer(markup) if match["name"]]
-    closed_at = {tag["name"].lower(): tag.start() for tag in tags if tag["close"]}
+    closed_at = last_ends(markup)
     name, start = "", 0
-    for tag in tags:
+    for tag in field_tags(markup):
         here = tag["name"].lower()
         if tag["close"]:
             ends = here == name
@@ -111,12 +124,33 @@ def split_fields(markup: str, known: Container[str]) -> Iterator[Field]:
     yield Field(name, markup[start:])
 
 
+def field_tags(markup: str) -> Iterator[re.Match[str]]:
+    """Yields the tags outside of comments, with their groups `close` ("/" or "") and `name`."""
+    end = _comments_end(markup)
+    position = 0
+    for comment in _COMMENT.finditer(markup, 0, end):
+        yield from _FIELD_TAG.finditer(markup, position, comment.start())
+        position = comment.end()
+    yield from _FIELD_TAG.finditer(markup, position)
+
+
+def last_ends(markup: str) -> dict[str, int]:
+    """Returns where the last end tag of each name stands."""
+    return {tag["name"].lower(): tag.start() for tag in field_tags(markup) if tag["close"]}
+
+
 def plain_text(markup: str) -> str:
     """Returns text without tags and comments: entities resolved, white space as one space."""
-    text = _TAG.sub(" ", markup)
+    end = _comments_end(markup)
+    text = _TAG.sub(" ", _COMMENT.sub(" ", markup[:end]) + markup[end:])
     for entity, character in _SGML_ENTITIES.items():
         text = text.replace(entity, character)
     return " ".join(html.unescape(text).translate(_CONTROL_CHARACTERS).split())
+
+
+def _comments_end(markup: str) -> int:
+    """Returns where the last comment may end: a `<!--` behind it begins none."""
+    return markup.rfind("-->") + 3 if "-->" in markup else 0
 
 
 class _Outside:
@@ -138,6 +172,16 @@ class _Outside:
 
 
 def _unclosed(path: Path, block: Block) -> DataError:
-    tag = block.tag.upper() if block.tag == "doc" else block.tag
+    tag = _written(block)
     rule = f"<{tag}> must be closed by </{tag}>; the file is cut or damaged."
     return DataError(path, block.line, rule)
+
+
+def _too_large(path: Path, block: Block) -> DataError:
+    tag = _written(block)
+    rule = f"<{tag}> must be closed by </{tag}> within {MAX_BLOCK_CHARACTERS >> 20} Mi characters."
+    return DataError(path, block.line, rule)
+
+
+def _written(block: Block) -> str:
+    return block.tag.upper() if block.tag == "doc" else block.tag

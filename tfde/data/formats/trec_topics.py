@@ -26,7 +26,7 @@ _NAMES = {
 _FIELD = re.compile(
     r"<(?:[A-Za-z]{2}-)?([A-Za-z][\w.]*)[^<>]*>(.*?)(?=</?[A-Za-z][^<>]*>|\Z)", re.DOTALL
 )
-_ATTRIBUTE = re.compile(r"([\w:]+)\s*=\s*(\"[^\"]*\"|'[^']*')")
+_ATTRIBUTE = re.compile(r"(?<![\w:])([\w:]++)\s*+=\s*(\"[^\"]*\"|'[^']*')")
 # "Number: 301", "Description:": part of the form.
 _FORM_WORD = re.compile(r"\s*(?:Number|Topic|Description|Narrative|Query)\s*:", re.IGNORECASE)
 
