@@ -209,6 +209,8 @@ def _search_app(args: Any, service: Any, manifest: dict[str, Any] | None) -> Ite
 
 
 def _tell_ready(args: Any, server: Any, http: Any, *, retrieves: bool) -> None:
+    from tfde.serving.application.search_service import NO_RETRIEVER
+
     listens = f"[{args.host}]" if ":" in args.host else args.host
     host = "localhost" if args.host in ("0.0.0.0", "::") else listens
     model = "" if args.retriever == "retriever" else f" --model {args.retriever}"
@@ -216,6 +218,7 @@ def _tell_ready(args: Any, server: Any, http: Any, *, retrieves: bool) -> None:
     if args.index is not None:  # which gRPC knows nothing of
         ask = f"""curl {host}:{http.port}/v1/search -d '{{"query": "your question"}}'"""
     elif not retrieves:
+        print(f"tfde: serve: {NO_RETRIEVER}", file=sys.stderr)
         ask = f"""curl {host}:{http.port}/v1/embeddings -d '{{"input": "your question"}}'"""
     print(
         f"ready: gRPC {listens}:{server.port}, REST http://{listens}:{server.rest_api_port},"

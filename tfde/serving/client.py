@@ -170,7 +170,9 @@ class Client:
         if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
             return f"{self.target} did not answer within {self._timeout_s:g} s (model {model!r})"
         if _is_not_found(error):
-            return f"{self.target} serves no model {model!r}: {reason}"
+            how = "; a bundle has it where tfde export was given --embeddings"
+            added = how if model.startswith("retriever") else ""
+            return f"{self.target} serves no model {model!r}: {reason}{added}"
         return f"{self.target} refused the request to {model!r}: {error.code().name}: {reason}"
 
 

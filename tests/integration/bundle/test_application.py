@@ -338,6 +338,12 @@ def test_the_page_in_a_browser(server, exact, model, tmp_path):
         scores = model.encode_queries(["green <b>red"]) @ exact.vectors().T
         _, expected = exact.search(model.encode_queries(["green <b>red"]), 10)
         assert_same_ranking([found], expected.tolist(), scores)
+        # A document without a title is called by the beginning of its text.
+        documents = {document.doc_id: document for document in DOCUMENTS}
+        for hit, doc_id in zip(hits, found, strict=True):
+            name = hit.find_element(By.TAG_NAME, "h2").text.removesuffix(" …")
+            title, text = documents[doc_id].title, documents[doc_id].text
+            assert name == title if title else name and text.startswith(name)
         marked = {mark.text.lower() for mark in browser.find_elements(By.TAG_NAME, "mark")}
         assert marked
         assert marked <= {"green", "red"}

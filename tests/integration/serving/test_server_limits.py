@@ -15,8 +15,12 @@ from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 from tfde.serving.application.search_service import SearchService
 from tfde.serving.server.limits import Limits
+from tfde.serving.server.metrics import Metrics
+from tfde.serving.server.model_manager import ModelManager
 from tfde.serving.server.model_server import ModelServer
 from tfde.serving.server.options import ServerOptions
+from tfde.serving.server.service import InferenceService
+from tfde.serving.server.status import StatusError
 from tfde.serving.server.versions import model_config, server_config
 
 CONNECTIONS = 8
@@ -188,6 +192,21 @@ def test_a_server_that_does_not_get_on_is_not_ready(server):
         time.sleep(1.1)
         assert service.state() == "stalled"
     assert service.state() == "ready"
+
+
+def test_without_a_model_it_says_what_is_missing_and_how_to_make_it(server):
+    service = SearchService(server.service, "retriever")
+    with pytest.raises(StatusError, match=r"no retriever is served.*tfde export.*--embeddings"):
+        service.search(["a question"], 3)
+    with pytest.raises(StatusError, match="query_encoder is not served; tfde serve --models"):
+        service.embed(["a question"])
+
+
+def test_while_models_load_it_says_so():
+    service = SearchService(InferenceService(ModelManager(), Metrics()), "retriever")
+    with pytest.raises(StatusError, match="the models are still loading; /readyz") as refused:
+        service.search(["a question"], 3)
+    assert refused.value.code is grpc.StatusCode.UNAVAILABLE
 
 
 def test_the_end_comes_in_its_time(toy_base_path):

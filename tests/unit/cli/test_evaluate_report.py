@@ -202,7 +202,7 @@ def test_the_page_in_a_browser(folder):
         assert browser.title == "Retrieval on data, test"
         pictures = browser.find_elements(By.CSS_SELECTOR, "figure svg")
         assert all(picture.size["width"] > 300 for picture in pictures)
-        first = browser.find_element(By.TAG_NAME, "details")
+        first = browser.find_element(By.CSS_SELECTOR, "details:has(.document)")
         assert not first.find_element(By.CLASS_NAME, "document").is_displayed()
         first.find_element(By.TAG_NAME, "summary").click()
         assert "a.trec: rank 1" in first.find_element(By.CLASS_NAME, "document").text

@@ -144,7 +144,7 @@ class LiveSearchService(SearchService):
         return spec
 
     def _encode(self, model: str, texts: Arrays) -> np.ndarray:
-        with self._service.using(self._spec(model), "Search", "HTTP") as servable:
+        with self._using(model, "Search") as servable:
             run = partial(run_while_awaited, servable, "")
             return run_in_parts(run, texts)["embeddings"]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -16,13 +16,17 @@ from tfde.serving.server.inference import Servable
 from tfde.serving.server.limits import Limits
 from tfde.serving.server.request_size import encoded_texts
 from tfde.serving.server.service import InferenceService
-from tfde.serving.server.status import StatusError, invalid_argument
+from tfde.serving.server.status import StatusError, invalid_argument, not_found
 
 MAX_HITS = 20_000  # of an answer
 _ROWS = 128
 Arrays = dict[str, np.ndarray]
 
 QUERY_ENCODER, DOCUMENT_ENCODER, DOCUMENTS = "query_encoder", "document_encoder", "documents"
+NO_RETRIEVER = (
+    "no retriever is served, so nothing can be searched. A bundle has one where tfde export was"
+    " given --embeddings (tfde encode writes them), and tfde serve --models must not leave it out."
+)
 
 
 class Found(NamedTuple):
@@ -75,12 +79,13 @@ class SearchService:
             k: How many documents a query gets, at most.
 
         Raises:
-            StatusError: a model is not there, or refuses; more hits than an answer may have; a
+            StatusError: NOT_FOUND, no retriever is served; UNAVAILABLE, it is still loading; a
+                model refuses; more hits than an answer may have; a
                 text that is too long or cannot be written in UTF-8.
         """
         check_size(queries, k)
         texts = encoded_texts("query", queries, self.limits)
-        with self._service.using(self._spec(self.retriever), "Search", "HTTP") as servable:
+        with self._using(self.retriever, "Search") as servable:
             inputs = {"text": texts, "k": np.array(k, np.int32)}
             found = run_in_parts(lambda part: run_while_awaited(servable, "", part), inputs)
             version = servable.version
@@ -97,7 +102,8 @@ class SearchService:
             model: `query_encoder` or `document_encoder`.
 
         Raises:
-            StatusError: NOT_FOUND for another model, or it refuses; as `search` for texts.
+            StatusError: NOT_FOUND for another model, or one that is not served; UNAVAILABLE, it
+                is still loading; it refuses; as `search` for texts.
         """
         if model not in (QUERY_ENCODER, DOCUMENT_ENCODER):
             raise StatusError(
@@ -107,7 +113,7 @@ class SearchService:
         inputs = {"text": encoded_texts("input", texts, self.limits)}
         if model == DOCUMENT_ENCODER:
             inputs["title"] = np.array([b""] * len(texts), object)
-        with self._service.using(self._spec(model), "Embeddings", "HTTP") as servable:
+        with self._using(model, "Embeddings") as servable:
 
             def encode(part: Arrays) -> Arrays:
                 mask = run_while_awaited(servable, "tokenize", part)["padding_mask"]
@@ -138,6 +144,28 @@ class SearchService:
 
     def _spec(self, model: str) -> model_pb2.ModelSpec:
         return model_pb2.ModelSpec(name=model)
+
+    @contextmanager
+    def _using(self, model: str, api: str) -> Iterator[Servable]:
+        """Holds a model; says what a user can do where it is not there."""
+        with ExitStack() as stack:
+            try:
+                servable = stack.enter_context(self._service.using(self._spec(model), api, "HTTP"))
+            except StatusError as error:
+                raise self._explained(error, model) from error
+            yield servable
+
+    def _explained(self, error: StatusError, model: str) -> StatusError:
+        if error.code is not StatusCode.NOT_FOUND:
+            return error
+        if self.state() == "loading":
+            message = "the models are still loading; /readyz says when they can be asked."
+            return StatusError(StatusCode.UNAVAILABLE, message)
+        if self._service.manager.knows(model):
+            return error
+        if model == self.retriever:
+            return not_found(NO_RETRIEVER)
+        return not_found(f"{model} is not served; tfde serve --models must not leave it out.")
 
 
 def run_while_awaited(servable: Servable, signature_name: str, inputs: Arrays) -> Arrays:
