@@ -15,6 +15,7 @@ import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import openai
 import pytest
 import tensorflow as tf
 from bundle_server import DOCUMENTS, BundleServer, assert_same_ranking, http
@@ -68,6 +69,23 @@ def test_embeddings_as_openais_clients_read_them(server, model):
     found = np.frombuffer(base64.b64decode(row["embedding"]), "<f4")
     expected = model.encode_documents([Document("d", "", texts[0])])[0]
     np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_openais_client_within_the_limits_and_beyond(server):
+    client = openai.OpenAI(base_url=f"{server.search_url}/v1", api_key="-")
+    # As many texts as OpenAI's own takes: 16 MiB, of which this model reads the beginnings.
+    text = ("green red " * 820)[:8192]
+    answer = client.embeddings.create(model="query_encoder", input=[text] * 2048)
+    assert [row.index for row in answer.data] == list(range(2048))
+    one = client.embeddings.create(model="query_encoder", input=text, encoding_format="float")
+    np.testing.assert_allclose(answer.data[2047].embedding, one.data[0].embedding, atol=1e-6)
+    for given, kind, message in (
+        (["x" * 17_000] * 2048, openai.APIStatusError, r"at most 33554432 .*--max_request_bytes"),
+        (["x" * 65_537], openai.BadRequestError, r"at most 65536 bytes \(--max_text_bytes\)"),
+        (["x"] * 2049, openai.BadRequestError, "at most 2048 items"),
+    ):
+        with pytest.raises(kind, match=message):
+            client.embeddings.create(model="query_encoder", input=given)
 
 
 @pytest.mark.parametrize(

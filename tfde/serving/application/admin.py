@@ -5,14 +5,15 @@ from __future__ import annotations
 import hmac
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Response
 from grpc import StatusCode
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, FailFast, Field
 
 from tfde.errors import ConfigError
 from tfde.retrieval.live_status import LiveStatus
+from tfde.serving.application.json_body import JsonRoute
 from tfde.serving.application.live_search import LiveSearchService
 from tfde.serving.server.bounded_http import Admit
 from tfde.serving.server.status import StatusError
@@ -47,7 +48,8 @@ class AddResponse(BaseModel):
 class DeleteRequest(BaseModel):
     """Ids of documents to delete."""
 
-    ids: list[str] = Field(min_length=1)
+    # FailFast: else a reason is made for each that is wrong.
+    ids: Annotated[list[str], Field(min_length=1), FailFast()]
 
 
 class DeleteResponse(BaseModel):
@@ -115,7 +117,7 @@ def create_admin(service: LiveSearchService) -> APIRouter:
     Args:
         service: The index.
     """
-    router = APIRouter(prefix=_PREFIX, tags=["index"])
+    router = APIRouter(prefix=_PREFIX, tags=["index"], route_class=JsonRoute)
 
     @router.post("/documents")
     def add(request: AddRequest) -> AddResponse:

@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
 from tfde.errors import CorruptError, MismatchError, TfdeError, shorten
+from tfde.serving.application.json_body import JsonRoute
 from tfde.serving.application.search_service import SearchService
 from tfde.serving.server.bounded_http import Admit, BoundedHttp
 from tfde.serving.server.limits import Limits
@@ -131,6 +132,7 @@ def create_app(service: SearchService, *, admin: APIRouter | None = None) -> Fas
         redoc_url=None,
     )
 
+    app.router.route_class = JsonRoute
     app.add_middleware(_JsonWhateverItIsCalled)
 
     @app.exception_handler(StatusError)
@@ -169,34 +171,38 @@ def create_app(service: SearchService, *, admin: APIRouter | None = None) -> Fas
     if admin is not None:
         app.include_router(admin)
 
-    @app.post("/v1/embeddings")
-    def embeddings(request: EmbeddingsRequest) -> EmbeddingsResponse:
+    @app.post("/v1/embeddings", response_model=EmbeddingsResponse)
+    def embeddings(request: EmbeddingsRequest) -> Response:
         """Encodes texts, as OpenAI's API of this name does."""
         texts = [request.input] if isinstance(request.input, str) else request.input
         made = service.embed(texts, model=request.model)
         as_base64 = request.encoding_format == "base64"
-        return EmbeddingsResponse(
-            data=[
-                Embedding(index=index, embedding=_base64(row) if as_base64 else row.tolist())
-                for index, row in enumerate(made.embeddings)
-            ],
-            model=request.model,
-            usage=Usage(prompt_tokens=made.tokens, total_tokens=made.tokens),
+        return _written(
+            EmbeddingsResponse(
+                data=[
+                    Embedding(index=index, embedding=_base64(row) if as_base64 else row.tolist())
+                    for index, row in enumerate(made.embeddings)
+                ],
+                model=request.model,
+                usage=Usage(prompt_tokens=made.tokens, total_tokens=made.tokens),
+            )
         )
 
-    @app.post("/v1/search")
-    def search(request: SearchRequest) -> SearchResponse:
+    @app.post("/v1/search", response_model=SearchResponse)
+    def search(request: SearchRequest) -> Response:
         """Finds the best passages for each query."""
         queries = [request.query] if isinstance(request.query, str) else request.query
         found = service.search(queries, request.k)
-        return SearchResponse(
-            results=[
-                SearchResult(query=query, hits=[HitModel(**hit._asdict()) for hit in hits])
-                for query, hits in zip(queries, found.hits, strict=True)
-            ],
-            retriever=service.retriever,
-            version=found.version,
-            index_version=found.index_version,
+        return _written(
+            SearchResponse(
+                results=[
+                    SearchResult(query=query, hits=[HitModel(**hit._asdict()) for hit in hits])
+                    for query, hits in zip(queries, found.hits, strict=True)
+                ],
+                retriever=service.retriever,
+                version=found.version,
+                index_version=found.index_version,
+            )
         )
 
     @app.get("/healthz", response_class=Response)
@@ -267,6 +273,11 @@ def _explain(errors: Sequence[Any]) -> str:
 
 def _error_body(code: StatusCode, message: str) -> bytes:
     return json.dumps({"error": {"message": message, "type": code.name}}).encode()
+
+
+def _written(answer: BaseModel) -> Response:
+    """Returns an answer as JSON, written here: FastAPI would write it on the event loop."""
+    return Response(answer.model_dump_json(), media_type="application/json")
 
 
 def _error(status: int, message: str, kind: str) -> JSONResponse:
