@@ -13,7 +13,8 @@ from tfde.data.read_pairs import read_pairs
 from tfde.errors import ConfigError
 from tfde.matching.cross_encoder import CrossEncoder
 from tfde.recipe import ModelConfig, OptimizerConfig, StageConfig, TrainRun
-from tfde.training.checks import check_run, stage_pairs
+from tfde.training.checks import stage_pairs
+from tfde.training.early_checks import check_run
 from tfde.training.run import train
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tfde.recipe import ModelConfig, TrainRun
-from tfde.training.checks import expand_run
+from tfde.training.early_checks import expand_run
 from tfde.training.run_record import checkpoint_files, checksum, data_checksums
 
 

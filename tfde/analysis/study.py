@@ -26,17 +26,18 @@ from tfde.analysis.results import (
 )
 from tfde.analysis.side_by_side import core_shares, side_by_side
 from tfde.analysis.stage_chain import ChainedStage, digest, stage_chain
+from tfde.analysis.study_checks import check_cells, expand_evaluation, needs_vocabulary
 from tfde.analysis.study_config import EvaluationConfig, StudyConfig, VocabularyConfig
 from tfde.data.atomic import atomic_file, make_directories
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.directory_lock import directory_lock
 from tfde.data.files import read_json
 from tfde.data.pages import read_pages
-from tfde.errors import ConfigError, TrainingError, require
-from tfde.evaluation.measures import parse_measures
+from tfde.errors import ConfigError, TrainingError
 from tfde.progress import progress_bar
 from tfde.text.train_sentencepiece import train_sentencepiece
-from tfde.training.checks import check_run, check_stages, expand_path, expand_run
+from tfde.training.checks import check_stages
+from tfde.training.early_checks import expand_path, expand_run
 from tfde.training.negative_refresh import check_refreshes
 from tfde.training.run_record import checksum, data_paths
 
@@ -98,8 +99,7 @@ def run_study(
         locked, begun = directory_lock(output, "working on its study"), output.exists()
         if begun:  # tells of another process before the checks, which take a while
             stack.enter_context(locked)
-        for cell in cells:
-            _check(cell, study)
+        check_cells(cells, study)
         if not begun:
             make_directories(output)
             stack.enter_context(locked)
@@ -259,37 +259,15 @@ def _plan(
     chain: list[ChainedStage] = []
     if cell.run is not None:
         run = cell.run
-        if vocabulary is not None and _needs_vocabulary(run.model):
+        if vocabulary is not None and needs_vocabulary(run.model):
             model = dataclasses.replace(run.model, tokenizer=str(vocabulary))
             run = dataclasses.replace(run, model=model)
         chain = stage_chain(run, trained, checksum_of=checksum_of)
-    evaluation = _expand(cell.evaluation)
+    evaluation = expand_evaluation(cell.evaluation)
     paths = [evaluation.dataset, evaluation.more_candidates]
     data = [checksum_of(Path(path)) for path in paths if path is not None]
     key = digest([chain[-1].path.name if chain else None, cell.evaluation, data, DEPTH])
     return _Plan(cell, chain, evaluation, key)
-
-
-def _check(cell: Cell, study: StudyConfig) -> None:
-    """Finds what would fail later, hours into the work."""
-    try:
-        evaluation = _expand(cell.evaluation)
-        DatasetDirectory(evaluation.dataset).qrels_file(evaluation.split)
-        parse_measures(evaluation.measures)
-        pages = evaluation.more_candidates
-        if pages is not None and not Path(pages).is_file():
-            raise ConfigError(f"evaluate.more_candidates: {pages} does not exist.")
-        if cell.run is not None:
-            check_run(expand_run(cell.run))
-            taken = "evaluate" in cell.run.stages  # by the time of the measurement
-            require(not taken, "stages", "named otherwise", "evaluate")
-            if study.vocabulary is None and _needs_vocabulary(cell.run.model):
-                raise ConfigError(
-                    "`vocabulary` is needed: models with random weights and no `tokenizer` would"
-                    " each have a vocabulary of their own. Received: null"
-                )
-    except ConfigError as error:
-        raise ConfigError(f"cell {cell.name}: {error}") from error
 
 
 def _check_pairs(plans: Sequence[_Plan]) -> None:
@@ -308,23 +286,9 @@ def _check_pairs(plans: Sequence[_Plan]) -> None:
                     raise ConfigError(f"cell {plan.cell.name}: {error}") from error
 
 
-def _needs_vocabulary(model: Any) -> bool:
-    return isinstance(model.backbone, dict) and model.tokenizer is None
-
-
-def _expand(evaluation: EvaluationConfig) -> EvaluationConfig:
-    paths = {
-        name: expand_path(getattr(evaluation, name), f"evaluate.{name}")
-        for name in ("dataset", "more_candidates")
-    }
-    return dataclasses.replace(evaluation, **paths)
-
-
 def _vocabulary(config: VocabularyConfig, output: Path) -> Path:
     """Returns the vocabulary of all cells, which is trained if it is not there yet."""
     texts = Path(expand_path(config.texts, "vocabulary.texts"))
-    if not texts.exists():
-        raise ConfigError(f"vocabulary.texts: {texts} does not exist.")
     key = digest([config.size, checksum(texts)])
     path = output / f"{_VOCABULARY}{key}.model"
     if not path.exists():

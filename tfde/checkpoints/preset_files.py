@@ -11,6 +11,26 @@ from tfde.errors import ConfigError, shorten
 from tfde.json_file import read_json_file, refuse_pointer
 
 _HUB = "hf://"
+_RULE = (
+    "The checkpoint must be a directory, the name of a keras-hub preset, or a kaggle:// or hf://"
+    " handle."
+)
+
+
+def check_checkpoint(checkpoint: str | Path) -> None:
+    """Refuses what cannot be one, without TensorFlow and without asking a hub.
+
+    Args:
+        checkpoint: As `PresetFiles` takes it, or two with a comma between.
+
+    Raises:
+        ConfigError: a file, or a path at which nothing stands.
+    """
+    whole = str(checkpoint)
+    for name in [whole] if Path(whole).exists() else map(str.strip, whole.split(",")):
+        known_to_a_hub = "://" in name or "/" not in name
+        if not Path(name).is_dir() and (Path(name).exists() or not known_to_a_hub):
+            raise ConfigError(f"{_RULE} Received: {shorten(name)}")
 
 
 class PresetFiles:
@@ -92,10 +112,7 @@ class PresetFiles:
         from keras_hub.src.utils.preset_utils import BUILTIN_PRESETS, get_file
 
         if "://" not in self.preset and self.preset not in BUILTIN_PRESETS:
-            raise ConfigError(
-                "The checkpoint must be a directory, the name of a keras-hub preset, or a"
-                f" kaggle:// or hf:// handle. Received: {shorten(self.preset)}"
-            )
+            raise ConfigError(f"{_RULE} Received: {shorten(self.preset)}")
         try:
             return Path(get_file(self.preset, name))
         except FileNotFoundError:

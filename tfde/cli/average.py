@@ -33,13 +33,18 @@ def build_parser() -> CommandParser:
 
 def run(args: Any) -> int:
     """Averages."""
+    from tfde.checkpoints.preset_files import check_checkpoint
     from tfde.data.atomic import refuse_existing
     from tfde.data.files import read_json
+
+    refuse_existing(args.output, overwrite=False)
+    for path in args.model:
+        check_checkpoint(path)
+
     from tfde.towers.average import average_models
     from tfde.towers.model_card import add_training
     from tfde.towers.preset import METADATA_FILE
 
-    refuse_existing(args.output, overwrite=False)
     mean = average_models(args.model, args.weights)
     mean.save_to_preset(args.output)
     shares = args.weights or [1.0] * len(args.model)

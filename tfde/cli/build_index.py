@@ -75,6 +75,7 @@ def build_parser() -> CommandParser:
 
 def run(args: Any) -> int:
     """Builds, measures and saves."""
+    from tfde.checkpoints.preset_files import check_checkpoint
     from tfde.data.atomic import refuse_existing
     from tfde.retrieval.embeddings import Embeddings
     from tfde.retrieval.scann_parameters import ScannParameters
@@ -82,6 +83,8 @@ def run(args: Any) -> int:
     refuse_existing(args.output, overwrite=args.overwrite)
     if (args.dataset is None) != (args.model is None):
         raise ValueError("`--dataset` and `--model` belong together: it encodes the queries.")
+    if args.model is not None:
+        check_checkpoint(args.model)
     parameters = ScannParameters(
         kind=args.kind,
         num_leaves=args.num_leaves,

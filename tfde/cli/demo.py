@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from tfde.cli.logs import show_logs
@@ -33,6 +34,9 @@ def run(args: Any) -> None:
     """Runs the demo."""
     if args.steps is not None and args.steps < 1:
         raise ValueError(f"`--steps` must be at least 1. Received: {args.steps}")
+    from tfde.demo.output_directory import check_demo
+
+    check_demo(Path(args.output), backbone=args.backbone, from_scratch=args.from_scratch)
     print("tfde demo: loading TensorFlow ...", flush=True)
     from tfde.demo.run_demo import run_demo
 

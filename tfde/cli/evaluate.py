@@ -108,6 +108,7 @@ class _System(NamedTuple):
 
 def run(args: Any) -> int:
     """Checks everything that can be checked, then works row by row."""
+    from tfde.checkpoints.preset_files import check_checkpoint
     from tfde.data.dataset_directory import DatasetDirectory
     from tfde.data.ranking import without_query
     from tfde.errors import ConfigError, require
@@ -124,6 +125,8 @@ def run(args: Any) -> int:
     k = max(args.k, depth(measures), *(CUTOFFS if args.answers else ()))
     if not (args.model or args.run_file or args.bm25):
         raise ConfigError("nothing to evaluate: give --model, --run_file or --bm25.")
+    for text in args.model:
+        check_checkpoint(split_name(text)[1])
     dataset = DatasetDirectory(args.dataset)
     judged = bool(dataset.splits) or not args.answers
     if args.report:

@@ -95,8 +95,10 @@ def build_parser() -> CommandParser:
 
 def run(args: Any) -> int:
     """Exports."""
+    from tfde.checkpoints.preset_files import check_checkpoint
     from tfde.data.atomic import refuse_existing
 
+    check_checkpoint(args.model)
     if args.format == _SENTENCE_TRANSFORMERS:
         _refuse_options_of_bundles(args)
         refuse_existing(args.output, overwrite=False)
@@ -122,7 +124,6 @@ def run(args: Any) -> int:
 def _export_bundle(args: Any) -> int:
     from tfde.data.dataset_directory import DatasetDirectory
     from tfde.errors import ConfigError
-    from tfde.export.bundle import export_bundle
     from tfde.export.manifest import read_manifest
     from tfde.retrieval.embeddings import Embeddings
     from tfde.retrieval.live_index import LiveIndex
@@ -148,6 +149,9 @@ def _export_bundle(args: Any) -> int:
         index = Embeddings.open(args.embeddings)
     if args.shard is not None:
         index = _part_of(index, args.shard)
+
+    from tfde.export.bundle import export_bundle
+
     bundle = export_bundle(
         load_model(args.model, args, dtype=_DTYPES[args.precision]),
         index,

@@ -77,6 +77,7 @@ def build_parser() -> CommandParser:
 
 def run(args: Any) -> int:
     """Generates."""
+    from tfde.checkpoints.preset_files import check_checkpoint
     from tfde.data.dataset_directory import DatasetDirectory
     from tfde.errors import ConfigError
     from tfde.negatives.generation_rules import GenerationRules
@@ -93,6 +94,9 @@ def run(args: Any) -> int:
         seed=args.seed,
     )
     dataset = DatasetDirectory(args.dataset)
+    for path in (args.model, args.by):
+        if path is not None:
+            check_checkpoint(path)
 
     from tfde.negatives.generate_queries import generate_queries
 

@@ -84,6 +84,7 @@ _ACTIONS = {
 def _add(args: Any) -> None:
     import numpy as np
 
+    from tfde.checkpoints.preset_files import check_checkpoint
     from tfde.data.batched import batched
     from tfde.data.dataset_directory import unique_documents
     from tfde.progress import progress_bar
@@ -91,6 +92,7 @@ def _add(args: Any) -> None:
     from tfde.retrieval.live_index import LiveIndex
     from tfde.retrieval.parents import ParentEncoder, in_parents
 
+    check_checkpoint(args.model)
     start, added = time.perf_counter(), 0
     with (
         LiveIndex.open(args.index, write=True) as index,

@@ -29,6 +29,10 @@ def load_model(path: str, args: Any, *, dtype: str | None = None) -> DualEncoder
     Raises:
         ConfigError: as `DualEncoder.load` and `DualEncoder.set_max_lengths`.
     """
+    from tfde.checkpoints.preset_files import check_checkpoint
+
+    check_checkpoint(path)  # before TensorFlow is imported
+
     from tfde.towers.dual_encoder import DualEncoder
 
     model = DualEncoder.load(path, dtype=dtype)

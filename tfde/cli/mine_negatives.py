@@ -92,6 +92,7 @@ def build_parser() -> CommandParser:
 
 def run(args: Any) -> int:
     """Mines."""
+    from tfde.checkpoints.preset_files import check_checkpoint
     from tfde.data.dataset_directory import DatasetDirectory
     from tfde.errors import ConfigError
     from tfde.negatives.mining_rules import MiningRules
@@ -116,6 +117,9 @@ def run(args: Any) -> int:
     )
     dataset = DatasetDirectory(args.dataset)
     dataset.qrels_file(args.split)
+    for path in (args.model, args.cross_encoder):
+        if path is not None:
+            check_checkpoint(path)
 
     from tfde.negatives.mine import mine_negatives
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from jsonargparse.typing import PositiveInt
 
-from tfde.cli.names import name_and_path
+from tfde.cli.names import name_and_path, split_name
 from tfde.cli.parser import CommandParser, command_parser
 
 
@@ -27,9 +27,12 @@ def build_parser() -> CommandParser:
 
 def run(args: Any) -> int:
     """Draws."""
+    from tfde.checkpoints.preset_files import check_checkpoint
     from tfde.errors import require
 
     options = args[args.subcommand]
+    for text in options.model:
+        check_checkpoint(split_name(text)[1])
     require(Path(options.output).suffix == ".png", "output", "a file *.png", options.output)
     _KINDS[args.subcommand][1](options)
     return 0

@@ -39,12 +39,15 @@ def build_parser() -> CommandParser:
 
 def run(args: Any) -> int:
     """Reranks."""
+    from tfde.checkpoints.preset_files import check_checkpoint
     from tfde.data.dataset_directory import DatasetDirectory
     from tfde.data.ranking import ranking
     from tfde.errors import ConfigError, naming
     from tfde.retrieval.runs import check_output, read_run
 
     check_output(args.output, args.tag)
+    with naming("model"):
+        check_checkpoint(args.model)
     dataset = DatasetDirectory(args.dataset)
     given = read_run(args.run_file)
     queries = [query for query in dataset.queries(args.split) if query.query_id in given]

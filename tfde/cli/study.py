@@ -60,12 +60,14 @@ def build_parser() -> CommandParser:
 
 def run(args: Any) -> int:
     """Does what is not done yet, and prints what is."""
+    from tfde.analysis.cells import expand_cells
     from tfde.analysis.comparisons import (
         check_baseline,
         compare_with,
         format_comparisons,
         write_csv,
     )
+    from tfde.analysis.study_checks import check_cells
     from tfde.analysis.study_figures import draw_gains, draw_results
     from tfde.analysis.tables import format_origin, format_results, load_results
     from tfde.errors import ConfigError
@@ -80,6 +82,7 @@ def run(args: Any) -> int:
         only = _only(args.only)
         if args.against:
             check_baseline(study.axes, axis, value)
+        check_cells(expand_cells(study), study)  # before TensorFlow is imported
 
         from tfde.analysis.study import run_study
 

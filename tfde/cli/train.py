@@ -54,6 +54,10 @@ def run(args: Any) -> int:
     """Trains."""
     description = build_parser().instantiate(args).run  # refuses impossible values at once
 
+    from tfde.training.early_checks import check_run, expand_run
+
+    check_run(expand_run(description))  # before TensorFlow is imported
+
     from tfde.errors import LostProcessError
     from tfde.training.run import train
 

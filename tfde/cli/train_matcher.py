@@ -46,6 +46,10 @@ def run(args: Any) -> int:
     """Trains."""
     description = build_parser().instantiate(args).run  # refuses impossible values at once
 
+    from tfde.training.early_checks import check_match_run, expand_match_run
+
+    check_match_run(expand_match_run(description))  # before TensorFlow is imported
+
     from tfde.training.match_run import MEASURES_FILE, train_matcher
 
     show_logs()

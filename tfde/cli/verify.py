@@ -18,6 +18,10 @@ def build_parser() -> CommandParser:
 
 def run(args: Any) -> int:
     """Prints what differs; exit code 1 when something does."""
+    from tfde.export.manifest import read_manifest
+
+    read_manifest(args.bundle)  # before TensorFlow is imported
+
     from tfde.export.verify import verify_bundle
 
     differences = verify_bundle(args.bundle)

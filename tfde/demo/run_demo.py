@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import logging
 import re
-import shutil
 import subprocess
 import sys
 import textwrap
@@ -25,6 +24,7 @@ from tfde.data.read_pairs import read_pairs
 from tfde.demo.comparison import Difference, format_differences, measure
 from tfde.demo.demo_dataset import CLOZES_FILE, SUMMARIES_FILE, DemoDataset, demo_dataset
 from tfde.demo.minilm import INSTALL, NAME, find_minilm
+from tfde.demo.output_directory import RECIPE, TABLE, check_demo, take_over
 from tfde.demo.python_docs import python_pages
 from tfde.demo.screen import Screen
 from tfde.errors import ConfigError
@@ -49,10 +49,6 @@ QUESTIONS = (
     "draw random samples from a normal distribution",
     "layer that normalizes its inputs over a batch",
 )
-MARKER = "demo.json"
-RECIPE = "recipe.yaml"
-TABLE = "table.csv"
-_PRODUCTS = {MARKER, RECIPE, TABLE, "data", "run", "embeddings", "bundle", "server.log"}
 SEED = 7
 BM25, TRAINED, HYBRID = "BM25", "tfde, trained", "hybrid: trained and BM25"
 _DEPTH = 100
@@ -85,13 +81,12 @@ def run_demo(
             `from_scratch` are given.
         CorruptError: the installed all-MiniLM-L6-v2 is not the published one.
     """
-    if backbone is not None and from_scratch:
-        raise ConfigError(f"`backbone` must be absent beside `from_scratch`. Received: {backbone}")
     output = Path(output)
+    check_demo(output, backbone=backbone, from_scratch=from_scratch)
     start = backbone
     if backbone is None and not from_scratch and (found := find_minilm()) is not None:
         start = str(found)
-    _take_over(output)
+    take_over(output)
     screen = Screen(steps=6 if start is None else 7)
     if start is None and not from_scratch:
         screen.say(f"{NAME} is not installed: this demo starts from random weights.")
@@ -143,18 +138,6 @@ def run_demo(
     _tell_next(screen, output, start)
 
 
-def _take_over(output: Path) -> None:
-    """Empties the directory of an earlier demo; refuses any other that is not empty."""
-    found = {path.name for path in output.iterdir()} if output.exists() else set()
-    foreign = {name for name in found - _PRODUCTS if not name.startswith(".")}
-    if found and (MARKER not in found or foreign):
-        raise ConfigError(f"{output} is not empty and holds no demo; choose another --output.")
-    if found:
-        shutil.rmtree(output)
-    output.mkdir(parents=True, exist_ok=True)
-    (output / MARKER).write_text('{"made_by": "tfde demo"}\n', "utf-8")
-
-
 def _tell_corpus(screen: Screen, demo: DemoDataset) -> None:
     counts = demo.counts
     screen.say(f"{counts.documents:,} pages, {counts.document_words:,} words")
@@ -174,9 +157,9 @@ def _name(start: str | None) -> str:
 
 def _recipe(data: Path, start: str | None, steps: int | None) -> TrainRun:
     """The recipe: a small T5-style ADE-SPL from random weights, or the towers of a checkpoint."""
-    text = TextConfig(query_max_length_tokens=32, document_max_length_tokens=64)
+    text = TextConfig(query_max_length_tokens=32, document_max_length_tokens=48)
     if start is not None:
-        steps = steps or 60
+        steps = steps or 40
         stage = StageConfig(
             data=str(data / SUMMARIES_FILE),
             steps=steps,

@@ -1,16 +1,10 @@
-"""What a run's description must satisfy before any work starts."""
+"""What the data that a run names must satisfy before any work starts."""
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
-import os
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
 
-from tfde.config import Sharing, backbone_from_mapping
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.ids import id_of_text
 from tfde.data.pair_batches import PairBatches
@@ -21,77 +15,12 @@ from tfde.data.query_clusters import read_clusters
 from tfde.data.read_pairs import read_pairs
 from tfde.data.streamed_pairs import StreamedPairs
 from tfde.errors import ConfigError, DataError
-from tfde.evaluation.measures import parse_measures
 from tfde.pretraining.build_store import page_store
 from tfde.pretraining.page_store import PageStore
-from tfde.pretraining.pair_stream import PairStream, check_tasks
+from tfde.pretraining.pair_stream import PairStream
 from tfde.recipe import SourceConfig, StageConfig, TrainRun
+from tfde.training.early_checks import errors_of_stage, sources_of
 from tfde.training.optimizers import build_optimizer
-
-Source = TypeVar("Source", StageConfig, SourceConfig)
-
-
-def expand_run(run: TrainRun) -> TrainRun:
-    """Returns the run with `${NAME}` in its paths replaced by environment variables.
-
-    Raises:
-        ConfigError: a variable is not set.
-    """
-    model = dataclasses.replace(
-        run.model,
-        backbone=expand_path(run.model.backbone, "model.backbone"),
-        tokenizer=expand_path(run.model.tokenizer, "model.tokenizer"),
-    )
-    stages = {}
-    for name, stage in run.stages.items():
-        where = f"stages.{name}"
-        validation = stage.validation
-        if validation is not None:
-            validation = dataclasses.replace(
-                validation, dataset=expand_path(validation.dataset, f"{where}.validation.dataset")
-            )
-        stages[name] = dataclasses.replace(
-            _expand_source(stage, where),
-            mixture=tuple(
-                _expand_source(source, f"{where}.mixture[{place}]")
-                for place, source in enumerate(stage.mixture)
-            ),
-            validation=validation,
-        )
-    return dataclasses.replace(run, model=model, stages=stages)
-
-
-def check_run(run: TrainRun) -> None:
-    """Finds what would fail later, before any work.
-
-    Raises:
-        ConfigError: a file or split is missing, a description is impossible.
-    """
-    if isinstance(run.model.backbone, dict):
-        backbone_from_mapping(run.model.backbone, "model.backbone")
-    if run.model.sharing is not None:
-        Sharing.of(run.model.sharing)
-    tokenizer = run.model.tokenizer
-    if tokenizer is not None and not Path(tokenizer).exists():
-        raise ConfigError(f"model.tokenizer: {tokenizer} does not exist.")
-    for name, stage in run.stages.items():
-        if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", name):
-            raise ConfigError(
-                "stages: a name holds letters, digits, '_', '.' and '-', and begins with none of"
-                f" the last two. Received: {name!r}"
-            )
-        if stage.sharing is not None:
-            with errors_of_stage(name):
-                Sharing.of(stage.sharing)
-        for place, source in enumerate(sources_of(stage)):
-            where = f"stages.{name}.mixture[{place}]" if stage.mixture else f"stages.{name}"
-            _check_source(source, where)
-        clusters = stage.topic_clusters
-        if clusters is not None and not Path(clusters).is_file():
-            raise ConfigError(f"stages.{name}.topic_clusters: {clusters} does not exist.")
-        if stage.validation is not None:
-            DatasetDirectory(stage.validation.dataset).qrels_file(stage.validation.split)
-            parse_measures(stage.validation.measures)
 
 
 def check_stages(run: TrainRun, stores: Path, *, with_pages: bool) -> None:
@@ -121,15 +50,6 @@ def check_stages(run: TrainRun, stores: Path, *, with_pages: bool) -> None:
                 build_optimizer(stage.optimizer, steps=stage_steps(stage, batches))
 
 
-@contextlib.contextmanager
-def errors_of_stage(name: str) -> Iterator[None]:
-    """Puts the stage's name before errors about what its description asks for."""
-    try:
-        yield
-    except ConfigError as error:
-        raise ConfigError(f"stages.{name}: {error}") from error
-
-
 def check_replicas(run: TrainRun, replicas: int) -> None:
     """Finds batches that replicas cannot share out evenly.
 
@@ -142,13 +62,6 @@ def check_replicas(run: TrainRun, replicas: int) -> None:
                 f"stages.{name}.batch_size must be a multiple of the {replicas} replicas, which"
                 f" share its rows out evenly. Received: {stage.batch_size}"
             )
-
-
-def sources_of(stage: StageConfig) -> tuple[SourceConfig, ...]:
-    """Returns the sources of a stage's pairs; `data` is a single one."""
-    if stage.mixture:
-        return stage.mixture
-    return (SourceConfig(stage.data, stage.split, stage.dataset, stage.limit),)
 
 
 def build_page_stores(run: TrainRun, stores: Path) -> None:
@@ -254,54 +167,12 @@ def stage_steps(stage: StageConfig, batches: PairBatches) -> int:
     return stage.steps or (stage.epochs or 1) * batches.steps_per_epoch
 
 
-def expand_path(value: Any, where: str) -> Any:
-    """Returns a path with `${NAME}` replaced; what is no text stays as it is.
-
-    Raises:
-        ConfigError: a variable is not set.
-    """
-    if not isinstance(value, str):
-        return value
-    expanded = os.path.expanduser(os.path.expandvars(value))
-    missing = re.search(r"\$\{?(\w+)", expanded)
-    if missing:
-        raise ConfigError(
-            f"{where}: the environment variable {missing.group(1)} is not set. Received: {value!r}"
-        )
-    return expanded
-
-
-def _expand_source(source: Source, where: str) -> Source:
-    paths = {
-        name: expand_path(getattr(source, name), f"{where}.{name}")
-        for name in ("data", "dataset", "pages", "topic_clusters")
-        if hasattr(source, name)
-    }
-    return dataclasses.replace(source, **paths)
-
-
 def _check_validation(dataset: str, split: str) -> None:
     directory = DatasetDirectory(dataset)
     directory.validate([split])
     if not directory.qrels(split):
         rule = "must judge at least one query, for the validation."
         raise DataError(directory.qrels_file(split), None, rule)
-
-
-def _check_source(source: SourceConfig, where: str) -> None:
-    name = "data" if source.pages is None else "pages"
-    path = Path(str(getattr(source, name)))
-    if not path.exists():
-        raise ConfigError(f"{where}.{name}: {path} does not exist.")
-    if name == "data" and path.is_dir():
-        DatasetDirectory(path).qrels_file(source.split)
-    if source.dataset is not None:
-        DatasetDirectory(source.dataset)
-    if source.pages is not None:
-        try:
-            check_tasks(source.tasks, source.titles)
-        except ConfigError as error:
-            raise ConfigError(f"{where}: {error}") from error
 
 
 def _store_directory(pages: str, stores: Path) -> Path:

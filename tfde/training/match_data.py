@@ -58,8 +58,6 @@ def read_part(
         ConfigError, DataError: the data are missing, damaged, or of another kind.
     """
     path = Path(config.data)
-    if not path.exists():
-        raise ConfigError(f"{path}: a folder of labelled pairs or a pair file must stand here.")
     if path.is_dir():
         pairs = read_labelled_pairs(
             path, config.split, names=names, values=run.objective == "regression"

@@ -32,8 +32,8 @@ from tfde.text.read_tokenizer import read_tokenizer
 from tfde.towers.dual_encoder import DualEncoder
 from tfde.training.callbacks import BEST_MODEL, StageCallback
 from tfde.training.checkpoint import Progress, read_progress, restore_checkpoint
-from tfde.training.checks import expand_path
 from tfde.training.devices import choose_precision, list_devices
+from tfde.training.early_checks import check_match_run, expand_match_run
 from tfde.training.match_data import input_checksums, read_parts
 from tfde.training.optimizers import build_optimizer
 from tfde.training.run_record import CHECKPOINT_FILE, open_output
@@ -97,7 +97,8 @@ def train_matcher(run: MatchRun, output: str | Path, *, verbose: int | None = No
             run; labels are all equal, or those of the test pairs are not among the training's.
         TrainingError: the loss is not finite.
     """
-    run = _expand(run)
+    run = expand_match_run(run)
+    check_match_run(run)
     output = Path(output)
     if verbose is None:
         verbose = int(sys.stdout.isatty())
@@ -269,25 +270,3 @@ def _teaching(run: MatchRun) -> Teaching | None:
     with naming("teaching.models"):
         teachers = tuple(CrossEncoder.load(path) for path in models)
     return Teaching(teachers, **options)
-
-
-def _expand(run: MatchRun) -> MatchRun:
-    values: dict[str, Any] = {
-        "model": dataclasses.replace(
-            run.model,
-            backbone=expand_path(run.model.backbone, "model.backbone"),
-            tokenizer=expand_path(run.model.tokenizer, "model.tokenizer"),
-        )
-    }
-    for name in ("data", "validation", "test"):
-        part = getattr(run, name)
-        if part is not None:
-            paths = {
-                field: expand_path(getattr(part, field), f"{name}.{field}")
-                for field in ("data", "dataset")
-            }
-            values[name] = dataclasses.replace(part, **paths)
-    if run.teaching is not None:
-        models = tuple(expand_path(path, "teaching.models") for path in run.teaching.models)
-        values["teaching"] = dataclasses.replace(run.teaching, models=models)
-    return dataclasses.replace(run, **values)

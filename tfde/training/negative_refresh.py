@@ -24,7 +24,8 @@ from tfde.negatives.model_candidates import ModelCandidates
 from tfde.recipe import RefreshConfig, StageConfig, TrainRun
 from tfde.retrieval.parted_file import check_finished, record_of
 from tfde.towers.dual_encoder import DualEncoder
-from tfde.training.checks import errors_of_stage, read_source, sources_of, stage_pairs
+from tfde.training.checks import read_source, stage_pairs
+from tfde.training.early_checks import errors_of_stage, sources_of
 
 logger = logging.getLogger("tfde")
 

@@ -32,10 +32,7 @@ from tfde.training.checkpoint import Progress, read_progress, restore_checkpoint
 from tfde.training.checks import (
     build_page_stores,
     check_replicas,
-    check_run,
     check_stages,
-    errors_of_stage,
-    expand_run,
     stage_pairs,
     stage_steps,
 )
@@ -47,6 +44,7 @@ from tfde.training.devices import (
     list_devices,
 )
 from tfde.training.distribution import is_chief, lost_processes, open_strategy, wait_for_all
+from tfde.training.early_checks import check_run, errors_of_stage, expand_run
 from tfde.training.masked_language_model import MaskedLanguageModel, check_encoder
 from tfde.training.negative_refresh import NegativeRefresh, check_refreshes
 from tfde.training.optimizers import build_optimizer

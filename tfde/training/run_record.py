@@ -22,7 +22,7 @@ from tfde.data.directory_lock import directory_lock
 from tfde.data.first_difference import first_difference
 from tfde.errors import ConfigError, OtherRunError
 from tfde.recipe import TrainRun
-from tfde.training.checks import sources_of
+from tfde.training.early_checks import sources_of
 
 RUN_FILE = "run.json"
 CHECKPOINT_FILE = "checkpoint.safetensors"

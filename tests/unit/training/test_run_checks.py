@@ -14,7 +14,8 @@ from tfde.recipe import (
     TrainRun,
     ValidationConfig,
 )
-from tfde.training.checks import check_replicas, check_run, expand_run
+from tfde.training.checks import check_replicas
+from tfde.training.early_checks import check_run, expand_run
 from tfde.training.run import train
 
 BOW = {"kind": "bag_of_words", "embedding_dim": 4, "hidden_dim": 4}

@@ -1,0 +1,199 @@
+"""What can be told of a run before TensorFlow is imported, which takes a minute on a cold machine.
+
+Nothing here may import it: `tfde train` and its like look here first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tfde.checkpoints.preset_files import check_checkpoint
+from tfde.config import Sharing, backbone_from_mapping
+from tfde.data.dataset_directory import DatasetDirectory
+from tfde.errors import ConfigError, naming
+from tfde.evaluation.measures import parse_measures
+from tfde.match_recipe import MatchRun
+from tfde.pretraining.pair_stream import check_tasks
+from tfde.recipe import SourceConfig, StageConfig, TrainRun
+
+Source = TypeVar("Source", StageConfig, SourceConfig)
+
+
+def expand_run(run: TrainRun) -> TrainRun:
+    """Returns the run with `${NAME}` in its paths replaced by environment variables.
+
+    Raises:
+        ConfigError: a variable is not set.
+    """
+    model = dataclasses.replace(
+        run.model,
+        backbone=expand_path(run.model.backbone, "model.backbone"),
+        tokenizer=expand_path(run.model.tokenizer, "model.tokenizer"),
+    )
+    stages = {}
+    for name, stage in run.stages.items():
+        where = f"stages.{name}"
+        validation = stage.validation
+        if validation is not None:
+            validation = dataclasses.replace(
+                validation, dataset=expand_path(validation.dataset, f"{where}.validation.dataset")
+            )
+        stages[name] = dataclasses.replace(
+            _expand_source(stage, where),
+            mixture=tuple(
+                _expand_source(source, f"{where}.mixture[{place}]")
+                for place, source in enumerate(stage.mixture)
+            ),
+            validation=validation,
+        )
+    return dataclasses.replace(run, model=model, stages=stages)
+
+
+def check_run(run: TrainRun) -> None:
+    """Finds what would fail later, before any work.
+
+    Raises:
+        ConfigError: a file or split is missing, a description is impossible.
+    """
+    _check_start(run.model.backbone, run.model.tokenizer)
+    if run.model.sharing is not None:
+        Sharing.of(run.model.sharing)
+    for name, stage in run.stages.items():
+        if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", name):
+            raise ConfigError(
+                "stages: a name holds letters, digits, '_', '.' and '-', and begins with none of"
+                f" the last two. Received: {name!r}"
+            )
+        if stage.sharing is not None:
+            with errors_of_stage(name):
+                Sharing.of(stage.sharing)
+        for place, source in enumerate(sources_of(stage)):
+            where = f"stages.{name}.mixture[{place}]" if stage.mixture else f"stages.{name}"
+            _check_source(source, where)
+        clusters = stage.topic_clusters
+        if clusters is not None and not Path(clusters).is_file():
+            raise ConfigError(f"stages.{name}.topic_clusters: {clusters} does not exist.")
+        if stage.validation is not None:
+            DatasetDirectory(stage.validation.dataset).qrels_file(stage.validation.split)
+            parse_measures(stage.validation.measures)
+
+
+def expand_match_run(run: MatchRun) -> MatchRun:
+    """Returns a matcher's run with `${NAME}` in its paths replaced by environment variables.
+
+    Raises:
+        ConfigError: a variable is not set.
+    """
+    values: dict[str, Any] = {
+        "model": dataclasses.replace(
+            run.model,
+            backbone=expand_path(run.model.backbone, "model.backbone"),
+            tokenizer=expand_path(run.model.tokenizer, "model.tokenizer"),
+        )
+    }
+    for name in ("data", "validation", "test"):
+        part = getattr(run, name)
+        if part is not None:
+            paths = {
+                field: expand_path(getattr(part, field), f"{name}.{field}")
+                for field in ("data", "dataset")
+            }
+            values[name] = dataclasses.replace(part, **paths)
+    if run.teaching is not None:
+        models = tuple(expand_path(path, "teaching.models") for path in run.teaching.models)
+        values["teaching"] = dataclasses.replace(run.teaching, models=models)
+    return dataclasses.replace(run, **values)
+
+
+def check_match_run(run: MatchRun) -> None:
+    """Finds what a matcher's run names and is not there.
+
+    Raises:
+        ConfigError: a checkpoint, a tokenizer or pairs are missing.
+    """
+    _check_start(run.model.backbone, run.model.tokenizer)
+    for model in () if run.teaching is None else run.teaching.models:
+        with naming("teaching.models"):
+            check_checkpoint(model)
+    for name in ("data", "validation", "test"):
+        part = getattr(run, name)
+        if part is not None and not Path(part.data).exists():
+            raise ConfigError(
+                f"{part.data}: a folder of labelled pairs or a pair file must stand here."
+            )
+
+
+@contextlib.contextmanager
+def errors_of_stage(name: str) -> Iterator[None]:
+    """Puts the stage's name before errors about what its description asks for."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"stages.{name}: {error}") from error
+
+
+def sources_of(stage: StageConfig) -> tuple[SourceConfig, ...]:
+    """Returns the sources of a stage's pairs; `data` is a single one."""
+    if stage.mixture:
+        return stage.mixture
+    return (SourceConfig(stage.data, stage.split, stage.dataset, stage.limit),)
+
+
+def expand_path(value: Any, where: str) -> Any:
+    """Returns a path with `${NAME}` replaced; what is no text stays as it is.
+
+    Raises:
+        ConfigError: a variable is not set.
+    """
+    if not isinstance(value, str):
+        return value
+    expanded = os.path.expanduser(os.path.expandvars(value))
+    missing = re.search(r"\$\{?(\w+)", expanded)
+    if missing:
+        raise ConfigError(
+            f"{where}: the environment variable {missing.group(1)} is not set. Received: {value!r}"
+        )
+    return expanded
+
+
+def _check_start(backbone: str | dict[str, Any], tokenizer: str | None) -> None:
+    if isinstance(backbone, dict):
+        backbone_from_mapping(backbone, "model.backbone")
+    else:
+        try:
+            check_checkpoint(backbone)
+        except ConfigError as error:
+            raise ConfigError(f"model.backbone: {error}") from error
+    if tokenizer is not None and not Path(tokenizer).exists():
+        raise ConfigError(f"model.tokenizer: {tokenizer} does not exist.")
+
+
+def _expand_source(source: Source, where: str) -> Source:
+    paths = {
+        name: expand_path(getattr(source, name), f"{where}.{name}")
+        for name in ("data", "dataset", "pages", "topic_clusters")
+        if hasattr(source, name)
+    }
+    return dataclasses.replace(source, **paths)
+
+
+def _check_source(source: SourceConfig, where: str) -> None:
+    name = "data" if source.pages is None else "pages"
+    path = Path(str(getattr(source, name)))
+    if not path.exists():
+        raise ConfigError(f"{where}.{name}: {path} does not exist.")
+    if name == "data" and path.is_dir():
+        DatasetDirectory(path).qrels_file(source.split)
+    if source.dataset is not None:
+        DatasetDirectory(source.dataset)
+    if source.pages is not None:
+        try:
+            check_tasks(source.tasks, source.titles)
+        except ConfigError as error:
+            raise ConfigError(f"{where}: {error}") from error
