@@ -153,6 +153,7 @@ def _serve(args: Any) -> int:
         host=args.host,
         rest_api_port=args.rest_api_port,
         limits=limits,
+        one_version=True,
     )
     http = HttpThread("HTTP", args.host, args.http_port, limits=limits)
     with _search_app(args, server.service, manifest) as app:

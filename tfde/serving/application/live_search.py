@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
-from tensorflow_serving.apis import model_pb2
 
 from tfde.data.files import check_id
 from tfde.errors import ConfigError, MismatchError
@@ -15,12 +14,14 @@ from tfde.retrieval.live_index import Deletion, LiveIndex
 from tfde.retrieval.live_status import LiveStatus
 from tfde.serving.application.search_service import (
     DOCUMENT_ENCODER,
+    DOCUMENTS,
     QUERY_ENCODER,
     Arrays,
     Found,
     SearchService,
     check_size,
     make_hits,
+    read_passages,
     run_in_parts,
     run_while_awaited,
 )
@@ -69,10 +70,12 @@ class LiveSearchService(SearchService):
         """
         check_size(queries, k)
         texts = encoded_texts("query", queries, self.limits)
-        embeddings = self._encode(QUERY_ENCODER, {"text": texts})
-        found = self._index.search_documents(embeddings, k)
-        unchanged = set(found.doc_ids.ravel().tolist()) - found.documents.keys()
-        passages = self.passages(unchanged, self._bundle_version)
+        with self._using([QUERY_ENCODER, DOCUMENTS], "Search") as servables:
+            encode = partial(run_while_awaited, servables[QUERY_ENCODER], "")
+            embeddings = run_in_parts(encode, {"text": texts})["embeddings"]
+            found = self._index.search_documents(embeddings, k)
+            unchanged = set(found.doc_ids.ravel().tolist()) - found.documents.keys()
+            passages = read_passages(unchanged, servables.get(DOCUMENTS))
         passages |= {d.doc_id: (d.title, d.text) for d in found.documents.values()}
         hits = make_hits(found.doc_ids.tolist(), found.scores.tolist(), passages)
         return Found(hits, self._bundle_version, found.version)
@@ -138,14 +141,9 @@ class LiveSearchService(SearchService):
             self._compaction.join()
         self._index.close()
 
-    def _spec(self, model: str) -> model_pb2.ModelSpec:
-        spec = super()._spec(model)
-        spec.version.value = self._bundle_version
-        return spec
-
     def _encode(self, model: str, texts: Arrays) -> np.ndarray:
-        with self._using(model, "Search") as servable:
-            run = partial(run_while_awaited, servable, "")
+        with self._using([model], "Search") as servables:
+            run = partial(run_while_awaited, servables[model], "")
             return run_in_parts(run, texts)["embeddings"]
 
     def _compact(self) -> None:

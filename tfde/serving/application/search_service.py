@@ -8,7 +8,6 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 from grpc import StatusCode
-from tensorflow_serving.apis import model_pb2
 
 from tfde.serving.hit import Hit
 from tfde.serving.server.calls import current_call
@@ -85,12 +84,14 @@ class SearchService:
         """
         check_size(queries, k)
         texts = encoded_texts("query", queries, self.limits)
-        with self._using(self.retriever, "Search") as servable:
+        with self._using([self.retriever, DOCUMENTS], "Search") as servables:
+            servable = servables[self.retriever]
             inputs = {"text": texts, "k": np.array(k, np.int32)}
             found = run_in_parts(lambda part: run_while_awaited(servable, "", part), inputs)
             version = servable.version
             doc_ids = [[doc_id.decode() for doc_id in row] for row in found["doc_ids"]]
-            passages = self.passages({doc_id for row in doc_ids for doc_id in row}, version)
+            wanted = {doc_id for row in doc_ids for doc_id in row}
+            passages = read_passages(wanted, servables.get(DOCUMENTS))
         # A retriever holds its index: both change with its version.
         return Found(make_hits(doc_ids, found["scores"], passages), version, str(version))
 
@@ -113,7 +114,8 @@ class SearchService:
         inputs = {"text": encoded_texts("input", texts, self.limits)}
         if model == DOCUMENT_ENCODER:
             inputs["title"] = np.array([b""] * len(texts), object)
-        with self._using(model, "Embeddings") as servable:
+        with self._using([model], "Embeddings") as servables:
+            servable = servables[model]
 
             def encode(part: Arrays) -> Arrays:
                 mask = run_while_awaited(servable, "tokenize", part)["padding_mask"]
@@ -123,37 +125,15 @@ class SearchService:
             found = run_in_parts(encode, inputs)
             return Embedded(found["embeddings"], int(found["tokens"].sum()))
 
-    def passages(self, doc_ids: set[str], version: int) -> dict[str, tuple[str, str]]:
-        """Returns title and text by id; nothing where the bundle has no texts."""
-        spec = model_pb2.ModelSpec(name=DOCUMENTS)
-        spec.version.value = version
-        wanted = sorted(doc_ids)
-        with ExitStack() as stack:
-            try:
-                servable = stack.enter_context(self._service.manager.use(spec))
-            except StatusError as error:
-                if error.code is StatusCode.NOT_FOUND:
-                    return {}
-                raise
-            found = servable.runner.run("", {"doc_ids": np.array(wanted, object)})
-        texts = zip(found["titles"], found["texts"], strict=True)
-        return {
-            doc_id: (title.decode(), text.decode())
-            for doc_id, (title, text) in zip(wanted, texts, strict=True)
-        }
-
-    def _spec(self, model: str) -> model_pb2.ModelSpec:
-        return model_pb2.ModelSpec(name=model)
-
     @contextmanager
-    def _using(self, model: str, api: str) -> Iterator[Servable]:
-        """Holds a model; says what a user can do where it is not there."""
+    def _using(self, models: Sequence[str], api: str) -> Iterator[dict[str, Servable]]:
+        """Holds one version of models; says what a user can do where the first is not there."""
         with ExitStack() as stack:
             try:
-                servable = stack.enter_context(self._service.using(self._spec(model), api, "HTTP"))
+                servables = stack.enter_context(self._service.using_all(models, api, "HTTP"))
             except StatusError as error:
-                raise self._explained(error, model) from error
-            yield servable
+                raise self._explained(error, models[0]) from error
+            yield servables
 
     def _explained(self, error: StatusError, model: str) -> StatusError:
         if error.code is not StatusCode.NOT_FOUND:
@@ -166,6 +146,19 @@ class SearchService:
         if model == self.retriever:
             return not_found(NO_RETRIEVER)
         return not_found(f"{model} is not served; tfde serve --models must not leave it out.")
+
+
+def read_passages(doc_ids: set[str], documents: Servable | None) -> dict[str, tuple[str, str]]:
+    """Returns title and text by id; nothing where the bundle has no texts."""
+    if documents is None:
+        return {}
+    wanted = sorted(doc_ids)
+    found = documents.runner.run("", {"doc_ids": np.array(wanted, object)})
+    texts = zip(found["titles"], found["texts"], strict=True)
+    return {
+        doc_id: (title.decode(), text.decode())
+        for doc_id, (title, text) in zip(wanted, texts, strict=True)
+    }
 
 
 def run_while_awaited(servable: Servable, signature_name: str, inputs: Arrays) -> Arrays:

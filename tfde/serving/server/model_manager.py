@@ -1,7 +1,8 @@
 """Which models are served, in which versions, and what state each version is in.
 
 A new version loads beside the old one, which is unloaded once the new one answers and its own
-last request has ended (TensorFlow Serving's availability-preserving policy).
+last request has ended (TensorFlow Serving's availability-preserving policy). Models that belong
+together can be served so that all are of one version at any moment (`one_version`).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import gc
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
@@ -24,7 +25,7 @@ from tfde.serving.server.loader import Loader
 from tfde.serving.server.served_version import ServedVersion, State, VersionState
 from tfde.serving.server.signature_runner import SignatureRunner
 from tfde.serving.server.status import StatusError, invalid_argument, not_found
-from tfde.serving.server.versions import wanted_versions
+from tfde.serving.server.versions import versions_there, wanted_versions
 
 _LOOK_S = 0.5  # between looks whether a configuration is still wanted
 
@@ -41,6 +42,9 @@ class ModelManager:
         load_retry_interval_s: Seconds before it is.
         allow_labels_for_unavailable: Whether a label that is new, or stays where it is, may
             name a version that is not available yet.
+        one_version: Whether the models belong together, as those of a bundle: a version is loaded
+            once all of them have it, is the latest once it is available of all of them, and the
+            one before goes then.
     """
 
     def __init__(
@@ -51,11 +55,13 @@ class ModelManager:
         max_num_load_retries: int = 5,
         load_retry_interval_s: float = 60.0,
         allow_labels_for_unavailable: bool = False,
+        one_version: bool = False,
     ) -> None:
         self._loader = loader or Loader()
         self._max_num_load_retries = max_num_load_retries
         self._load_retry_interval_s = load_retry_interval_s
         self._allow_labels_for_unavailable = allow_labels_for_unavailable
+        self._one_version = one_version
         self._pool = ThreadPoolExecutor(num_load_threads, "load")
         # Guards what follows; waited on for any change of a state.
         self._changed = threading.Condition()
@@ -119,23 +125,13 @@ class ModelManager:
         """Looks at the file system once and starts the loads and unloads that follow."""
         with self._changed:
             configs = dict(self._configs)
-        wanted: dict[str, dict[int, str] | None] = {}
-        for name, config in configs.items():
-            try:
-                wanted[name] = wanted_versions(config)
-                reason = "" if wanted[name] else f"No versions of servable {name} found under base"
-                self._tell_missing(name, reason and f"{reason} path {config.base_path}")
-            except StatusError as error:
-                wanted[name] = None  # what is loaded stays
-                self._tell_missing(name, error.message)
+        wanted = self._wanted(configs)
         with self._changed:
-            for name in set(self._models) | set(wanted):
+            for name in set(self._models) | set(configs):
                 if name not in self._configs:
                     self._aspire(name, {})
-                elif self._configs[name] is configs.get(name):
-                    versions = wanted[name]
-                    if versions is not None:
-                        self._aspire(name, versions)
+                elif self._configs[name] is configs.get(name) and name in wanted:
+                    self._aspire(name, wanted[name])
 
     @contextmanager
     def use(self, spec: model_pb2.ModelSpec) -> Iterator[Servable]:
@@ -153,11 +149,31 @@ class ModelManager:
         try:
             yield version.servable()
         finally:
-            with self._changed:
-                version.users -= 1
-                last = not version.users and version.state == State.UNLOADING
-                if last and not self._closed:
-                    self._pool.submit(self._unload, version)
+            self._release([version])
+
+    @contextmanager
+    def use_all(self, names: Sequence[str]) -> Iterator[dict[str, Servable]]:
+        """Holds one version of several models: the latest that is available of all of them.
+
+        Args:
+            names: The models; those that are not of the configuration are left out.
+
+        Raises:
+            StatusError: NOT_FOUND, the first is not of the configuration, or no version is there.
+        """
+        with self._changed:
+            known = [name for name in names if name in self._configs]
+            numbers = self._common(known) if names[0] in known else set()
+            if not numbers:
+                raise not_found("Servable not found for request: Latest(", names[0], ")")
+            number = self._latest(numbers)
+            versions = [self._models[name][number] for name in known]
+            for version in versions:
+                version.users += 1
+        try:
+            yield {version.name: version.servable() for version in versions}
+        finally:
+            self._release(versions)
 
     def states(self, spec: model_pb2.ModelSpec) -> list[VersionState]:
         """Returns the state of the version asked for, or of all that there were, latest first.
@@ -208,6 +224,43 @@ class ModelManager:
                 version.runner.close()
                 version.runner = None
 
+    def _release(self, versions: Iterable[ServedVersion]) -> None:
+        with self._changed:
+            for version in versions:
+                version.users -= 1
+                last = not version.users and version.state == State.UNLOADING
+                if last and not self._closed:
+                    self._pool.submit(self._unload, version)
+
+    def _wanted(self, configs: Mapping[str, ModelConfig]) -> dict[str, dict[int, str]]:
+        """Returns the versions to serve of each model; what is not in it stays as it is."""
+        there: dict[str, dict[int, str]] = {}
+        for name, config in configs.items():
+            try:
+                there[name] = versions_there(config)
+            except StatusError as error:
+                self._tell_missing(name, error.message)
+        if self._one_version and there:
+            there = self._of_all(configs, there)
+        wanted = {name: wanted_versions(configs[name], paths) for name, paths in there.items()}
+        for name, paths in wanted.items():
+            reason = f"No versions of servable {name} found under base path"
+            self._tell_missing(name, "" if paths else f"{reason} {configs[name].base_path}")
+        return wanted
+
+    def _of_all(
+        self, configs: Mapping[str, ModelConfig], there: Mapping[str, Mapping[int, str]]
+    ) -> dict[str, dict[int, str]]:
+        """Returns the versions that all models have; no model at all where there is none."""
+        common = set.intersection(*map(set, there.values()))
+        latest = max((number for numbers in there.values() for number in numbers), default=None)
+        lacking = [name for name in configs if latest not in there.get(name, {})]
+        reason = f"Version {latest} is not there of {', '.join(sorted(lacking))}"
+        self._tell_missing("", reason if lacking and latest is not None else "")
+        if not common or len(there) < len(configs):
+            return {}
+        return {name: {number: there[name][number] for number in common} for name in there}
+
     def _runners(self) -> list[SignatureRunner]:
         with self._changed:
             return [version.runner for version in self._versions() if version.runner is not None]
@@ -227,7 +280,7 @@ class ModelManager:
         if number is None:
             if not available:
                 raise not_found("Servable not found for request: Latest(", spec.name, ")")
-            return available[max(available)]
+            return available[self._latest(set(available))]
         if number not in available:
             raise not_found(
                 "Servable not found for request: Specific(", spec.name, ", ", number, ")"
@@ -248,6 +301,16 @@ class ModelManager:
             for number, version in versions.items()
             if version.state == State.AVAILABLE
         }
+
+    def _latest(self, numbers: set[int]) -> int:
+        """The latest of these versions that is whole, or the latest."""
+        whole = numbers & self._common(self._configs) if self._one_version else numbers
+        return max(whole or numbers)
+
+    def _common(self, names: Iterable[str]) -> set[int]:
+        """The versions that are available of all these models."""
+        numbers = [set(self._available(name)) for name in names]
+        return set.intersection(*numbers) if numbers else set()
 
     def _is_new(self, config: ModelConfig) -> bool:
         """Whether a model is new, has not come yet, or lies elsewhere than where none loaded."""
@@ -319,16 +382,21 @@ class ModelManager:
 
     def _quiesce(self, name: str) -> None:
         """Unloads what is wanted no more, once what is wanted answers (the lock is held)."""
-        versions = self._models.get(name, {}).values()
-        wanted = [version for version in versions if version.aspired]
-        if wanted and not any(version.state == State.AVAILABLE for version in wanted):
+        together = self._one_version and name in self._configs
+        names = sorted(self._configs) if together else [name]
+        if not all(map(self._answers, names)):
             return
-        for version in versions:
+        for version in [v for each in names for v in self._models.get(each, {}).values()]:
             if version.state == State.AVAILABLE and not version.aspired:
                 version.state = State.UNLOADING
                 self._changed.notify_all()
                 if not version.users:
                     self._pool.submit(self._unload, version)
+
+    def _answers(self, name: str) -> bool:
+        """Whether a version that is wanted is available, or none is wanted."""
+        wanted = [version for version in self._models.get(name, {}).values() if version.aspired]
+        return not wanted or any(version.state == State.AVAILABLE for version in wanted)
 
     def _load(self, version: ServedVersion, retries: int) -> None:
         with self._changed:

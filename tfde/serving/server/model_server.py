@@ -75,6 +75,7 @@ class ModelServer:
             free port and `None` means the options'.
         limits: What a client may ask for, and the seconds that running requests get when the
             server stops.
+        one_version: Whether the models belong together (`ModelManager`).
 
     Raises:
         StatusError: a file that the options name is missing or wrong, or they contradict each
@@ -89,6 +90,7 @@ class ModelServer:
         host: str = "127.0.0.1",
         rest_api_port: int | None = None,
         limits: Limits | None = None,
+        one_version: bool = False,
     ) -> None:
         options = options or ServerOptions()
         self._limits = limits or Limits()
@@ -101,6 +103,7 @@ class ModelServer:
             max_num_load_retries=options.max_num_load_retries,
             load_retry_interval_s=options.load_retry_interval_micros / 1e6,
             allow_labels_for_unavailable=options.allow_version_labels_for_unavailable_models,
+            one_version=one_version,
         )
         self.service = InferenceService(
             self.manager,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, TypeVar
 
 from tensorflow_serving.apis import model_pb2
 
@@ -20,6 +20,8 @@ from tfde.serving.server.limits import Limits
 from tfde.serving.server.metrics import Metrics
 from tfde.serving.server.model_manager import ModelManager
 from tfde.serving.server.status import invalid_argument
+
+_Held = TypeVar("_Held")
 
 
 class InferenceService:
@@ -90,14 +92,29 @@ class InferenceService:
     @contextmanager
     def using(self, spec: model_pb2.ModelSpec, api: str, entrypoint: str) -> Iterator[Servable]:
         """Holds the model of a request, and counts and times what its block does with it."""
+        with self._counted(spec.name, api, entrypoint, self.manager.use(spec)) as servable:
+            yield servable
+
+    @contextmanager
+    def using_all(
+        self, names: Sequence[str], api: str, entrypoint: str
+    ) -> Iterator[dict[str, Servable]]:
+        """Holds one version of several models, and counts and times what is done with the first."""
+        with self._counted(names[0], api, entrypoint, self.manager.use_all(names)) as servables:
+            yield servables
+
+    @contextmanager
+    def _counted(
+        self, name: str, api: str, entrypoint: str, held: AbstractContextManager[_Held]
+    ) -> Iterator[_Held]:
         # Whatever a client calls a model must not become a label that stays for ever.
-        name = spec.name if self.manager.knows(spec.name) else ""
+        name = name if self.manager.knows(name) else ""
         with (
             self.metrics.request(name, api, entrypoint),
-            self.manager.use(spec) as servable,
+            held as servables,
             self.metrics.runtime(name, api[0].upper() + api[1:]),
         ):
-            yield servable
+            yield servables
 
     def _answer(
         self, api: str, run: Callable[..., Any], request: Any, entrypoint: str, **options: Any

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import tensorflow as tf
@@ -40,21 +41,25 @@ def read_server_config(path: str | Path) -> ModelServerConfig:
     return read_text_proto(str(path), ModelServerConfig())
 
 
-def wanted_versions(config: ModelConfig) -> dict[int, str]:
-    """Returns the versions to serve and their directories: those of the policy that are there.
+def versions_there(config: ModelConfig) -> dict[int, str]:
+    """Returns the versions that lie under a model's base path, and their directories.
 
     Raises:
         StatusError: NOT_FOUND, there is no base path; else why it cannot be listed.
     """
     try:
-        there = _versions_in(config)
+        return _versions_in(config)
     except tf.errors.OpError as error:
         message = f"Could not list base path {config.base_path} for servable {config.name}"
         raise StatusError(CODES[error.error_code], f"{message}: {error.message}") from None
+
+
+def wanted_versions(config: ModelConfig, there: Mapping[int, str]) -> dict[int, str]:
+    """Returns those of the versions that are there which the model's policy asks for."""
     policy = config.model_version_policy
     kind = policy.WhichOneof("policy_choice")
     if kind == "all":
-        return there
+        return dict(there)
     if kind == "specific":
         numbers = sorted(set(policy.specific.versions) & set(there))
     else:
