@@ -39,6 +39,7 @@ COMMANDS = {
     "probe": "pictures of what models do: attention between two texts, embeddings by t-SNE",
     "study": "a grid of training runs, each measured, and its table",
     "export": "model (and index) -> bundle of SavedModels",
+    "bundle": "install, rollback, list, remove: versions of a bundle that is served",
     "serve": "serve a bundle over gRPC and REST, as TensorFlow Serving does",
     "query": "ask a server and print the answers",
     "verify": "check a bundle's fingerprints and golden queries",

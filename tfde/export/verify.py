@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import tensorflow as tf
 import tensorflow_text  # noqa: F401
 
 from tfde.data.files import sha256
-from tfde.export.manifest import MANIFEST, read_manifest
+from tfde.export.versions import BundleVersion, bundle_versions
 from tfde.retrieval.scann_ops import load_scann_ops
 
 # Another machine multiplies in another order; half precision and 8-bit
@@ -25,7 +26,7 @@ _RETRIEVERS = ("retriever", "retriever_partitioned", "retriever_scann")
 
 
 def verify_bundle(path: str | Path) -> list[str]:
-    """Compares a bundle with its manifest and asks its models the golden queries.
+    """Compares each version of a bundle with its manifest and asks its models the golden queries.
 
     Args:
         path: The bundle.
@@ -36,33 +37,71 @@ def verify_bundle(path: str | Path) -> list[str]:
 
     Raises:
         FileNotFoundError: no bundle there.
-        CorruptError: its manifest cannot be read.
+        CorruptError: a manifest cannot be read.
     """
     path = Path(path)
-    manifest = read_manifest(path)
-    differences = list(_files(path, manifest["files"]))
+    versions = bundle_versions(path)
+    differences = [line for version in versions.values() for line in _verify(path, version)]
+    live = next((version for version in versions.values() if version.state == "live"), None)
+    if live is not None:
+        differences += [
+            f"{name}: is not that of version {live.number}, which is live"
+            for name in live.own_files
+            if not _equal(path / name, live.files / name)
+        ]
+    return [*differences, *_unknown(path, versions.values())]
+
+
+def _verify(path: Path, version: BundleVersion) -> list[str]:
+    manifest, differences = version.manifest, []
+    for name, checksum in sorted(manifest["files"].items()):
+        file = _place(version, name)
+        shown = file.relative_to(path).as_posix()
+        if not file.is_file():
+            differences.append(f"{shown}: is missing")
+        elif sha256(file) != checksum:
+            differences.append(f"{shown}: differs from what was exported")
     towers, index = manifest["towers_fingerprint"], manifest["index_fingerprint"]
     if index not in (None, towers):
         differences.append(f"fingerprints: towers {towers}, index {index}")
     tolerance = _TOLERANCE.get(manifest["compute_dtype"], _LOOSE_TOLERANCE)
     if manifest["int8_weights"]:
         tolerance = _LOOSE_TOLERANCE
-    for name in manifest["models"]:
-        folder = f"models/{name}/"
-        if not any(line.startswith(folder) for line in differences):
-            differences += _ask(path / folder / str(manifest["version"]), name, manifest, tolerance)
+    for name, folder in version.models.items():
+        prefix = f"{folder.relative_to(path).as_posix()}/"
+        if not any(line.startswith(prefix) for line in differences):
+            differences += _ask(folder, name, manifest, tolerance)
     return differences
 
 
-def _files(path: Path, recorded: dict[str, str]) -> Iterable[str]:
-    for name, checksum in sorted(recorded.items()):
-        if not (path / name).is_file():
-            yield f"{name}: is missing"
-        elif sha256(path / name) != checksum:
-            yield f"{name}: differs from what was exported"
-    there = {file.relative_to(path).as_posix() for file in path.rglob("*") if file.is_file()}
-    for name in sorted(there - set(recorded) - {MANIFEST}):
-        yield f"{name}: was not exported"
+def _equal(one: Path, other: Path) -> bool:
+    if one == other or not other.is_file():  # the latter has its own line
+        return True
+    return one.is_file() and one.read_bytes() == other.read_bytes()
+
+
+def _place(version: BundleVersion, name: str) -> Path:
+    """Where a file of the manifest lies."""
+    if not name.startswith("models/"):
+        return version.files / name
+    _, model, _, rest = name.split("/", 3)
+    return version.models[model] / rest
+
+
+def _unknown(path: Path, versions: Collection[BundleVersion]) -> Iterable[str]:
+    known = {_place(version, name) for version in versions for name in version.manifest["files"]}
+    for version in versions:
+        known |= {folder / name for name in version.own_files for folder in (path, version.files)}
+    numbers = set()
+    for file in sorted(file for file in path.rglob("*") if file.is_file() and file not in known):
+        name = file.relative_to(path).as_posix()
+        place = re.match(r"models/[^/]+/(\d+)[./]", name)
+        if place and int(place[1]) not in {version.number for version in versions}:
+            numbers.add(int(place[1]))
+        else:
+            yield f"{name}: was not exported"
+    for number in sorted(numbers):
+        yield f"version {number}: was not exported; tfde bundle install brings its manifest along"
 
 
 def _ask(directory: Path, name: str, manifest: dict[str, Any], tolerance: float) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import grpc
@@ -18,6 +18,7 @@ _OPTIONS = [
     # A name that stands for several servers means all of them, not the first.
     ("grpc.lb_policy_name", "round_robin"),
 ]
+_TRIES = 3  # of a search whose version goes before its texts are read
 _STATES = {0: "UNKNOWN", 10: "START", 20: "LOADING", 30: "AVAILABLE", 40: "UNLOADING", 50: "END"}
 
 
@@ -58,19 +59,24 @@ class Client:
             k: How many documents a query gets, at most.
 
         Returns:
-            One list a query, best first. Titles and texts come from the model `documents`; they
-            are "" where the server has none.
+            One list a query, best first. Titles and texts come from the model `documents`, of
+            the retriever's version; they are "" where the server has none.
 
         Raises:
             ServerError: the server does not answer or refuses.
         """
         texts = _as_list("texts", texts)
-        outputs = self._predict(self.model, {"text": texts}, k=k)
-        doc_ids, scores = wire.strings(outputs["doc_ids"]), wire.floats(outputs["scores"])
-        passages = self._passages(sorted(set(doc_ids.ravel())))
+        for _ in range(_TRIES):
+            response = self._predict(self.model, {"text": texts}, k=k)
+            doc_ids = wire.strings(response.outputs["doc_ids"])
+            scores = wire.floats(response.outputs["scores"])
+            version = response.model_spec.version.value
+            passages = self._passages(sorted(set(doc_ids.ravel())), version)
+            if passages is not None:
+                break
         return [
             [
-                Hit(rank, float(score), doc_id, *passages.get(doc_id, ("", "")))
+                Hit(rank, float(score), doc_id, *(passages or {}).get(doc_id, ("", "")))
                 for rank, (score, doc_id) in enumerate(zip(*row, strict=True), start=1)
             ]
             for row in zip(scores, doc_ids, strict=True)
@@ -83,8 +89,8 @@ class Client:
             ServerError: the server does not answer or refuses.
         """
         texts = _as_list("texts", texts)
-        outputs = self._predict("query_encoder", {"text": texts})
-        return wire.floats(outputs["embeddings"])
+        response = self._predict("query_encoder", {"text": texts})
+        return wire.floats(response.outputs["embeddings"])
 
     def encode_documents(
         self, texts: Sequence[str], *, titles: Sequence[str] | None = None
@@ -105,11 +111,13 @@ class Client:
             raise ValueError(
                 f"`titles` must be as many as `texts`. Received: {len(titles)} and {len(texts)}"
             )
-        outputs = self._predict("document_encoder", {"title": titles, "text": texts})
-        return wire.floats(outputs["embeddings"])
+        response = self._predict("document_encoder", {"title": titles, "text": texts})
+        return wire.floats(response.outputs["embeddings"])
 
     def status(self, model: str | None = None) -> dict[int, str]:
         """Returns the state of each version of a model, `AVAILABLE` when it can be asked.
+
+        Of a version that could not be loaded the reason follows: `END: reason`.
 
         Args:
             model: The model; `None` means this client's retriever.
@@ -122,8 +130,26 @@ class Client:
         response = self._call(self._models.GetModelStatus, request, model or self.model)
         return {
             status.version: _STATES.get(status.state, str(status.state))
+            + (f": {status.status.error_message}" if status.status.error_code else "")
             for status in response.model_version_status
         }
+
+    def served(self, models: Iterable[str]) -> list[str]:
+        """Returns those of the models that the server knows.
+
+        Raises:
+            ServerError: the server does not answer.
+        """
+        known = []
+        for model in models:
+            try:
+                self.status(model)
+                known.append(model)
+            except ServerError as error:
+                cause = error.__cause__
+                if not (isinstance(cause, grpc.RpcError) and _is_not_found(cause)):
+                    raise
+        return known
 
     def close(self) -> None:
         """Closes the connection."""
@@ -135,26 +161,36 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _passages(self, doc_ids: list[str]) -> dict[str, tuple[str, str]]:
+    def _passages(self, doc_ids: list[str], version: int) -> dict[str, tuple[str, str]] | None:
+        """Title and text by id; `None` where the version has gone since it was asked."""
         if not doc_ids:
             return {}
         try:
-            outputs = self._predict("documents", {"doc_ids": doc_ids})
+            outputs = self._predict("documents", {"doc_ids": doc_ids}, version=version).outputs
         except ServerError as error:
             if isinstance(error.__cause__, grpc.RpcError) and _is_not_found(error.__cause__):
-                return {}
+                return None if self.served(["documents"]) else {}
             raise
         titles, texts = wire.strings(outputs["titles"]), wire.strings(outputs["texts"])
         return dict(zip(doc_ids, zip(titles, texts, strict=True), strict=True))
 
-    def _predict(self, model: str, texts: dict[str, list[str]], *, k: int | None = None) -> Any:
+    def _predict(
+        self,
+        model: str,
+        texts: dict[str, list[str]],
+        *,
+        k: int | None = None,
+        version: int | None = None,
+    ) -> Any:
         request = wire.predict_pb2.PredictRequest()
         request.model_spec.name = model
+        if version is not None:
+            request.model_spec.version.value = version
         for name, values in texts.items():
             wire.put_strings(request.inputs[name], values)
         if k is not None:
             wire.put_int32(request.inputs["k"], k)
-        return self._call(self._prediction.Predict, request, model).outputs
+        return self._call(self._prediction.Predict, request, model)
 
     def _call(self, method: Callable[..., Any], request: Any, model: str) -> Any:
         try:

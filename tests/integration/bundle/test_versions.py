@@ -1,0 +1,176 @@
+"""Versions of a bundle come and go under a server; every answer is of one of them, whole."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from bundle_server import DOCUMENTS, BundleServer, http
+
+from tfde.cli.main import main
+from tfde.errors import ConfigError, CorruptError
+from tfde.export.bundle import export_bundle
+from tfde.export.install import install_bundle, remove_version, roll_back_bundle
+from tfde.export.verify import verify_bundle
+from tfde.export.versions import bundle_versions
+from tfde.serving.client import Client
+
+
+@pytest.fixture(scope="module")
+def exported(model, exact, tmp_path_factory):
+    """Versions 1, 2 and 3: the same passages, whose titles name the version."""
+
+    def export(version):
+        documents = [d._replace(title=f"of version {version}") for d in DOCUMENTS]
+        output = tmp_path_factory.mktemp("out") / f"bundle-{version}"
+        return export_bundle(
+            model, exact, output, documents=documents, golden_queries=["green red"],
+            version=version, scann=False,
+        )  # fmt: skip
+
+    return {version: export(version) for version in (1, 2, 3)}
+
+
+@pytest.fixture
+def served(exported, tmp_path):
+    """A bundle of version 1, which a server may serve."""
+    return Path(shutil.copytree(exported[1], tmp_path / "served"))
+
+
+def states(bundle):
+    return {number: version.state for number, version in bundle_versions(bundle).items()}
+
+
+def test_installed_taken_back_and_removed(exported, served, capsys):
+    assert main(["bundle", "install", str(exported[2]), str(served)]) == 0
+    assert capsys.readouterr().out == f"{served}: version 2 is live\n"
+    assert states(served) == {1: "earlier", 2: "live"}
+    assert json.loads((served / "manifest.json").read_text())["version"] == 2
+    assert verify_bundle(served) == []
+    install_bundle(exported[3], served)
+    assert roll_back_bundle(served) == 2
+    assert states(served) == {1: "earlier", 2: "live", 3: "withdrawn"}
+    assert verify_bundle(served) == []
+    assert roll_back_bundle(served, to=1) == 1
+    assert json.loads((served / "manifest.json").read_text())["version"] == 1
+    assert roll_back_bundle(served, to=3) == 3
+    assert states(served) == {1: "earlier", 2: "withdrawn", 3: "live"}
+    assert main(["bundle", "remove", str(served), "--version", "2"]) == 0
+    capsys.readouterr()
+    assert main(["bundle", "list", str(served)]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [row[:2] for row in rows] == [["version", "state"], ["1", "earlier"], ["3", "live"]]
+    assert not list(served.rglob("*withdrawn*"))
+    assert verify_bundle(served) == []
+    # Each version is still what was exported.
+    for number in (1, 3):
+        for file in (exported[number] / "models").rglob("*.pb"):
+            copy = served / file.relative_to(exported[number])
+            assert copy.read_bytes() == file.read_bytes()
+
+
+def test_what_is_refused(exported, served, tmp_path, model):
+    with pytest.raises(ConfigError, match=r"must be above 1, the latest of .* --version 2. Rec"):
+        install_bundle(exported[1], served)
+    encoders = export_bundle(model, None, tmp_path / "encoders", version=2)
+    with pytest.raises(ConfigError, match=r"must have the models of .*, document_encoder, docum"):
+        install_bundle(encoders, served)
+    broken = Path(shutil.copytree(exported[2], tmp_path / "broken"))
+    (broken / "models/retriever/2/saved_model.pb").write_bytes(b"")
+    with pytest.raises(
+        CorruptError, match=r"is not as exported: models/retriever/2/saved_model.pb"
+    ):
+        install_bundle(broken, served)
+    with pytest.raises(ConfigError, match=r"there is no version before the live one, 1"):
+        roll_back_bundle(served)
+    with pytest.raises(ConfigError, match=r"the version must be one of 1. Received: 2"):
+        roll_back_bundle(served, to=2)
+    with pytest.raises(ConfigError, match=r"one that is not live: none is. Received: 1"):
+        remove_version(served, 1)
+    assert verify_bundle(served) == []
+
+
+def test_verify_names_what_is_wrong_in_a_version(exported, served):
+    install_bundle(exported[2], served)
+    (served / "models/retriever/1/fingerprint.pb").write_bytes(b"")
+    (served / "batching.config").write_text("")
+    shutil.copytree(exported[3] / "models/documents/3", served / "models/documents/3")
+    assert verify_bundle(served) == [
+        "models/retriever/1/fingerprint.pb: differs from what was exported",
+        "batching.config: is not that of version 2, which is live",
+        "version 3: was not exported; tfde bundle install brings its manifest along",
+    ]
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.05])
+def test_an_install_that_was_killed_is_done_again(exported, served, seconds, monkeypatch):
+    monkeypatch.setattr("tfde.export.install.verify_bundle", lambda _: [])
+    child = os.fork()
+    if not child:
+        install_bundle(exported[2], served)
+        os._exit(0)
+    time.sleep(seconds)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    assert states(served)[1] in ("live", "earlier")
+    if states(served).get(2) != "live":
+        install_bundle(exported[2], served)
+    assert states(served) == {1: "earlier", 2: "live"}
+    for name in list(served.rglob(".*.tmp")):  # a killed process cannot remove them
+        shutil.rmtree(name)
+    assert verify_bundle(served) == []
+
+
+def test_every_answer_is_of_one_version(exported, served):
+    server = BundleServer(served)
+    stop, seen, other = threading.Event(), [], []
+
+    def search():
+        while not stop.is_set():
+            status, body = http(f"{server.search_url}/v1/search", {"query": "green red", "k": 3})
+            answer = json.loads(body)
+            titles = {hit["title"] for result in answer["results"] for hit in result["hits"]}
+            (seen if titles == {f"of version {answer['version']}"} else other).append(
+                answer["version"] if status == 200 else body
+            )
+
+    def ask():
+        with Client(server.target) as client:
+            while not stop.is_set():
+                titles = {hit.title for hit in client.search(["green red"], 3)[0]}
+                (seen if len(titles) == 1 and "" not in titles else other).append(titles)
+
+    clients = [threading.Thread(target=each) for each in (search, search, ask)]
+    command = [sys.executable, "-m", "tfde.cli.main", "bundle"]
+    end = [str(served), "--target", server.target]
+    try:
+        for client in clients:
+            client.start()
+        for action in (["install", str(exported[2])], ["rollback"], ["rollback", "--to", "2"]):
+            done = subprocess.run([*command, *action, *end], capture_output=True, text=True)
+            assert done.returncode == 0, done.stderr
+            assert f"{server.target}: answers with version" in done.stdout
+        # By hand, in the worst order: what is found first.
+        for name in ("retriever", "query_encoder", "document_encoder", "documents"):
+            folder = served / "models" / name
+            shutil.copytree(exported[3] / "models" / name / "3", folder / "3.incoming")
+            (folder / "3.incoming").rename(folder / "3")
+            time.sleep(1.2)
+        deadline = time.monotonic() + 60
+        while 3 not in seen[-3:]:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+    finally:
+        stop.set()
+        for client in clients:
+            client.join()
+        server.process.terminate()
+        server.process.wait(30)
+    assert other == []
+    assert {number for number in seen if isinstance(number, int)} == {1, 2, 3}

@@ -1,0 +1,79 @@
+"""Which versions of a bundle lie in its directory, and what each is there for.
+
+A bundle's first version lies as `export_bundle` wrote it. Of each installed version, what is of
+no model (manifest, configuration, card) lies in `versions/N`; the bundle's own files are those of
+the live version. A model's version is a directory `models/NAME/N`; one that was taken back is
+called `N.withdrawn`, and one that is being copied `N.incoming`: no server takes these.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from tfde.export.manifest import MANIFEST, read_manifest
+
+VERSIONS, WITHDRAWN, INCOMING = "versions", ".withdrawn", ".incoming"
+
+
+class BundleVersion(NamedTuple):
+    """A version of a bundle.
+
+    `state`: "live" is the latest that is whole, which servers answer with; "earlier" is whole too;
+    "withdrawn" was taken back; "unfinished" has models that are not there (yet).
+    """
+
+    number: int
+    state: Literal["live", "earlier", "withdrawn", "unfinished"]
+    manifest: dict[str, Any]
+    models: dict[str, Path]
+    files: Path
+
+    @property
+    def own_files(self) -> list[str]:
+        """The names of the files that are of no model, the manifest last."""
+        return [n for n in self.manifest["files"] if not n.startswith("models/")] + [MANIFEST]
+
+
+def bundle_versions(bundle: str | Path) -> dict[int, BundleVersion]:
+    """Returns all versions of a bundle by number, the earliest first.
+
+    Raises:
+        FileNotFoundError: no bundle there.
+        CorruptError: a manifest cannot be read.
+    """
+    bundle = Path(bundle)
+    first = read_manifest(bundle)
+    folders = {first["version"]: bundle} | {
+        int(folder.name): folder
+        for folder in bundle.joinpath(VERSIONS).glob("*")
+        if folder.name.isdecimal()
+    }
+    found: dict[int, BundleVersion] = {}
+    for number, files in sorted(folders.items(), reverse=True):
+        manifest = read_manifest(files)
+        models = {name: _folder(bundle / "models" / name, number) for name in manifest["models"]}
+        ends = {folder.name.removeprefix(str(number)) for folder in models.values()}
+        is_live = ends == {""} and all(version.state != "live" for version in found.values())
+        found[number] = BundleVersion(
+            number,
+            "live" if is_live else _STATES[max(ends, key=list(_STATES).index)],
+            manifest,
+            models,
+            files,
+        )
+    return dict(sorted(found.items()))
+
+
+_STATES: dict[str, Literal["earlier", "withdrawn", "unfinished"]] = {
+    "": "earlier",
+    WITHDRAWN: "withdrawn",
+    INCOMING: "unfinished",
+}
+
+
+def _folder(model: Path, number: int) -> Path:
+    for end in ("", WITHDRAWN):
+        if (model / f"{number}{end}").is_dir():
+            return model / f"{number}{end}"
+    return model / f"{number}{INCOMING}"
