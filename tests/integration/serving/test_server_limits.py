@@ -121,6 +121,29 @@ def test_a_slow_body_is_given_up(server):
     assert b"the body must come within 2 s (--body_timeout_s)" in answer
 
 
+def in_chunks(server, chunks):
+    """The whole answer to a body that is sent chunk by chunk."""
+    with socket.create_connection(("127.0.0.1", server.rest_api_port)) as one:
+        one.settimeout(20)
+        head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+        one.sendall(f"{head}Transfer-Encoding: chunked\r\n\r\n".encode())
+        one.sendall(b"".join(b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in chunks))
+        answer = b""
+        while part := one.recv(4096):
+            answer += part
+    return answer
+
+
+def test_a_body_of_very_many_chunks_is_refused(server):
+    body = b'{"instances": [1.0]}'
+    end = [b""]
+    assert in_chunks(server, [bytes([byte]) for byte in body] + end).startswith(b"HTTP/1.1 200 ")
+    assert b"[10.0" in in_chunks(server, [b" " * 64] * 1200 + [body] + end).replace(b"\n", b"")
+    answer = in_chunks(server, [b" "] * 1001)
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b"at least 64 bytes on average. Received: 1001 chunks of 1001 bytes" in answer
+
+
 def test_a_message_that_never_comes_is_given_up(server):
     over = threading.Event()
 

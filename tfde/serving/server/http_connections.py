@@ -6,11 +6,46 @@ import asyncio
 import logging
 from typing import Any
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from tfde.serving.server.limits import Limits
 
+# Each chunk of a body costs the event loop as much as a small request, however small it is.
+_FREE_CHUNKS = 1000
+_LEAST_CHUNK_BYTES = 64
+
 _log = logging.getLogger(__name__)
+
+
+class _Reader(h11.Connection):
+    """h11's reader; refuses bodies of very many chunks with very little in each."""
+
+    def __init__(self) -> None:
+        super().__init__(h11.SERVER)
+        self.refusal = ""
+        self._chunks = self._bytes = 0
+
+    def next_event(self) -> Any:
+        """Returns what comes next.
+
+        Raises:
+            RemoteProtocolError: it is not HTTP, or `refusal` says why it is not taken.
+        """
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            self._chunks = self._bytes = 0
+        elif isinstance(event, h11.Data):
+            self._chunks += event.chunk_start
+            self._bytes += len(event.data)
+            least = (self._chunks - 1) * _LEAST_CHUNK_BYTES  # the last may not be whole yet
+            if self._chunks > _FREE_CHUNKS and self._bytes < least:
+                self.refusal = (
+                    f"chunks of a body must have at least {_LEAST_CHUNK_BYTES} bytes on average."
+                    f" Received: {self._chunks} chunks of {self._bytes} bytes"
+                )
+                raise h11.RemoteProtocolError(self.refusal)
+        return event
 
 
 class BoundedConnection(H11Protocol):
@@ -27,6 +62,7 @@ class BoundedConnection(H11Protocol):
 
     def __init__(self, *, limits: Limits, **options: Any) -> None:
         super().__init__(**options)
+        self.conn = self._reader = _Reader()
         self._limits = limits
         self._since = self.loop.time()
         self._watch: asyncio.TimerHandle | None = None
@@ -49,6 +85,10 @@ class BoundedConnection(H11Protocol):
         if not self._is_asked() and self.timeout_keep_alive_task is not None:
             self._since = self.loop.time()
         super().data_received(data)
+
+    def send_400_response(self, msg: str) -> None:
+        """Says why a request is not taken."""
+        super().send_400_response(self._reader.refusal or msg)
 
     def on_response_complete(self) -> None:
         """Begins to wait for the next head."""
