@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -224,3 +225,41 @@ def test_other_lengths_than_the_models_own(work, capsys):
     code, _, error = tfde(capsys, *encode, "--query_max_length_tokens", 2)
     assert code == 1
     assert "`query_max_length_tokens` must be an integer of at least 3. Received: 2" in error
+
+
+def test_passages_and_the_documents_they_are_cut_from(work, capsys, tmp_path):
+    model, data = work / "model", tmp_path / "data"
+    shutil.copytree(work / "data", data)
+    lines = (data / "corpus.jsonl").read_text().splitlines()
+    # The first document says the same after 40 other words, of which a passage has at most 14.
+    first = json.loads(lines[0])
+    padding = " ".join(["tree road"] * 20)
+    lines[0] = json.dumps({**first, "text": f"{padding}\n\n{first['text']}"})
+    (data / "corpus.jsonl").write_text("\n".join(lines) + "\n")
+    code, out, _ = tfde(
+        capsys, "chunk", "--dataset", data, "--model", model, "--output", tmp_path / "parts"
+    )
+    assert (code, out.splitlines()[0]) == (
+        0,
+        f"{tmp_path}/parts: 203 passages of 200 documents, of which 1 were cut",
+    )
+    evaluate = ["evaluate", "--split", "dev", "--model", model, "--measures", "RR"]
+    code, out, _ = tfde(capsys, *evaluate, "--dataset", data)
+    assert code == 0
+    assert "1 of 200 documents (0.5%) cut at 16 tokens, which lost 67.4% of theirs" in out
+    parts = ["--dataset", tmp_path / "parts", "--max_passage"]
+    code, out, error = tfde(capsys, *evaluate, *parts, "--save_runs", tmp_path / "runs")
+    assert (code, "none of 203 documents cut at 16 tokens" in out) == (0, True), error
+    (file,) = (tmp_path / "runs").iterdir()
+    run = read_run(file)
+    assert {len(found) for found in run.values()} == {100}
+    assert set().union(*run.values()) <= {f"d{number}" for number in range(200)}
+    # What was saved is a run of the documents that were cut.
+    saved = ["--run_file", file, "--measures", "RR"]
+    _, again, _ = tfde(capsys, "evaluate", "--split", "dev", "--dataset", data, *saved)
+    assert again.splitlines()[-1].split("|")[2] == out.splitlines()[4].split("|")[2]
+    code, _, error = tfde(capsys, *evaluate, *parts, "--report", tmp_path / "report")
+    assert code == 1
+    assert "`--report` needs the texts of what is measured" in error
+    code, _, error = tfde(capsys, *evaluate, *parts[:2])
+    assert (code, "no judged document is in the corpus" in error) == (1, True)

@@ -44,8 +44,16 @@ class LoadedBackbone:
 
 
 @dataclass(frozen=True)
-class _OpenedBackbone:
-    """A `LoadedBackbone` before its weights are in memory."""
+class OpenedBackbone:
+    """A `LoadedBackbone` before its weights are in memory.
+
+    Args:
+        files: The checkpoint.
+        model: Its transformer, described.
+        tokenizer: As in `LoadedBackbone`.
+        max_length_tokens: As in `LoadedBackbone`.
+        steps: As in `LoadedBackbone`.
+    """
 
     files: PresetFiles
     model: HuggingFaceModel | KerasHubModel
@@ -77,9 +85,7 @@ def load_backbones(
             that is not supported; the two checkpoints do not fit together.
         DataError: a file is not what its name says; an array is missing or has another shape.
     """
-    opened = [_open(files, steps) for files, steps in _find_encoders(path, document_path)]
-    if len(opened) == 2:
-        _check_pair(*opened)
+    opened = open_backbones(path, document_path)
     # Only now is memory taken: what can be refused has been.
     return [
         LoadedBackbone(
@@ -90,6 +96,16 @@ def load_backbones(
         )
         for side, prefix in zip(opened, ("", "document_"), strict=False)
     ]
+
+
+def open_backbones(
+    path: str | Path, document_path: str | Path | None = None
+) -> list[OpenedBackbone]:
+    """Reads all of a checkpoint but its weights; arguments and errors as in `load_backbones`."""
+    opened = [_open(files, steps) for files, steps in _find_encoders(path, document_path)]
+    if len(opened) == 2:
+        _check_pair(*opened)
+    return opened
 
 
 def load_backbone(
@@ -157,7 +173,7 @@ def _architecture(files: PresetFiles) -> str:
     return str(kinds[0]) if isinstance(kinds, list) and kinds else ""
 
 
-def _open(files: PresetFiles, steps: EncoderSteps) -> _OpenedBackbone:
+def _open(files: PresetFiles, steps: EncoderSteps) -> OpenedBackbone:
     value = files.json_object("config.json")
     if str(value.get("module")).startswith("tfde."):
         raise ConfigError(
@@ -181,7 +197,7 @@ def _open(files: PresetFiles, steps: EncoderSteps) -> _OpenedBackbone:
         rule = f"the tokenizer must have at most vocab_size={model.config.vocabulary_size} tokens."
         raise DataError(str(files), None, rule, tokenizer.vocabulary_size)
     _check_projection(files, model.config.hidden_dim, steps)
-    return _OpenedBackbone(files, model, tokenizer, model.read_max_length_tokens(), steps)
+    return OpenedBackbone(files, model, tokenizer, model.read_max_length_tokens(), steps)
 
 
 def read_backbone(
@@ -228,10 +244,10 @@ def _check_projection(files: PresetFiles, hidden_dim: int, steps: EncoderSteps) 
         rows = kernel.shape[1]
 
 
-def _check_pair(query: _OpenedBackbone, document: _OpenedBackbone) -> None:
+def _check_pair(query: OpenedBackbone, document: OpenedBackbone) -> None:
     """Refuses two encoders that cannot be the towers of one model."""
 
-    def facts(opened: _OpenedBackbone) -> dict[str, object]:
+    def facts(opened: OpenedBackbone) -> dict[str, object]:
         steps = opened.steps
         return {
             "tokenizers": opened.tokenizer.fingerprint_bytes(),

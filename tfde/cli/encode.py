@@ -7,7 +7,7 @@ from typing import Any
 
 from jsonargparse.typing import PositiveInt
 
-from tfde.cli.lengths import add_lengths, load_model
+from tfde.cli.lengths import add_lengths, load_model, tell_cut_texts
 from tfde.cli.parents import add_parents, parent_config
 from tfde.cli.parser import CommandParser, command_parser
 
@@ -56,6 +56,7 @@ def run(args: Any) -> int:
         show_progress=True,
     )
     seconds = time.perf_counter() - start
+    tell_cut_texts(model)
     rows, dim = embeddings.shape
     print(
         f"{args.output}: {rows:,} documents x {dim} {embeddings.dtype}, model"

@@ -15,11 +15,18 @@ from jsonargparse.typing import PositiveInt
 
 from tfde.cli.lengths import add_lengths, load_model
 from tfde.cli.names import name_and_path, split_name
-from tfde.cli.parents import add_parents, parent_config
+from tfde.cli.parents import (
+    add_max_passage,
+    add_parents,
+    fold_passages,
+    parent_config,
+    passages_wanted,
+)
 from tfde.cli.parser import CommandParser, command_parser
 
 if TYPE_CHECKING:
     from tfde.data.dataset_directory import DatasetDirectory
+    from tfde.text.cut_texts import CutTexts
     from tfde.types import Query, Run
 
 MEASURES = "P@1,RR,RR@10,nDCG@10,R@10,R@100"
@@ -89,6 +96,7 @@ def build_parser() -> CommandParser:
     )
     add_lengths(parser)
     add_parents(parser)
+    add_max_passage(parser)
     return parser
 
 
@@ -99,11 +107,13 @@ class _System(NamedTuple):
         text: How the command line names it, [NAME=]PATH.
         find: Gives its run.
         ours: Whether that is work of this command, and not only read.
+        cut: Gives, afterwards, which texts it cut.
     """
 
     text: str
     find: Callable[[], Run]
     ours: bool
+    cut: Callable[[], list[CutTexts]] = list
 
 
 def run(args: Any) -> int:
@@ -117,10 +127,18 @@ def run(args: Any) -> int:
     from tfde.evaluation.measures import depth, mean_values, per_query
     from tfde.evaluation.report import Row, format_json, format_table
     from tfde.retrieval.runs import write_run
+    from tfde.text.cut_texts import cut_line
 
     for name in ("report", "save_runs"):  # "$UNSET" would be taken for "none"
         require(getattr(args, name) != "", name, "a directory", "")
     parent_config(args)  # refuses what does not go together
+    for name in ("report", "answers"):
+        if args.max_passage and getattr(args, name):
+            raise ConfigError(
+                f"`--{name}` needs the texts of what is measured, and with `--max_passage` the"
+                " corpus holds passages: save the run (--save_runs), and evaluate it with"
+                " --run_file on the dataset that was cut."
+            )
     measures = [name for value in args.measures for name in _names(value)]
     k = max(args.k, depth(measures), *(CUTOFFS if args.answers else ()))
     if not (args.model or args.run_file or args.bm25):
@@ -133,7 +151,8 @@ def run(args: Any) -> int:
         _check_report(args.report, judged=judged)
     if args.model or args.bm25 or args.report:
         # A judgement of a document that is not there would read as a bad system.
-        dataset.validate([args.split] if judged else [])
+        separator = args.parent_separator if args.max_passage else None
+        dataset.validate([args.split] if judged else [], parent_separator=separator)
     qrels = dataset.qrels(args.split) if judged else {}
     queries = list(dataset.queries(args.split if judged else None))
     answers = _answers(dataset, queries) if args.answers else {}
@@ -150,6 +169,9 @@ def run(args: Any) -> int:
         start = time.perf_counter()
         results = system.find()
         seconds = time.perf_counter() - start if system.ours else None
+        results = fold_passages(
+            args, results, k + args.ignore_identical_ids if system.ours else None
+        )
         if args.ignore_identical_ids:
             # Ours hold one more, in case that the query itself is found.
             most = k if system.ours else None
@@ -160,15 +182,16 @@ def run(args: Any) -> int:
             tag = re.sub(r"\W+", "_", given_name or Path(path).name) or "model"
             write_run(Path(args.save_runs) / f"{number}_{tag}.trec", results, tag=tag)
         values = {}
+        cut = system.cut()
         if judged:
             by_query = per_query(results, qrels, measures)
             values = mean_values(by_query)
             if args.report:  # runs are large: kept only where they are needed
                 short, _ = name_and_path(system.text, [known.name for known in evaluated])
-                evaluated.append(EvaluatedSystem(short, results, by_query, seconds))
+                evaluated.append(EvaluatedSystem(short, results, by_query, seconds, cut_line(cut)))
         if answers:
             values |= answer_accuracy(results, answers, dataset.documents())
-        rows.append(Row(given_name or path, values, seconds))
+        rows.append(Row(given_name or path, values, seconds, cut))
     about = {"dataset": str(args.dataset), "split": args.split, "queries": len(queries), "k": k}
     if answers:
         about["queries_with_answers"] = len(answers)
@@ -177,6 +200,9 @@ def run(args: Any) -> int:
     else:
         print(f"{args.dataset}, {args.split}: {len(queries):,} queries, top {k}\n")
         print(format_table(rows))
+        for row in rows:
+            if row.cut:
+                print(f"\n{row.name}: {cut_line(row.cut)}")
     if args.report:
         from tfde.evaluation.report_directory import write_report
 
@@ -199,16 +225,13 @@ def _systems(args: Any, dataset: DatasetDirectory, queries: list[Query], k: int)
     twice = next((name for name in given if name is not None and given.count(name) > 1), None)
     if twice is not None:
         raise ConfigError(f"systems must have names of their own. Received: {twice!r} twice")
-    wanted = k + args.ignore_identical_ids
+    wanted = passages_wanted(args, k + args.ignore_identical_ids)
     runs = [(text, read_run(split_name(text)[1])) for text in args.run_file]
     for text, results in runs:
         _check_coverage(split_name(text)[1], results, [query.query_id for query in queries])
     bm25 = [_System("BM25", _bm25(args, dataset, queries, wanted), True)] if args.bm25 else []
     return [
-        *(
-            _System(text, _model(split_name(text)[1], dataset, queries, wanted, args), True)
-            for text in args.model
-        ),
+        *(_model(text, dataset, queries, wanted, args) for text in args.model),
         *(_System(text, functools.partial(dict, results), False) for text, results in runs),
         *bm25,
     ]
@@ -278,21 +301,25 @@ def _names(value: str) -> list[str]:
 
 
 def _model(
-    name: str, dataset: DatasetDirectory, queries: list[Query], k: int, args: Any
-) -> Callable[[], Run]:
+    text: str, dataset: DatasetDirectory, queries: list[Query], k: int, args: Any
+) -> _System:
     from tfde.retrieval.retrieve import retrieve_from_corpus
 
-    model = load_model(name, args)
-    return lambda: retrieve_from_corpus(
-        model,
-        dataset.documents(),
-        queries,
-        k,
-        batch_size=args.batch_size,
-        parents=parent_config(args),
-        total=dataset.num_documents,
-        show_progress=True,
-    )
+    model = load_model(split_name(text)[1], args)
+
+    def work() -> Run:
+        return retrieve_from_corpus(
+            model,
+            dataset.documents(),
+            queries,
+            k,
+            batch_size=args.batch_size,
+            parents=parent_config(args),
+            total=dataset.num_documents,
+            show_progress=True,
+        )
+
+    return _System(text, work, True, model.cut_texts)
 
 
 def _bm25(args: Any, dataset: DatasetDirectory, queries: list[Query], k: int) -> Callable[[], Run]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from jsonargparse.typing import PositiveInt
@@ -41,3 +42,12 @@ def load_model(path: str, args: Any, *, dtype: str | None = None) -> DualEncoder
         document_max_length_tokens=args.document_max_length_tokens,
     )
     return model
+
+
+def tell_cut_texts(model: DualEncoder) -> None:
+    """Says in one line on stderr how many texts the model cut, if any, and how much they lost."""
+    from tfde.text.cut_texts import cut_line
+
+    counts = model.cut_texts()
+    if any(part.cut for part in counts):
+        print(f"tfde: {cut_line(counts)}", file=sys.stderr)

@@ -23,6 +23,7 @@ COMMANDS = {
     "make-pages": "a wiki's dump or a folder of HTML and Markdown -> file of pages",
     "make-pairs": "pages -> pre-training pairs, with statistics",
     "generate-queries": "documents -> queries, as training pairs or to expand a corpus",
+    "chunk": "long documents -> passages that a model reads whole",
     "split": "few train queries, or other splits, of a dataset",
     "train": "train a dual encoder by a recipe",
     "train-matcher": "train a cross-encoder or a matcher on pairs with labels",

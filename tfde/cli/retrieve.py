@@ -7,7 +7,8 @@ from typing import Any
 
 from jsonargparse.typing import PositiveInt
 
-from tfde.cli.lengths import add_lengths, load_model
+from tfde.cli.lengths import add_lengths, load_model, tell_cut_texts
+from tfde.cli.parents import add_max_passage, add_separator, fold_passages, passages_wanted
 from tfde.cli.parser import CommandParser, command_parser
 
 
@@ -31,6 +32,8 @@ def build_parser() -> CommandParser:
     parser.add_argument("--tag", default="tfde", help="last column of the run")
     parser.add_argument("--batch_size", type=PositiveInt, default=64, help="queries a batch")
     add_lengths(parser)
+    add_max_passage(parser)
+    add_separator(parser)
     return parser
 
 
@@ -49,18 +52,21 @@ def run(args: Any) -> int:
 
     index = load_index(args.index)
     model = load_model(args.model, args)
+    wanted = args.k + args.ignore_identical_ids
     start = time.perf_counter()
     results = retrieve(
         model,
         index,
         queries,
-        args.k + args.ignore_identical_ids,
+        passages_wanted(args, wanted),
         batch_size=args.batch_size,
         show_progress=True,
     )
+    results = fold_passages(args, results, wanted)
     if args.ignore_identical_ids:
         results = {q: without_query(found, q, args.k) for q, found in results.items()}
     seconds = time.perf_counter() - start
+    tell_cut_texts(model)
     write_run(args.output, results, tag=args.tag)
     lines = sum(map(len, results.values()))
     print(f"{args.output}: {len(results):,} queries, {lines:,} lines, {seconds:.1f} s")

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from tfde.data.compressed import SUFFIXES, read_lines
 from tfde.data.dataset_writer import write_dataset
 from tfde.data.formats.records import Judgement, Record
-from tfde.data.ids import KnownIds
+from tfde.data.ids import KnownIds, parent_of
 from tfde.data.intake import Intake
 from tfde.data.json_lines import id_field, read_json_lines, string_field, strings_field
 from tfde.data.qrels import read_qrels
@@ -192,7 +192,9 @@ class DatasetDirectory:
             if wanted is None or document.doc_id in wanted
         }
 
-    def validate(self, splits: Iterable[str] | None = None) -> None:
+    def validate(
+        self, splits: Iterable[str] | None = None, *, parent_separator: str | None = None
+    ) -> None:
         """Reads every record once and checks that all judged queries exist.
 
         How many judged documents are not in the corpus is told in the log (BEIR's ArguAna has
@@ -200,6 +202,8 @@ class DatasetDirectory:
 
         Args:
             splits: The splits to check; `None` checks all.
+            parent_separator: The corpus holds passages, and the judgements are of the documents
+                that they are cut from: what stands in ids between the two.
 
         Raises:
             DataError: the first record that breaks a rule, or judgement of an unknown query; no
@@ -207,7 +211,8 @@ class DatasetDirectory:
         """
         doc_ids, query_ids = KnownIds(), KnownIds()  # a set of strings takes ten times as much
         for document in self.documents():
-            doc_ids.add(document.doc_id)
+            doc_id = document.doc_id
+            doc_ids.add(doc_id if parent_separator is None else parent_of(doc_id, parent_separator))
         for query in self.queries():
             query_ids.add(query.query_id)
         for split in self.splits if splits is None else splits:

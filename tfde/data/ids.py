@@ -6,6 +6,8 @@ import hashlib
 
 import numpy as np
 
+from tfde.errors import ConfigError, shorten
+
 _MIN_RECENT = 1 << 16
 
 
@@ -20,6 +22,24 @@ def id_of_text(text: str, *, title: str = "") -> str:
     # The length keeps ("ab", "c") and ("a", "bc") apart.
     content = f"{len(title)} {title}{text}"
     return "x" + hashlib.blake2b(content.encode(), digest_size=12).hexdigest()
+
+
+def parent_of(doc_id: str, separator: str) -> str:
+    """Returns the id of what a document is a part of.
+
+    Args:
+        doc_id: The document's, `PARENT` + separator + `PART`; the separator's last place counts.
+        separator: What stands between.
+
+    Raises:
+        ConfigError: the id is not of this form.
+    """
+    parent_id, _, _ = doc_id.rpartition(separator)
+    if not parent_id:
+        raise ConfigError(
+            f"parts of documents must have an id PARENT{separator}PART. Received: {shorten(doc_id)}"
+        )
+    return parent_id
 
 
 class KnownIds:

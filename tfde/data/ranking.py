@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
+
+from tfde.data.ids import parent_of
 
 
 def ranking(results: Mapping[str, float]) -> list[str]:
@@ -36,3 +39,26 @@ def without_query(
 def first_documents(results: Mapping[str, float], count: int) -> dict[str, float]:
     """Returns the first documents of a query with their scores, in their order."""
     return {doc_id: results[doc_id] for doc_id in ranking(results)[:count]}
+
+
+def best_passages(
+    results: Mapping[str, float], separator: str, count: int | None = None
+) -> dict[str, float]:
+    """Returns whole documents in place of their passages, each with the score of its best one.
+
+    Args:
+        results: Score by the id of a passage, `PARENT` + separator + `PART`.
+        separator: What stands in ids between.
+        count: How many documents to keep, the best; `None` keeps all.
+
+    Raises:
+        ConfigError: an id is not of this form.
+
+    Source: Dai and Callan 2019, "MaxP".
+    """
+    documents: dict[str, float] = {}
+    for passage_id, score in results.items():
+        doc_id = parent_of(passage_id, separator)
+        if score > documents.get(doc_id, -math.inf):
+            documents[doc_id] = score
+    return first_documents(documents, len(documents) if count is None else count)

@@ -21,12 +21,14 @@ class EvaluatedSystem:
         run: Its documents for each query.
         values: Query -> measure -> value, of all judged queries (see `per_query`).
         seconds: What it took; `None` where the run was given.
+        cut: What is to say of the texts that it cut, in one line; empty where nothing is known.
     """
 
     name: str
     run: Run
     values: dict[str, dict[str, float]]
     seconds: float | None
+    cut: str = ""
 
     def column(self, measure: str) -> list[float]:
         """Returns a measure of every query."""

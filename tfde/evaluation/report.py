@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import NamedTuple
+
+from tfde.text.cut_texts import CutTexts
 
 
 class Row(NamedTuple):
-    """A system, its measures and the seconds it took (`None`: results were given)."""
+    """A system, its measures, the seconds it took (`None`: results were given), texts it cut."""
 
     name: str
     measures: dict[str, float]
     seconds: float | None
+    cut: Sequence[CutTexts] = ()
 
 
 def format_table(rows: Sequence[Row]) -> str:
@@ -51,5 +55,6 @@ def align_table(lines: Sequence[Sequence[str]], *, text_columns: int) -> str:
 
 
 def format_json(rows: Sequence[Row], **about: object) -> str:
-    """Returns a JSON object: `about`, then `rows` with name, measures (unrounded) and seconds."""
-    return json.dumps({**about, "rows": [row._asdict() for row in rows]}, indent=2)
+    """Returns a JSON object: `about`, then `rows` with what `Row` has, measures unrounded."""
+    found = [{**row._asdict(), "cut": [asdict(part) for part in row.cut]} for row in rows]
+    return json.dumps({**about, "rows": found}, indent=2)

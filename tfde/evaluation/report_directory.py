@@ -114,6 +114,7 @@ def write_report(
         "documents": f"{len(corpus.lengths):,}",
         "depth": f"{depth} documents a query; a given run has what it has",
     }
+    about |= {f"texts cut by {one.name}": one.cut for one in systems if one.cut}
     origin = {
         "command": command,
         "made": f"{datetime.date.today().isoformat()} by tfde {__version__}",

@@ -14,6 +14,7 @@ from typing import Protocol, cast
 import numpy as np
 
 from tfde.config import ParentConfig
+from tfde.data.ids import parent_of
 from tfde.errors import ConfigError, naming, shorten
 from tfde.types import Document
 
@@ -114,7 +115,7 @@ def in_parents(documents: Iterable[Document], separator: str) -> Iterator[Docume
         ConfigError: an id without a parent's, or a parent that comes again after another.
     """
     seen = set()
-    for parent_id, group in itertools.groupby(documents, lambda d: _parent_id(d, separator)):
+    for parent_id, group in itertools.groupby(documents, lambda d: parent_of(d.doc_id, separator)):
         if parent_id in seen:
             raise ConfigError(
                 "documents of one parent must follow one another to have a share of it."
@@ -126,13 +127,3 @@ def in_parents(documents: Iterable[Document], separator: str) -> Iterator[Docume
         for part in map(DocumentInParent._make, parts):
             part.parent_text = text
             yield part
-
-
-def _parent_id(document: Document, separator: str) -> str:
-    parent_id, _, _ = document.doc_id.rpartition(separator)
-    if not parent_id:
-        raise ConfigError(
-            f"documents with a share of their parents must have an id PARENT{separator}PART."
-            f" Received: {shorten(document.doc_id)}"
-        )
-    return parent_id

@@ -57,12 +57,21 @@ def sum_over_replicas(value: tf.Tensor) -> tf.Tensor:
 
 
 def mean_over_replicas(logs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-    """Returns the means over all replicas of scalars that each has of as many rows."""
+    """Returns the means over all replicas of numbers that each has of as many rows.
+
+    Args:
+        logs: Float32 of any known shapes, the same in all replicas.
+    """
     context = _replica_context()
     if context is None:
         return dict(logs)
-    means = context.all_reduce(tf.distribute.ReduceOp.MEAN, _placed(tf.stack(list(logs.values()))))
-    return dict(zip(logs, tf.unstack(means, num=len(logs)), strict=True))
+    flat = tf.concat([tf.reshape(value, [-1]) for value in logs.values()], 0)
+    means = context.all_reduce(tf.distribute.ReduceOp.MEAN, _placed(flat))
+    parts = tf.split(means, [value.shape.num_elements() for value in logs.values()])
+    return {
+        name: tf.reshape(part, value.shape)
+        for (name, value), part in zip(logs.items(), parts, strict=True)
+    }
 
 
 def sum_gradients(gradients: Sequence[Any]) -> list[Any]:

@@ -51,7 +51,8 @@ class TextPreprocessor(BatchPreprocessor):
             Token ids and padding mask (1 = real token), each shape (B, L), int32; L is the
             smallest bucket that holds the longest row, at most the longest query.
         """
-        return self._queries(tf.convert_to_tensor(texts, tf.string))
+        token_ids, padding_mask, _ = self._queries(tf.convert_to_tensor(texts, tf.string))
+        return token_ids, padding_mask
 
     def documents(self, titles: tf.Tensor, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns what a document tower takes.
@@ -62,6 +63,33 @@ class TextPreprocessor(BatchPreprocessor):
 
         Returns:
             As for `queries`; L is at most the longest document.
+        """
+        token_ids, padding_mask, _ = self.measured_documents(titles, texts)
+        return token_ids, padding_mask
+
+    def measured_queries(self, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Returns what `queries` returns, and how long the queries are.
+
+        Args:
+            texts: As for `queries`.
+
+        Returns:
+            Token ids, padding mask, and for each query (B, 2) int64: how many tokens it has
+            without start and end, and how many of these were cut off.
+        """
+        return self._queries(tf.convert_to_tensor(texts, tf.string))
+
+    def measured_documents(
+        self, titles: tf.Tensor, texts: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Returns what `documents` returns, and how long the documents are.
+
+        Args:
+            titles: As for `documents`.
+            texts: As for `documents`.
+
+        Returns:
+            Token ids, padding mask, and the lengths as for `measured_queries`, (B, 2) int64.
         """
         return self._documents(
             tf.convert_to_tensor(titles, tf.string), tf.convert_to_tensor(texts, tf.string)
@@ -81,11 +109,11 @@ class TextPreprocessor(BatchPreprocessor):
 
         return length(self.text_config.query_prompt), length(self.text_config.document_prompt)
 
-    def _encode_queries(self, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def _encode_queries(self, texts: tf.Tensor) -> tuple[tf.Tensor, ...]:
         tokens = self._join([texts], self.text_config.query_prompt)
         return self._pack_up_to(self.text_config.query_max_length_tokens, tokens)
 
-    def _encode_documents(self, titles: tf.Tensor, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def _encode_documents(self, titles: tf.Tensor, texts: tf.Tensor) -> tuple[tf.Tensor, ...]:
         segments = [
             fill_template(segment, titles, texts)
             for segment in self.text_config.document_template.split(SEPARATOR)
@@ -121,8 +149,8 @@ class TextPreprocessor(BatchPreprocessor):
         order = [number for segment in range(count) for number in (count + segment, segment)]
         return side_by_side(groups, order)
 
-    def _pack_up_to(self, limit: int, tokens: tf.RaggedTensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns token ids and padding mask, (B, L) int32, with special tokens.
+    def _pack_up_to(self, limit: int, tokens: tf.RaggedTensor) -> tuple[tf.Tensor, ...]:
+        """Returns token ids and padding mask, (B, L) int32, with special tokens, and lengths.
 
         What is too long loses its last tokens, and the separator that would come last then.
         """
@@ -133,4 +161,18 @@ class TextPreprocessor(BatchPreprocessor):
         values = tf.concat([tokens.values, [self.tokenizer.pad_id]], 0)
         stray = too_long & (tf.gather(values, lasts) == self.tokenizer.separator_id)
         kept = tf.minimum(lengths, room) - tf.cast(stray, tf.int64)
-        return self._pack(tokens, kept, limit)
+        return *self._pack(tokens, kept, limit), tf.stack([lengths, lengths - kept], 1)
+
+
+def cut_counts(lengths: tf.Tensor, there: tf.Tensor | None = None) -> tf.Tensor:
+    """Returns what `CutTexts` counts, (4,) int64: texts, those cut, their tokens, those cut off.
+
+    Args:
+        lengths: Of `measured_queries` or `measured_documents`, (B, 2) int64.
+        there: Which rows count, (B,) bool; `None` counts all.
+    """
+    cut = lengths[:, 1] > 0
+    there = tf.ones_like(cut) if there is None else there
+    chosen = tf.cast(cut & there, tf.int64)
+    sums = tf.reduce_sum(lengths * chosen[:, None], 0)
+    return tf.stack([tf.math.count_nonzero(there), tf.reduce_sum(chosen), *tf.unstack(sums, 2)])

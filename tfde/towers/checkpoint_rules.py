@@ -7,14 +7,16 @@ import logging
 from collections.abc import Sequence
 
 from tfde.checkpoints.encoder_steps import EncoderSteps
-from tfde.checkpoints.loading import LoadedBackbone
+from tfde.checkpoints.loading import LoadedBackbone, OpenedBackbone
 from tfde.config import Pooling, TextConfig
 from tfde.errors import ConfigError
 
 _log = logging.getLogger(__name__)
 
 
-def text_config(text: TextConfig | None, loaded: Sequence[LoadedBackbone]) -> TextConfig:
+def text_config(
+    text: TextConfig | None, loaded: Sequence[LoadedBackbone | OpenedBackbone]
+) -> TextConfig:
     """Returns the text handling of a checkpoint, or the one given, cut to what it can hold."""
     query, document = loaded[0], loaded[-1]
     limits = (query.max_length_tokens, document.max_length_tokens)

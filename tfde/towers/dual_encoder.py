@@ -25,6 +25,7 @@ from tfde.config import (
 )
 from tfde.data.atomic import atomic_directory
 from tfde.errors import require
+from tfde.text.cut_texts import CutTexts
 from tfde.text.preprocessor import TextPreprocessor
 from tfde.text.tokenizer import Tokenizer
 from tfde.towers.checkpoint_rules import check_pooling, text_config
@@ -333,6 +334,14 @@ class DualEncoder(PairTrainer):
         pairs = [title_and_text(document) for document in documents]
         encoder = self._encoder("document", max_length_tokens)
         return encoder(pairs, batch_size=batch_size, show_progress=show_progress)
+
+    def cut_texts(self) -> list[CutTexts]:
+        """Returns how many texts were cut at which length in encoding, and how much they lost.
+
+        What is counted began when the model was loaded or last got other lengths; queries and
+        documents, and each `max_length_tokens` that was asked for, are apart.
+        """
+        return [encoder.cut for encoder in self._encoders.values() if encoder.cut.texts]
 
     def _encoder(self, side: str, max_length_tokens: int | None = None) -> TowerEncoder:
         key = side, max_length_tokens

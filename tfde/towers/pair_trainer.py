@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tfde.data.pair_batches import PairBatches
@@ -21,7 +22,9 @@ from tfde.tasks.replicas import (
 )
 from tfde.tasks.retrieval_task import RetrievalTask
 from tfde.tasks.score_blocks import loss_and_accuracy
-from tfde.text.preprocessor import TextPreprocessor
+from tfde.text.cut_texts import CutTexts
+from tfde.text.preprocessor import TextPreprocessor, cut_counts
+from tfde.towers.cut_report import CutReport
 from tfde.towers.fit_loop import distribute_batches, fit_epochs, step_function
 from tfde.towers.throughput import Throughput
 
@@ -29,6 +32,7 @@ _LOG = logging.getLogger(__name__)
 
 # With a chunk size, scores are computed for so many queries at once: 32 MB for 8,192 documents.
 _SCORE_ROWS = 1024
+_CUT = "cut_counts"
 
 
 class PairTrainer(keras.Model):
@@ -58,6 +62,8 @@ class PairTrainer(keras.Model):
         self.chunk_size: int | None = None
         self._accuracy = keras.metrics.Mean(name=accuracy)
         self._reset: Callable[[], None] | None = None
+        self._cut_lengths = (0, 0)
+        self._cut_counts: Any = np.zeros((2, 4))
 
     def compile(
         self,
@@ -165,6 +171,9 @@ class PairTrainer(keras.Model):
                 dtype,
                 dtype,
             )
+        text = (preprocessor or self.preprocessor).text_config
+        self._cut_lengths = (text.query_max_length_tokens, text.document_max_length_tokens)
+        self._cut_counts = np.zeros((2, 4))
         return fit_epochs(
             self,
             distribute_batches(
@@ -174,9 +183,18 @@ class PairTrainer(keras.Model):
             ),
             epochs=epochs,
             steps=steps,
-            callbacks=given,
+            callbacks=[*given, CutReport()],
             verbose=verbose,
         )
+
+    def trained_texts(self) -> list[CutTexts]:
+        """Returns how many texts the last `fit` read, and how many of them it cut at which length.
+
+        A text counts as often as it was read.
+        """
+        kinds = zip(("queries", "documents"), self._cut_lengths, strict=True)
+        rows = np.round(self._cut_counts).astype(np.int64).tolist()
+        return [CutTexts(*kind, *row) for kind, row in zip(kinds, rows, strict=True)]
 
     def make_train_function(self, force: bool = False) -> None:
         """Makes `train_function`, an iterator of batches -> logs of one step."""
@@ -184,12 +202,25 @@ class PairTrainer(keras.Model):
             if not self.optimizer.built:
                 self.optimizer.build(self.trainable_weights)
         if force or getattr(self, "train_function", None) is None:
-            self.train_function = step_function(
-                self.train_step,
+            step = step_function(
+                self._counted_step,
                 self.distribute_strategy,
                 run_eagerly=self.run_eagerly,
                 jit_compile=self.jit_compile,
             )
+            replicas = self.distribute_strategy.num_replicas_in_sync
+
+            def take(iterator: Any) -> dict[str, tf.Tensor]:
+                logs = step(iterator)
+                # Nobody waits for the number: it is added on the device.
+                self._cut_counts += replicas * tf.cast(logs.pop(_CUT), tf.float64)
+                return logs
+
+            self.train_function = take
+
+    def _counted_step(self, data: Mapping[str, tf.Tensor]) -> dict[str, Any]:
+        counts = {_CUT: tf.cast(data[_CUT], tf.float32)}
+        return {**self.train_step(data), **counts}
 
     def prepare_batch(
         self, batch: Mapping[str, tf.Tensor], *, preprocessor: TextPreprocessor | None = None
@@ -202,7 +233,9 @@ class PairTrainer(keras.Model):
 
         Returns:
             Token ids and masks as `call` takes them, `positive_keys` (B, P) and `candidate_keys`
-            (C,) int64, and `candidate_sampling_probability` (C,) float32 if the task wants it;
+            (C,) int64, `cut_counts` (2, 4) int64, what the function of this name counts of queries
+            and of documents, and `candidate_sampling_probability` (C,) float32 if the task wants
+            it;
             it is how often a document is expected among the B - 1 others of a batch, so many
             times its share of the pairs; a given negative is there by choice and counts 1.
         """
@@ -211,8 +244,8 @@ class PairTrainer(keras.Model):
             for name in ("title", "text", "key")
         )
         preprocessor = preprocessor or self.preprocessor
-        query_ids, query_mask = preprocessor.queries(batch["query"])
-        document_ids, document_mask = preprocessor.documents(titles, texts)
+        query_ids, query_mask, query_lengths = preprocessor.measured_queries(batch["query"])
+        document_ids, document_mask, lengths = preprocessor.measured_documents(titles, texts)
         prepared = {
             "query_token_ids": query_ids,
             "query_padding_mask": query_mask,
@@ -220,6 +253,7 @@ class PairTrainer(keras.Model):
             "document_padding_mask": document_mask,
             "positive_keys": batch["positive_keys"],
             "candidate_keys": keys,
+            _CUT: tf.stack([cut_counts(query_lengths), cut_counts(lengths, keys != 0)]),
         }
         if self.task is not None and self.task.sampling_correction:
             given = tf.ones([tf.size(batch["negative_key"])], tf.float32)

@@ -10,7 +10,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfde.errors import ConfigError, shorten, utf8_fault
-from tfde.text.preprocessor import TextPreprocessor
+from tfde.text.cut_texts import CutTexts
+from tfde.text.preprocessor import TextPreprocessor, cut_counts
 from tfde.towers.batches import encode_by_length
 from tfde.types import Document
 
@@ -22,20 +23,28 @@ class TowerEncoder:
         tower: Functional model, `token_ids` and `padding_mask` -> (B, D).
         preprocessor: Texts to token ids.
         side: `query` or `document`: what the texts are.
+
+    Attributes:
+        cut: How many texts were cut since this object was made.
     """
 
     def __init__(self, tower: keras.Model, preprocessor: TextPreprocessor, *, side: str) -> None:
         strings = tf.TensorSpec([None], tf.string)
+        kinds = {
+            "query": ("queries", preprocessor.text_config.query_max_length_tokens),
+            "document": ("documents", preprocessor.text_config.document_max_length_tokens),
+        }
+        self.cut = CutTexts(*kinds[side])
         self._embedding_dim = int(tower.output_shape[-1])
 
         @tf.function(input_signature=[strings, strings], autograph=False)
-        def encode(titles: tf.Tensor, texts: tf.Tensor) -> tf.Tensor:
+        def encode(titles: tf.Tensor, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             if side == "query":
-                token_ids, padding_mask = preprocessor.queries(texts)
+                token_ids, padding_mask, lengths = preprocessor.measured_queries(texts)
             else:
-                token_ids, padding_mask = preprocessor.documents(titles, texts)
+                token_ids, padding_mask, lengths = preprocessor.measured_documents(titles, texts)
             tokens = {"token_ids": token_ids, "padding_mask": padding_mask}
-            return tf.cast(tower(tokens, training=False), tf.float32)
+            return tf.cast(tower(tokens, training=False), tf.float32), cut_counts(lengths)
 
         self._encode_batch: Any = encode
 
@@ -59,8 +68,10 @@ class TowerEncoder:
 
     def _encode(self, titles: list[str], texts: list[str]) -> np.ndarray:
         batch = tf.constant(titles, tf.string), tf.constant(texts, tf.string)
-        embeddings: np.ndarray = self._encode_batch(*batch).numpy()
-        return embeddings
+        embeddings, counts = self._encode_batch(*batch)
+        self.cut.add(counts.numpy())
+        rows: np.ndarray = embeddings.numpy()
+        return rows
 
 
 def title_and_text(document: Document | Mapping[str, str] | str) -> tuple[str, str]:

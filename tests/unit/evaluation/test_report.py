@@ -1,9 +1,10 @@
 import json
 
 from tfde.evaluation.report import Row, format_json, format_table
+from tfde.text.cut_texts import CutTexts
 
 ROWS = [
-    Row("BM25", {"P@1": 0.65771, "RR": 1.0}, 2.04),
+    Row("BM25", {"P@1": 0.65771, "RR": 1.0}, 2.04, [CutTexts("queries", 8, 3, 1, 9, 2)]),
     Row("long/name", {"P@1": 0.0, "RR": 0.5}, None),
 ]
 
@@ -29,5 +30,16 @@ def test_json_is_unrounded():
         "name": "BM25",
         "measures": {"P@1": 0.65771, "RR": 1.0},
         "seconds": 2.04,
+        "cut": [
+            {
+                "kind": "queries",
+                "max_length_tokens": 8,
+                "texts": 3,
+                "cut": 1,
+                "tokens": 9,
+                "lost": 2,
+            }
+        ],
     }
+    assert value["rows"][1]["cut"] == []
     assert value["rows"][1]["seconds"] is None

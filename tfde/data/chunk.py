@@ -1,0 +1,184 @@
+"""Long documents cut into passages that a model can read whole."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from semantic_text_splitter import TextSplitter
+
+from tfde.data.atomic import atomic_directory, refuse_existing
+from tfde.data.batched import batched
+from tfde.data.dataset_directory import DatasetDirectory
+from tfde.data.json_lines import write_json_lines
+from tfde.data.link_or_copy import link_or_copy
+from tfde.errors import ConfigError, require
+from tfde.progress import progress_bar
+from tfde.text.preprocessor import TextPreprocessor
+from tfde.text.token_counter import TokenCounter
+from tfde.types import Document
+
+_DOCUMENTS_AT_ONCE = 256
+_HEADING = re.compile(r"^#{1,6}[ \t]+\S.*$", re.MULTILINE)
+# What a passage keeps for its text, however long its title is.
+_LEAST_SHARE = 4
+# A text to see how many tokens the template puts around one.
+_PROBE = "a"
+
+
+class ChunkCounts(NamedTuple):
+    """What was cut.
+
+    Attributes:
+        documents: How many documents there were.
+        cut: How many of them became more than one passage.
+        passages: How many passages there are.
+        left_out: Splits whose training pairs name whole documents and were left out.
+    """
+
+    documents: int
+    cut: int
+    passages: int
+    left_out: tuple[str, ...]
+
+
+def chunk_documents(
+    documents: Iterable[Document],
+    preprocessor: TextPreprocessor,
+    *,
+    max_length_tokens: int | None = None,
+    overlap_tokens: int = 0,
+    separator: str = ".",
+) -> Iterator[Document]:
+    """Yields the passages of documents, each no longer than a model can read.
+
+    A passage ends before a Markdown heading, else with the largest of these that fits: a paragraph,
+    a sentence, a word. It begins with the heading that it stands under, and has its document's
+    title, which counts as the template puts it there. Nothing of the text is left out but white
+    space at the ends. The passages of document `ID` are `ID.0`, `ID.1` and so on; an empty text has
+    one.
+
+    Args:
+        documents: The documents.
+        preprocessor: Tokenizer, template and length of the model.
+        max_length_tokens: Longest passage, title and special tokens included; `None` takes the
+            model's longest document.
+        overlap_tokens: At most so many tokens of a passage's end, in whole sentences or words,
+            begin the next.
+        separator: What stands between a document's id and the passage's number.
+
+    Raises:
+        ConfigError: an impossible length or overlap, or an empty separator.
+
+    Source: boundaries by the library semantic-text-splitter.
+    """
+    longest = preprocessor.text_config.document_max_length_tokens
+    limit = longest if max_length_tokens is None else max_length_tokens
+    require(8 <= limit <= longest, "max_length_tokens", f"in [8, {longest}], the model's", limit)
+    rule = f"in [0, {limit // 2}], half of the length"
+    require(0 <= overlap_tokens <= limit // 2, "overlap_tokens", rule, overlap_tokens)
+    fits = bool(separator) and not separator.isspace()
+    require(fits, "separator", "a text without white space", separator)
+    count = TokenCounter(preprocessor.tokenizer)
+    special = 1 + (preprocessor.tokenizer.start_id is not None)
+    for some in batched(documents, _DOCUMENTS_AT_ONCE):
+        count.learn([_PROBE, *(document.text for document in some)])
+        titles = [document.title for document in some]
+        *_, lengths = preprocessor.measured_documents(titles, [_PROBE] * len(titles))
+        around = lengths[:, 0].numpy() - count(_PROBE) + special
+        for document, used in zip(some, around.tolist(), strict=True):
+            room = max(limit - used, limit // _LEAST_SHARE)
+            passages = _passages(document.text, count, room, overlap_tokens)
+            for number, text in enumerate(passages or [document.text]):
+                yield document._replace(doc_id=f"{document.doc_id}{separator}{number}", text=text)
+
+
+def _passages(text: str, count: TokenCounter, room: int, overlap: int) -> list[str]:
+    """Returns the passages of a text, each of at most `room` tokens."""
+    places = [found.span() for found in _HEADING.finditer(text)]
+    stops = [start for start, _ in places[1:]] + [len(text)]
+    sections = [("", text[: places[0][0]] if places else text)]
+    sections += [
+        (text[start:end], text[end:stop]) for (start, end), stop in zip(places, stops, strict=False)
+    ]
+    passages = []
+    for heading, body in sections:
+        left = room - count(heading)
+        if left < room // 2:  # no heading, or one to cut like any text
+            heading, body, left = "", f"{heading}{body}", room
+        splitter = TextSplitter.from_callback(count, left, min(overlap, left - 1))
+        parts = splitter.chunks(body)
+        passages += [f"{heading}\n\n{part}" if heading else part for part in parts]
+        if heading and not parts:
+            passages.append(heading)
+    return passages
+
+
+def chunk_dataset(
+    dataset: str | Path,
+    output: str | Path,
+    preprocessor: TextPreprocessor,
+    *,
+    max_length_tokens: int | None = None,
+    overlap_tokens: int = 0,
+    separator: str = ".",
+    overwrite: bool = False,
+    show_progress: bool = False,
+) -> ChunkCounts:
+    """Writes a dataset directory with the passages of another one's documents.
+
+    Queries, judgements and answers are the same: judgements name the documents, and runs of
+    passages are folded to these (`tfde.data.ranking.best_passages`).
+
+    Args:
+        dataset: The dataset directory.
+        output: The new one.
+        preprocessor: As in `chunk_documents`.
+        max_length_tokens: As in `chunk_documents`.
+        overlap_tokens: As in `chunk_documents`.
+        separator: As in `chunk_documents`.
+        overwrite: Whether a directory that holds something is replaced.
+        show_progress: Whether a progress bar goes to stderr.
+
+    Raises:
+        ConfigError: as `chunk_documents`; `output` is not empty, or is the dataset.
+        DataError: the corpus breaks a rule.
+    """
+    source = DatasetDirectory(dataset)
+    refuse_existing(output, overwrite=overwrite)
+    if Path(output).is_dir() and source.path.samefile(output):
+        raise ConfigError(f"{output}: the output must not be the dataset that is cut.")
+    documents = progress_bar(
+        source.documents(),
+        total=source.num_documents if show_progress else None,
+        unit="doc",
+        desc="chunk",
+        disable=not show_progress,
+    )
+    passages = chunk_documents(
+        documents,
+        preprocessor,
+        max_length_tokens=max_length_tokens,
+        overlap_tokens=overlap_tokens,
+        separator=separator,
+    )
+    seen = cut = 0
+
+    def records() -> Iterator[dict[str, str]]:
+        nonlocal seen, cut
+        for passage in passages:
+            number = passage.doc_id.rpartition(separator)[2]
+            seen += number == "0"
+            cut += number == "1"
+            yield {"_id": passage.doc_id, "title": passage.title, "text": passage.text}
+
+    with atomic_directory(output, overwrite=overwrite) as temporary:
+        count = write_json_lines(temporary / "corpus.jsonl.gz", records())
+        for name in ("queries.jsonl*", "answers.jsonl*", "qrels/*.tsv*"):
+            for path in sorted(source.path.glob(name)):
+                target = temporary / path.relative_to(source.path)
+                target.parent.mkdir(exist_ok=True)
+                link_or_copy(path, target)
+    return ChunkCounts(seen, cut, count, source.pair_splits)
