@@ -105,7 +105,8 @@ def train(
     model.fit(batches, steps=STEPS, callbacks=[Record()], verbose=0)
     after = {weight.path: weight.numpy() for weight in model.weights}
     moved = max(float(abs(a - b).max()) for a, b in zip(after.values(), before, strict=True))
-    return {"loss": seen["loss"], "accuracy": seen[accuracy], "weights": after, "moved": moved}
+    kept = {"loss": seen["loss"], "accuracy": seen[accuracy], "weights": after, "moved": moved}
+    return kept | {"texts": [dataclasses.astuple(part) for part in model.trained_texts()]}
 
 
 def every_third_token(token_ids: tf.Tensor, padding_mask: tf.Tensor) -> tuple[tf.Tensor, ...]:
@@ -178,6 +179,7 @@ def main() -> None:
             "one": {key: one[key] for key in ("loss", "accuracy")},
             "two": {key: two[key] for key in ("loss", "accuracy")},
             "moved": one["moved"],
+            "texts": [one["texts"], two["texts"]],
             "difference": max(float(abs(a - b).max()) for a, b in pairs),
         }
         sys.stdout.write(json.dumps(line) + "\n")

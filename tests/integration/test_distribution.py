@@ -87,6 +87,8 @@ def assert_trained_as_one(line):
     # float32 sums taken in another order: 1e-7 each, and a few steps that build on each other.
     np.testing.assert_allclose(line["two"]["loss"], line["one"]["loss"], rtol=1e-5)
     np.testing.assert_allclose(line["two"]["accuracy"], line["one"]["accuracy"], atol=1e-6)
+    assert line["texts"][0] == line["texts"][1]
+    assert line["texts"][0][0][2] > 0
     assert line["moved"] > 0.02
     # AdamW takes the sign of a gradient that is next to nothing for a direction.
     assert line["difference"] < (5e-5 if line["case"] == "adamw" else 5e-6)

@@ -219,8 +219,9 @@ class PairTrainer(keras.Model):
             self.train_function = take
 
     def _counted_step(self, data: Mapping[str, tf.Tensor]) -> dict[str, Any]:
-        counts = {_CUT: tf.cast(data[_CUT], tf.float32)}
-        return {**self.train_step(data), **counts}
+        # Replicas get batches whose shapes TensorFlow has forgotten.
+        counts = tf.ensure_shape(tf.cast(data[_CUT], tf.float32), (2, 4))
+        return {**self.train_step(data), _CUT: counts}
 
     def prepare_batch(
         self, batch: Mapping[str, tf.Tensor], *, preprocessor: TextPreprocessor | None = None
