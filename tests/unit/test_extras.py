@@ -30,6 +30,7 @@ LINES = {
     "tfde evaluate --dataset data --split test --run_file run.trec --report page": "figures",
     "tfde convert --format sentence-transformers --input a.parquet --columns query answer"
     " --split train --output out": "parquet",
+    "tfde convert --format ir_datasets --input beir/scifact/test --output out": "ir_datasets",
     "tfde-model-server --port=0": "serve",
 }
 CORE = """

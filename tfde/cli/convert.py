@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -14,13 +13,11 @@ from tfde.cli.parser import CommandParser, command_parser
 if TYPE_CHECKING:
     from tfde.data.dataset_writer import DatasetCounts
     from tfde.data.formats.records import LabelledPair, Source
-    from tfde.data.formats.table import Format
+    from tfde.data.formats.table import Format, Role
     from tfde.data.intake import Intake
     from tfde.types import Document
 
 Item = TypeVar("Item")
-
-SPLITS = {"train": "train", "dev": "dev", "validation": "dev", "val": "dev", "test": "test"}
 
 
 def build_parser() -> CommandParser:
@@ -39,7 +36,8 @@ def build_parser() -> CommandParser:
         action="append",
         type=str,
         help="a file, or PART=FILE where a format has several kinds (collection=collection.tsv);"
-        " repeat it for several files in one dataset",
+        " for a table a folder of them, for ir_datasets an id; repeat it for several in one"
+        " dataset",
     )
     parser.add_argument(
         "--dataset", type=str, help="a dataset directory that is written in the format"
@@ -65,11 +63,12 @@ def build_parser() -> CommandParser:
         nargs="+",
         type=str,
         metavar="COLUMN",
-        help="sentence-transformers: KIND=NAME for each column whose name is not known: query"
-        " (known: anchor, query, question), document (positive, answer, document, passage), title,"
-        " id (doc_id ...), query_id, label (label, score, relevance; label= reads none), or just"
-        " the names of query and document; sentence-pairs: the columns of the two sentences and"
-        " the label, where they are none of GLUE's and SuperGLUE's",
+        help="sentence-transformers, datasets: KIND=NAME for each column whose name is not known:"
+        " query (known: anchor, query, question), document (positive, answer, document, passage),"
+        " title, id (doc_id ...), query_id, label (label, score, relevance; label= reads none), or"
+        " just the names of query and document; ir_datasets: query=FIELD, document=FIELD,"
+        " title=FIELD; sentence-pairs: the columns of the two sentences and the label, where they"
+        " are none of GLUE's and SuperGLUE's",
     )
     parser.add_argument(
         "--split",
@@ -130,7 +129,6 @@ def _read_with(args: Any, intake: Intake) -> int:
     from tfde.cli.logs import show_logs
     from tfde.data.atomic import refuse_existing
     from tfde.data.dataset_writer import write_dataset
-    from tfde.data.formats.columns import understood
     from tfde.data.formats.labelled_pairs import write_labelled_pairs
     from tfde.data.formats.table import FORMATS
     from tfde.errors import ConfigError
@@ -145,9 +143,13 @@ def _read_with(args: Any, intake: Intake) -> int:
         if name not in known.options:
             takers = ", ".join(other for other, one in FORMATS.items() if name in one.options)
             raise ConfigError(f"`--{name}` is for {takers}. Received: --format {args.format}")
-    if args.format == "sentence-transformers":
-        for line in filter(None, (understood(source.path, args.columns) for source in sources)):
-            print(line, file=sys.stderr)
+    if known.understood is not None:
+        lines: dict[str, Path] = {}  # files of one folder have the same columns
+        for source in sources:
+            lines.setdefault(known.understood(source, args.columns), source.path)
+        for line, path in lines.items():
+            if line:
+                print(f"{path}: {line}", file=sys.stderr)
     records = _with_bar(known.read(sources, intake, **options), intake)
     with logging_redirect_tqdm([logging.getLogger("tfde")]):
         if args.format == "sentence-pairs":
@@ -239,64 +241,67 @@ def _with_bar(records: Iterable[Item], intake: Intake) -> Iterator[Item]:
 def _sources(name: str, known: Format, inputs: list[str], splits: list[str] | None) -> list[Source]:
     """Returns the inputs with their roles and splits."""
     from tfde.data.formats.records import Source
+    from tfde.data.formats.table_folder import table_files
     from tfde.errors import ConfigError
 
     roles = {role.name: role for role in known.roles}
-    given = []
+    given: list[tuple[Role, Path, str]] = []
     for value in inputs:
         part, _, file = value.partition("=")
-        if file and part in roles:
-            given.append((roles[part], Path(file)))
+        role = roles[part] if file and part in roles else known.roles[0]
+        path = Path(file if file and part in roles else value)
+        if role.kind == "tables" and path.is_dir():
+            given += [(role, table, split) for table, split in table_files(path)]
+        elif role.kind == "name" or path.is_file() or (role.kind == "folder" and path.is_dir()):
+            given.append((role, path, ""))
         else:
-            given.append((known.roles[0], Path(value)))
-    for role, path in given:
-        if not path.exists() or (path.is_dir() and role.name not in ("directory", "documents")):
             raise ConfigError(f"{path}: `input` must be a file that exists.")
     missing = [
         role.name
         for role in known.roles
-        if role.required and role.name not in {given_role.name for given_role, _ in given}
+        if role.required and role.name not in {given_role.name for given_role, _, _ in given}
     ]
     if missing:
         raise ConfigError(
             f"`input` must hold {' and '.join(f'{part}=FILE' for part in missing)}: {name} is"
             f" {', '.join(f'{role.name} ({role.meaning})' for role in known.roles)}."
         )
-    split_of = iter(_splits([path for role, path in given if role.has_split], splits))
+    without = [
+        str(path) if role.kind == "name" else path.name
+        for role, path, split in given
+        if role.has_split and not split
+    ]
+    split_of = iter(_splits(without, splits))
     return [
-        Source(role.name, path, next(split_of) if role.has_split else "") for role, path in given
+        Source(role.name, path, (split or next(split_of)) if role.has_split else "")
+        for role, path, split in given
     ]
 
 
-def _splits(paths: list[Path], given: list[str] | None) -> list[str]:
+def _splits(names: list[str], given: list[str] | None) -> list[str]:
+    from tfde.data.formats.table_folder import split_of_name
     from tfde.errors import ConfigError, require
 
     if given is None:
-        return [_split_of_name(path) for path in paths]
-    if not paths:
+        found = [split_of_name(name) for name in names]
+        if "" not in found:
+            return found
+        raise ConfigError(
+            "`split` must be given where the file name does not begin with train, dev or test or"
+            " hold one of train, dev, validation, val, test as a word."
+            f" Received: {names[found.index('')]!r}"
+        )
+    if not names:
         raise ConfigError(
             "`split` is for inputs that have one; these have none, or hold their splits themselves."
             f" Received: {given[0]!r}"
         )
-    if len(given) not in (1, len(paths)):
+    if len(given) not in (1, len(names)):
         raise ConfigError(
             "`split` must be given once or once for each `input` that has a split."
-            f" Received: {len(given)} for {len(paths)} inputs"
+            f" Received: {len(given)} for {len(names)} inputs"
         )
     for name in given:
         holds = name.replace("_", "").replace("-", "").isalnum()
         require(holds, "split", "a name of letters, digits, - and _", name)
-    return given * (len(paths) if len(given) == 1 else 1)
-
-
-def _split_of_name(path: Path) -> str:
-    from tfde.errors import ConfigError
-
-    words = re.findall(r"[a-z]+", path.name.lower())
-    for name, split in SPLITS.items():
-        if path.name.startswith(split) or name in words:  # not val, with which values begin
-            return split
-    raise ConfigError(
-        "`split` must be given where the file name does not begin with train, dev or test or hold"
-        f" one of {', '.join(SPLITS)} as a word. Received: {path.name!r}"
-    )
+    return given * (len(names) if len(given) == 1 else 1)

@@ -233,9 +233,11 @@ def test_pairs_of_any_columns(folder, capsys):
         ([], "give either --input, to read a format, or --dataset, to write one."),
         (["--input", "squad.json", "--dataset", "."], "give either --input, to read a format, or"),
         (["--dataset", "nowhere"], "nowhere: a dataset directory"),
-        (["--dataset", "data"], "`format` can be written for beir, mrqa, msmarco, dpr, nq-open"),
+        (
+            ["--dataset", "data"],
+            "`format` can be written for beir, msmarco, dpr, trec, sentence-transformers",
+        ),
         (["--dataset", "data", "--format", "trec", "--split", "x"], "must be one of its splits"),
-        (["--dataset", "data", "--format", "mrqa"], "data: a dataset directory must hold answers"),
         (
             ["--input", "documents=squad.json", "--format", "trec"],
             "`input` must hold topics=FILE: trec is documents (a file or a folder of files)",

@@ -59,39 +59,23 @@ def read(
             the names of the query's and the document's column.
 
     Raises:
-        ConfigError: `columns` in another form, or a name that ends in none of .jsonl, .csv, .tsv
-            and .parquet (.gz, .zst); parquet without pyarrow.
+        ConfigError: `columns` in another form, or a file of another kind than
+            `read_rows` knows; parquet without pyarrow.
         DataError: a missing column; a cell that is empty or no text; a label that is no whole
             number from 0 on, or not one for each document; an id that stands for two texts.
     """
-    yield from without_repeats(_rows(sources, intake, _names(columns)))
+    yield from without_repeats(_rows(sources, intake, column_names(columns)))
 
 
-def understood(path: Path, columns: Sequence[str] | None = None) -> str:
-    """Returns in one line which columns of a table are read as what, and which are not.
+def column_names(columns: Sequence[str] | None) -> dict[str, tuple[str, ...]]:
+    """Returns the names that a column of each kind may have.
 
-    "" where the first row is bad, which reading then tells.
+    Args:
+        columns: As `read` takes them.
 
     Raises:
-        ConfigError: as `read`.
+        ConfigError: `columns` in another form, or of an unknown kind.
     """
-    intake, names = Intake(), _names(columns)
-    try:
-        row = next(iter(read_rows(path, intake)))
-        found = _columns_of(path, intake.line, row, names)
-    except (DataError, StopIteration):
-        return ""
-    taken = {kind: name for kind, name in found._asdict().items() if isinstance(name, str)}
-    parts = [f"{kind} from {name!r}" for kind, name in taken.items()]
-    if found.negatives:
-        parts.append(f"negatives from {', '.join(map(repr, found.negatives))}")
-    rest = [name for name in row if name not in (*taken.values(), *found.negatives)]
-    if rest:
-        parts.append(f"not read: {', '.join(map(repr, rest))}")
-    return f"{path}: {'; '.join(parts)}"
-
-
-def _names(columns: Sequence[str] | None) -> dict[str, tuple[str, ...]]:
     names = dict(KNOWN_NAMES)
     parts = [column.partition("=") for column in columns or ()]
     if columns and not any(equals and kind in names for kind, equals, _ in parts):
@@ -102,6 +86,30 @@ def _names(columns: Sequence[str] | None) -> dict[str, tuple[str, ...]]:
         require(bool(equals) and kind in names, "columns", rule, f"{kind}{equals}{name}")
         names[kind] = (name,) if name else ()
     return names
+
+
+def understood(source: Source, columns: Sequence[str] | None = None) -> str:
+    """Returns in one line which columns of a table are read as what, and which are not.
+
+    "" where the first row is bad, which reading then tells.
+
+    Raises:
+        ConfigError: as `read`.
+    """
+    intake, names = Intake(), column_names(columns)
+    try:
+        row = next(iter(read_rows(source.path, intake)))
+        found = _columns_of(source.path, intake.line, row, names)
+    except (DataError, StopIteration):
+        return ""
+    taken = {kind: name for kind, name in found._asdict().items() if isinstance(name, str)}
+    parts = [f"{kind} from {name!r}" for kind, name in taken.items()]
+    if found.negatives:
+        parts.append(f"negatives from {', '.join(map(repr, found.negatives))}")
+    rest = [name for name in row if name not in (*taken.values(), *found.negatives)]
+    if rest:
+        parts.append(f"not read: {', '.join(map(repr, rest))}")
+    return "; ".join(parts)
 
 
 def _columns_of(

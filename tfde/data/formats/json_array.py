@@ -57,6 +57,15 @@ def read_json_array(path: str | Path, intake: Intake) -> Iterator[tuple[int, Any
         raise text.fault("nothing must follow the array", text.rest()[:80])
 
 
+def begins_array(path: Path) -> bool:
+    """Returns whether the first character of a file that is no white space is `[`.
+
+    Raises:
+        DataError: as `read_json_array`.
+    """
+    return _Text(path).next_character() == "["
+
+
 class _Text:
     """The text of a file, from the place that was reached, and the line of that place."""
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import bisect
 import re
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.formats.paragraphs import Level, Paragraph, Question, paragraph_records
 from tfde.data.formats.records import Record, Source
 from tfde.data.ids import KnownIds, id_of_text
@@ -20,13 +17,11 @@ from tfde.data.json_lines import (
     read_json_lines,
     string_field,
     strings_field,
-    write_json_lines,
 )
-from tfde.errors import ConfigError, DataError
+from tfde.errors import DataError
 from tfde.types import Document, Query
 
 MARK = re.compile(r"\s*\[(DOC|PAR|TLE|SEP)\]\s*")
-_TOKEN = re.compile(r"\w+|[^\w\s]")
 
 
 def read(
@@ -137,88 +132,3 @@ def _start(path: str | Path, line: int, span: Any, context: str) -> int:
         raise DataError(path, line, rule, span)
     start: int = span[0]
     return start
-
-
-def write(
-    dataset: DatasetDirectory, directory: Path, *, splits: Sequence[str], suffix: str
-) -> dict[str, int]:
-    """Writes `SPLIT.jsonl` for each split: the contexts that are relevant to its questions.
-
-    Every place where an answer occurs is a span. Tokens are runs of word characters and single
-    other ones, where the original has spaCy's. Titles and ids of documents have no field.
-
-    Raises:
-        ConfigError: the dataset has no answers, or a question has several relevant documents.
-        DataError: no answer to a question occurs in its relevant document.
-    """
-    counts = {}
-    for split in splits:
-        name = f"{split}.jsonl{suffix}"
-        header = {"header": {"dataset": dataset.name, "mrqa_split": split}}
-        contexts = _contexts(dataset, split)
-        records = (record for part in ([header], contexts) for record in part)
-        counts[name] = write_json_lines(directory / name, records) - 1
-    return counts
-
-
-def _contexts(dataset: DatasetDirectory, split: str) -> Iterator[dict[str, Any]]:
-    answers = dataset.answers()
-    questions: defaultdict[str, list[str]] = defaultdict(list)
-    for query_id, relevant in dataset.relevant(split).items():
-        if len(relevant) != 1:
-            raise ConfigError(
-                f"{dataset.path}: MRQA gives each question one context, but {query_id!r} has"
-                f" {len(relevant)} relevant documents."
-            )
-        questions[relevant[0]].append(query_id)
-    texts = {query.query_id: query.text for query in dataset.queries(split)}
-    for document in dataset.documents():
-        if document.doc_id not in questions:
-            continue
-        tokens = _tokens(document.text)
-        qas = []
-        for query_id in questions[document.doc_id]:
-            accepted = answers.get(query_id, ())
-            detected = _detected(document.text, tokens, accepted)
-            if not detected:
-                rule = f"no answer occurs in the relevant document {document.doc_id!r}."
-                raise DataError(
-                    dataset.file("answers.jsonl"), None, f"{query_id}: {rule}", accepted
-                )
-            qas.append(
-                {
-                    "qid": query_id,
-                    "question": texts[query_id],
-                    "question_tokens": _tokens(texts[query_id]),
-                    "detected_answers": detected,
-                    "answers": list(accepted),
-                    "is_impossible": False,
-                }
-            )
-        yield {"context": document.text, "context_tokens": tokens, "qas": qas}
-
-
-def _tokens(text: str) -> list[tuple[str, int]]:
-    return [(match[0], match.start()) for match in _TOKEN.finditer(text)]
-
-
-def _detected(
-    context: str, tokens: list[tuple[str, int]], answers: Sequence[str]
-) -> list[dict[str, Any]]:
-    starts = [start for _, start in tokens]
-    found = []
-    for answer in answers:
-        places = [match.start() for match in re.finditer(f"(?={re.escape(answer)})", context)]
-        spans = [(place, place + len(answer) - 1) for place in places]
-        if spans:
-            found.append(
-                {
-                    "text": answer,
-                    "char_spans": spans,
-                    "token_spans": [
-                        tuple(max(bisect.bisect_right(starts, end) - 1, 0) for end in span)
-                        for span in spans
-                    ],
-                }
-            )
-    return found

@@ -16,11 +16,9 @@ from tfde.data.json_lines import id_field, read_json_lines
 from tfde.errors import ConfigError, DataError
 from tfde.types import Document
 
-# "SearchQA_<qid>/_0_1": the set, MRQA's id of a question about the context, two counters.
-_CANDIDATE_ID = re.compile(
-    r"(?:(?:SearchQA|TriviaQA|HotpotQA|NaturalQuestions|SQuAD|NewsQA|BioASQ|RelationExtraction"
-    r"|TextbookQA|DuoRC|DROP|RACE)_)?(?P<query_id>.+?)/?(?:_\d+_\d+)?"
-)
+# "SQuAD_<qid>/<qid>/_0": the set, MRQA's ids of the questions about the context, one counter
+# ("HotpotQA_<qid>/_0_1": or two).
+_CANDIDATE_ID = re.compile(r"(?:[A-Za-z]+_)?(?P<query_ids>.+?)/?(?:_\d+){1,2}")
 
 
 class _Candidate(NamedTuple):
@@ -52,28 +50,27 @@ def read(sources: Sequence[Source], intake: Intake) -> Iterator[Record]:
         yield from _read_split(files["mrqa"], files["boundaries"], split, intake)
 
 
-def question_id(candidate_id: str) -> str:
-    """Returns MRQA's id of a question, which a candidate's id holds.
+def question_ids(candidate_id: str) -> tuple[str, ...]:
+    """Returns MRQA's ids of the questions about a context, which a candidate's id holds.
 
-    Source: README.md of github.com/google-research-datasets/MultiReQA says that it "consists of
-    the original qid from the MRQA shared task"; the set's name before it and the counters after
-    it are as in the example of Hugging Face's card of multi_re_qa.
+    Source: README.md of github.com/google-research-datasets/MultiReQA, "It consists of the
+    original qid from the MRQA shared task", and its nine files of candidates.
     """
     match = _CANDIDATE_ID.fullmatch(candidate_id)
-    return match["query_id"] if match else candidate_id
+    return tuple((match["query_ids"] if match else candidate_id).split("/"))
 
 
-def read_boundaries(path: Path, intake: Intake) -> dict[str, list[_Candidate]]:
-    """Returns the candidates by MRQA's id of the question they name, in file order.
+def read_boundaries(path: Path, intake: Intake) -> dict[tuple[str, ...], list[_Candidate]]:
+    """Returns the candidates by MRQA's ids of the questions that they name, in file order.
 
     Raises:
         DataError: a field is missing or of a wrong type; an empty or negative span.
     """
-    candidates: defaultdict[str, list[_Candidate]] = defaultdict(list)
+    candidates: defaultdict[tuple[str, ...], list[_Candidate]] = defaultdict(list)
     for line, record in read_json_lines(path, intake):
         candidate = intake.take(_candidate, path, line, record)
         if candidate is not None:
-            candidates[question_id(candidate.candidate_id)].append(candidate)
+            candidates[question_ids(candidate.candidate_id)].append(candidate)
     return dict(candidates)
 
 
@@ -94,21 +91,26 @@ def _candidate(path: Path, line: int, record: dict[str, Any]) -> _Candidate:
 
 def _read_split(mrqa: Path, boundaries: Path, split: str, intake: Intake) -> Iterator[Record]:
     candidates = read_boundaries(boundaries, intake)
+    context_of = {query_id: query_ids for query_ids in candidates for query_id in query_ids}
+    known: set[tuple[str, ...]] = set()  # contexts whose sentences were yielded
     for paragraph in read_mrqa(mrqa, intake):
+        asked = [context_of.get(question.query.query_id, ()) for question in paragraph.questions]
         sentences = [
-            candidate
-            for question in paragraph.questions
-            for candidate in candidates.pop(question.query.query_id, ())
+            (candidate, query_ids not in known)
+            for query_ids in dict.fromkeys(asked)
+            for candidate in candidates.get(query_ids, ())
         ]
+        known.update(asked)
         yield from _paragraph(paragraph, sentences, mrqa, boundaries, split, intake)
-    for left in candidates.values():
-        rule = "field 'candidate_id' must name a question of the MRQA file."
-        intake.bad(DataError(boundaries, left[0].line, rule, left[0].candidate_id))
+    for query_ids, left in candidates.items():
+        if query_ids not in known:
+            rule = "field 'candidate_id' must name a question of the MRQA file."
+            intake.bad(DataError(boundaries, left[0].line, rule, left[0].candidate_id))
 
 
 def _paragraph(
     paragraph: Paragraph,
-    sentences: list[_Candidate],
+    sentences: list[tuple[_Candidate, bool]],
     mrqa: Path,
     boundaries: Path,
     split: str,
@@ -116,14 +118,15 @@ def _paragraph(
 ) -> Iterator[Record]:
     context = paragraph.document.text
     kept = []
-    for sentence in sorted(sentences, key=lambda sentence: sentence.start):
+    for sentence, new in sorted(sentences, key=lambda item: item[0].start):
         text = MARK.sub(" ", context[sentence.start : sentence.stop])
         if sentence.stop > len(context):
             rule = f"field 'response_end' must be at most {len(context)}, the context's length."
             intake.bad(DataError(boundaries, sentence.line, rule, sentence.stop))
         elif text.strip():
             kept.append(sentence)
-            yield Document(sentence.candidate_id, "", text.strip())
+            if new:
+                yield Document(sentence.candidate_id, "", text.strip())
     for question in paragraph.questions:
         query_id = question.query.query_id
         relevant = [

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from tfde.data.atomic import atomic_directory
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.formats import (
     beir,
     columns,
+    datasets,
     dpr,
+    ir_datasets,
     labelled_pairs,
     mrqa,
     msmarco,
@@ -24,19 +26,25 @@ from tfde.errors import ConfigError
 
 
 class Role(NamedTuple):
-    """A kind of file that belongs to a format."""
+    """A kind of file that belongs to a format.
+
+    `kind` says what may be given: a file; a file or folder, which the reader takes as it is; a
+    table, or a folder of which every table is an input; a name that is no path.
+    """
 
     name: str
     meaning: str
     has_split: bool = True
     required: bool = True
+    kind: Literal["file", "folder", "tables", "name"] = "file"
 
 
 class Format(NamedTuple):
     """A format: `read(sources, intake, **options)` yields records, `write` is the way back.
 
     `options` names the options of `read`; `write(dataset, directory, *, splits, suffix)` returns
-    the number of records by file.
+    the number of records by file; `understood(source, columns)` says in a line what is read as
+    what.
     """
 
     summary: str
@@ -44,12 +52,13 @@ class Format(NamedTuple):
     read: Callable[..., Iterator[Any]]
     write: Callable[..., dict[str, int]] | None = None
     options: tuple[str, ...] = ()
+    understood: Callable[..., str] | None = None
 
 
 FORMATS = {
     "beir": Format(
         "a folder of corpus.jsonl, queries.jsonl, qrels/SPLIT.tsv",
-        (Role("directory", "the folder", has_split=False),),
+        (Role("directory", "the folder", has_split=False, kind="folder"),),
         beir.read,
         beir.write,
     ),
@@ -63,7 +72,6 @@ FORMATS = {
         "JSON Lines of contexts, questions, detected answers",
         (Role("contexts", "the JSON Lines"),),
         mrqa.read,
-        mrqa.write,
         options=("level",),
     ),
     "multireqa": Format(
@@ -102,12 +110,11 @@ FORMATS = {
             Role("passages", "id, text, title", has_split=False),
         ),
         nq_open.read,
-        nq_open.write,
     ),
     "trec": Format(
         "documents in SGML, topics, qrels",
         (
-            Role("documents", "a file or a folder of files", has_split=False),
+            Role("documents", "a file or a folder of files", has_split=False, kind="folder"),
             Role("topics", "<top> or <topic> blocks", has_split=False),
             Role("qrels", "query id, iteration, document id, relevance", required=False),
         ),
@@ -116,16 +123,36 @@ FORMATS = {
         options=("topic_field", "encoding"),
     ),
     "sentence-transformers": Format(
-        "a table of queries and documents: .jsonl, .csv, .tsv, .parquet",
-        (Role("rows", "the table"),),
+        "a table of queries and documents: .jsonl, .json, .csv, .tsv, .parquet, .arrow",
+        (Role("rows", "the table, or a folder of such", kind="tables"),),
         columns.read,
         columns.write,
         options=("columns",),
+        understood=columns.understood,
+    ),
+    "datasets": Format(
+        "a set of the library datasets: the same tables, or tables of documents, queries and"
+        " judgements",
+        (
+            Role("rows", "queries with their documents", required=False, kind="tables"),
+            Role("corpus", "id, title, text", has_split=False, required=False, kind="tables"),
+            Role("queries", "id, text", has_split=False, required=False, kind="tables"),
+            Role("qrels", "query id, document id, score", required=False, kind="tables"),
+        ),
+        datasets.read,
+        options=("columns",),
+        understood=datasets.understood,
+    ),
+    "ir_datasets": Format(
+        "a set of the library ir_datasets by its id",
+        (Role("set", "the id, such as beir/scifact/test", kind="name"),),
+        ir_datasets.read,
+        options=("columns",),
+        understood=ir_datasets.understood,
     ),
     "sentence-pairs": Format(
-        "two sentences and a label, as in GLUE: .tsv, .csv, .jsonl, .parquet -> a folder of"
-        " SPLIT.tsv",
-        (Role("rows", "the table"),),
+        "two sentences and a label, as in GLUE: tables of the same kinds -> a folder of SPLIT.tsv",
+        (Role("rows", "the table, or a folder of such", kind="tables"),),
         labelled_pairs.read,
         options=("columns",),
     ),

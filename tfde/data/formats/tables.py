@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import json
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tfde.data.compressed import SUFFIXES, raw_lines, read_lines
+from tfde.data.formats.json_array import begins_array, read_json_array
 from tfde.data.intake import Intake
 from tfde.data.json_lines import read_json_lines
 from tfde.errors import ConfigError, DataError
 from tfde.extras import require_extra
+from tfde.json_file import refuse_pointer
 
 # Python's own limit, 128 KiB, is less than a long document.
 csv.field_size_limit(max(csv.field_size_limit(), 1 << 24))
 
+ENDINGS = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".arrow")
 _DELIMITERS = {",": "commas", "\t": "tabs"}
+_ARROW_FILE = b"ARROW1"  # else it is a stream, which `datasets` writes
 
 
 def read_table(
@@ -80,46 +86,92 @@ def ending(path: Path) -> str:
 def read_rows(path: Path, intake: Intake) -> Iterator[Mapping[str, Any]]:
     """Yields the rows of a table as `{column: cell}`; the name's ending says how they are written.
 
-    `.jsonl` has an object a line, `.csv` and `.tsv` are quoted as CSV is, `.parquet` needs pyarrow;
-    `intake.line` is then the number of a row.
+    `.jsonl` has an object a line, `.json` that or an array of objects, `.csv` and `.tsv` are quoted
+    as CSV is. `.parquet` and `.arrow` need pyarrow; `intake.line` is then the number of a row, and
+    a class that the library `datasets` numbers is its name.
 
     Raises:
-        ConfigError: another ending; parquet without pyarrow.
+        ConfigError: another ending; parquet or arrow without pyarrow.
         DataError: a row is damaged.
     """
     kind = ending(path)
-    if kind == ".jsonl":
+    if kind == ".json" and begins_array(path):
+        return _array_rows(path, intake)
+    if kind in (".jsonl", ".json"):
         return (record for _, record in read_json_lines(path, intake))
     if kind in (".csv", ".tsv"):
         delimiter = "," if kind == ".csv" else "\t"
         return read_table(path, intake, delimiter=delimiter, quoted=True)
-    if path.suffix == ".parquet":
-        return _parquet_rows(path, intake)
+    if path.suffix in (".parquet", ".arrow"):
+        return _pyarrow_rows(path, intake)
     raise ConfigError(
-        "`input` must be a .jsonl, .csv, .tsv (each also .gz or .zst) or .parquet file."
-        f" Received: {path.name!r}"
+        "`input` must be a .jsonl, .json, .csv, .tsv (each also .gz or .zst), .parquet or .arrow"
+        f" file. Received: {path.name!r}"
     )
 
 
-def _parquet_rows(path: Path, intake: Intake) -> Iterator[Mapping[str, Any]]:
-    require_extra("parquet", f"{path}: a parquet file")
-    from pyarrow import ArrowException
-    from pyarrow.parquet import ParquetFile
+def _array_rows(path: Path, intake: Intake) -> Iterator[Mapping[str, Any]]:
+    for line, row in read_json_array(path, intake):
+        if isinstance(row, dict):
+            yield row
+        else:
+            intake.bad(DataError(path, line, "an element must be an object.", row))
 
+
+def _pyarrow_rows(path: Path, intake: Intake) -> Iterator[Mapping[str, Any]]:
+    kind = path.suffix.removeprefix(".")
+    require_extra("parquet", f"{path}: {'an' if kind == 'arrow' else 'a'} {kind} file")
+    from pyarrow import ArrowException
+
+    refuse_pointer(path)
     number = 0
     intake.at(path)
     try:
-        with ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=1024):
+        with contextlib.ExitStack() as stack:
+            schema, batches = _open_parquet(path, stack)
+            names = _class_names(schema.metadata)
+            for batch in batches:
                 for row in batch.to_pylist():
                     number += 1
                     intake.at(path, number)  # a row, where other files have lines
+                    for column in names.keys() & row.keys():
+                        row[column] = names[column].get(row[column], row[column])
                     yield row
     except (ArrowException, OSError) as error:
         if isinstance(error, FileNotFoundError):
             raise
         fault = str(error).splitlines()[0]
-        intake.bad(DataError(path, None, f"must be a whole parquet file ({fault})."))
+        intake.bad(DataError(path, None, f"must be a whole {kind} file ({fault})."))
+
+
+def _open_parquet(path: Path, stack: contextlib.ExitStack) -> tuple[Any, Iterable[Any]]:
+    """Returns the schema of a parquet or arrow file, and its batches of rows."""
+    from pyarrow import OSFile, ipc
+    from pyarrow.parquet import ParquetFile
+
+    if path.suffix == ".parquet":
+        table = stack.enter_context(ParquetFile(path))
+        return table.schema_arrow, table.iter_batches(batch_size=1024)
+    file = stack.enter_context(OSFile(str(path)))
+    if file.read(len(_ARROW_FILE)) == _ARROW_FILE:
+        whole = stack.enter_context(ipc.open_file(file))
+        return whole.schema, map(whole.get_batch, range(whole.num_record_batches))
+    file.seek(0)
+    stream = stack.enter_context(ipc.open_stream(file))
+    return stream.schema, stream
+
+
+def _class_names(metadata: Mapping[bytes, bytes] | None) -> dict[str, dict[int, str]]:
+    """Returns the names of numbered classes by column, which `datasets` keeps in the schema."""
+    try:
+        features = json.loads((metadata or {}).get(b"huggingface", b"{}"))["info"]["features"]
+        return {
+            column: dict(enumerate(map(str, feature["names"])))
+            for column, feature in features.items()
+            if isinstance(feature, dict) and feature.get("_type") == "ClassLabel"
+        }
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return {}  # another library's metadata, or none
 
 
 def _plain_rows(path: str | Path, intake: Intake, delimiter: str) -> Iterator[list[str]]:

@@ -25,6 +25,7 @@ _TEXTS = frozenset(("", "text", "leadpara", "lp"))
 _NO_TEXT = frozenset(("docno", "docid", "docoldno", "fileid", "date", "date_time", "url"))
 _KNOWN = _TITLES | _TEXTS | _NO_TEXT
 _DOC_ID = re.compile(r"<DOCNO>(.*?)(?:</DOCNO>|(?=<)|\Z)", re.DOTALL | re.IGNORECASE)
+_ID_ATTRIBUTE = re.compile(r"""(?<!\S)id\s*=\s*["']?([^"']*)""", re.IGNORECASE)  # NTCIR's
 _WEB_HEADER_END = re.compile(r"</DOCHDR\s*>", re.IGNORECASE)
 # A tag of a web page. `>` may stand in what is quoted, and a few `<`; no more of them, so that
 # the time for tags without end does not grow with the square of the page.
@@ -52,7 +53,7 @@ def read_documents(path: Path, intake: Intake, *, encoding: str = "utf-8") -> It
         encoding: That of the file; TREC's disks are in `latin-1`, newer collections in UTF-8.
 
     Raises:
-        DataError: a document without </DOC> within bounds, DOCNO, or any title and text.
+        DataError: a document without </DOC> within bounds, or without an id.
     """
     for block in read_blocks(path, ("DOC",), intake, encoding=encoding):
         document = intake.take(_document, path, block, intake)
@@ -61,20 +62,16 @@ def read_documents(path: Path, intake: Intake, *, encoding: str = "utf-8") -> It
 
 
 def _document(path: Path, block: Block, intake: Intake) -> Document:
-    found = _DOC_ID.search(block.text)
+    found = _DOC_ID.search(block.text) or _ID_ATTRIBUTE.search(block.attributes)
     if found is None or len(found[1].split()) != 1:
-        rule = "a document must have an id without white space in <DOCNO>."
+        rule = "a document must have an id without white space in <DOCNO> or in <DOC id=...>."
         raise DataError(path, block.line, rule, block.text)
     header_end = _WEB_HEADER_END.search(block.text)
     if header_end is not None:
         title, text = _web_page(block.text[header_end.end() :])
     else:
         title, text = _article(block.text, intake)
-    document = Document(found[1].strip(), title, text)
-    if not document.title and not document.text:
-        rule = "a document must have text in <TEXT> or a <HEADLINE>."
-        raise DataError(path, block.line, rule, document.doc_id)
-    return document
+    return Document(found[1].strip(), title, text)
 
 
 def _article(markup: str, intake: Intake) -> tuple[str, str]:

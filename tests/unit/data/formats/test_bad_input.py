@@ -220,12 +220,6 @@ BAD = [
     ),
     (
         trec,
-        {"documents": SGML.format("one") + SGML.format("<P> </P>").replace("d1", "d2")},
-        r"documents:7: a document must have text in <TEXT> or a <HEADLINE>\. Received: 'd2'",
-        1,
-    ),
-    (
-        trec,
         {"documents": SGML.format("one"), "topics": TOPIC.replace("301", "")},
         r"topics:1: a topic must have one number in <num>",
         1,

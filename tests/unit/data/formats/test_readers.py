@@ -8,7 +8,16 @@ import pytest
 from tfde.data.compressed import write_lines
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.dataset_writer import write_dataset
-from tfde.data.formats import columns, dpr, labelled_pairs, mrqa, msmarco, multireqa, trec
+from tfde.data.formats import (
+    columns,
+    dpr,
+    labelled_pairs,
+    mrqa,
+    msmarco,
+    multireqa,
+    nq_open,
+    trec,
+)
 from tfde.data.formats.json_array import read_json_array
 from tfde.data.formats.records import Answers, Judgement, LabelledPair, Source, TrainingPair
 from tfde.data.formats.table import write_format
@@ -89,18 +98,56 @@ def test_multireqa_every_sentence_with_an_answer_is_relevant(tmp_path):
     assert [j.doc_id for j in of_kind(records, Judgement)] == ["SQuAD_0a1b/_0_0", "SQuAD_0a1b/_0_1"]
 
 
+ASKED = ("001012c630234d09b19c65f6964af34a", "7028edd2a82f4b7287fc6a9d15f6f359")
+
+
 @pytest.mark.parametrize(
-    ("candidate_id", "question_id"),
+    ("candidate_id", "question_ids"),
     [
-        ("SearchQA_000077f3912049dfb4511db271697bad/_0_1", "000077f3912049dfb4511db271697bad"),
-        ("000077f3912049dfb4511db271697bad", "000077f3912049dfb4511db271697bad"),
-        ("000077f3912049dfb4511db271697bad_0_1", "000077f3912049dfb4511db271697bad"),
-        ("NaturalQuestions_ab_12_3", "ab"),
-        ("Other_ab_1", "Other_ab_1"),
+        (f"SQuAD_{ASKED[0]}/{ASKED[1]}/_0", ASKED),
+        (f"NaturalQuestions_{ASKED[0]}/_12", ASKED[:1]),
+        (f"HotpotQA_{ASKED[0]}/_0_1", ASKED[:1]),
+        (f"{ASKED[0]}_0_1", ASKED[:1]),
+        (ASKED[0], ASKED[:1]),
     ],
 )
-def test_multireqa_question_ids(candidate_id, question_id):
-    assert multireqa.question_id(candidate_id) == question_id
+def test_multireqa_question_ids(candidate_id, question_ids):
+    """The first three are forms of the repository's own files."""
+    assert multireqa.question_ids(candidate_id) == question_ids
+
+
+def test_multireqa_sentences_of_a_context_with_several_questions(tmp_path):
+    candidates = [
+        {"candidate_id": f"SQuAD_0a1b/0a1c/_{n}", "response_start": a, "response_end": b}
+        for n, (a, b) in enumerate([(0, 17), (18, 38)])
+    ]
+    write_lines(tmp_path / "c.jsonl", map(json.dumps, candidates))
+    records = read(
+        multireqa,
+        Source("mrqa", mrqa_file(tmp_path / "m.jsonl"), "dev"),
+        Source("boundaries", tmp_path / "c.jsonl", "dev"),
+    )
+    assert [d.doc_id for d in of_kind(records, Document)] == [
+        "SQuAD_0a1b/0a1c/_0",
+        "SQuAD_0a1b/0a1c/_1",
+    ]
+    assert {j.query_id for j in of_kind(records, Judgement)} == {"0a1b", "0a1c"}
+
+
+def test_nq_open_questions_with_answers(tmp_path):
+    line = {"question": "who wrote it", "answer": ["Bobby Scott", "Bob Russell"]}
+    write_lines(tmp_path / "NQ-open.dev.jsonl", [json.dumps(line)])
+    write_lines(tmp_path / "psgs.tsv", ["id\ttext\ttitle", "1\tHe ain't heavy.\tA song"])
+    records = read(
+        nq_open,
+        Source("questions", tmp_path / "NQ-open.dev.jsonl"),
+        Source("passages", tmp_path / "psgs.tsv"),
+    )
+    assert records == [
+        Document("1", "A song", "He ain't heavy."),
+        Query("NQ-open.dev-1", "who wrote it"),
+        Answers("NQ-open.dev-1", ("Bobby Scott", "Bob Russell")),
+    ]
 
 
 def test_msmarco_files(tmp_path):
@@ -588,8 +635,8 @@ def test_every_kind_of_column_can_be_named(tmp_path):
         Query("8", "r"),
         Judgement("train", "8", "d-1", 0),
     ]
-    assert columns.understood(path, given) == (
-        f"{path}: query from 'Frage'; document from 'Antwort'; title from 'Kopf'; id from 'key';"
+    assert columns.understood(Source("rows", path), given) == (
+        "query from 'Frage'; document from 'Antwort'; title from 'Kopf'; id from 'key';"
         " query_id from 'nr'; label from 'gut'; not read: 'x'"
     )
 
