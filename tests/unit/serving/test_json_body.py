@@ -65,7 +65,7 @@ def test_what_no_call_takes_is_refused():
     }
     for name, body in bodies.items():
         status, answer = ask(b'{"query": %s}' % body)
-        rule = "65536 strings" if name in ("names", "strings", "escaped") else "1048576 bytes besi"
+        rule = "32768 strings" if name in ("names", "strings", "escaped") else "1048576 bytes besi"
         assert status == 400
         assert f"the body's JSON must have at most {rule}" in answer["detail"]
 

@@ -208,6 +208,15 @@ def test_brackets_are_bounded():
     )
 
 
+def test_names_are_bounded_and_colons_in_texts_are_not():
+    assert ask(Port(b'{"a": "' + rb"::\":::\\" * 20 + b'"}'))[0] == 200
+    status, body = ask(Port(b'{"a:\\"":1,"b":1,"c" : 1,"d":1,"e":1,"f\\\\":1}'))
+    assert (status, body) == (
+        400,
+        "INVALID_ARGUMENT: the body must have at most 5 names (--max_json_lists). Received: 6",
+    )
+
+
 def test_a_body_must_come_in_time():
     started = time.monotonic()
     limits = Limits(body_timeout_s=1)

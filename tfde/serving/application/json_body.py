@@ -16,9 +16,10 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 from tfde.json_file import json_fault
+from tfde.serving.server.bounded_http import without_escapes
 
 SMALL_BYTES = 1 << 16  # is read within a millisecond
-MAX_STRINGS = 1 << 16
+MAX_STRINGS = 1 << 15
 MAX_BESIDE_STRINGS = 1 << 20
 
 
@@ -40,7 +41,7 @@ def parse_json(body: bytes) -> Any:
 
 
 def _check(body: bytes) -> None:
-    plain = body.replace(b"\\\\", b"").replace(b'\\"', b"")  # now each quote begins or ends one
+    plain = without_escapes(body)  # now each quote begins or ends one
     if (strings := plain.count(b'"') // 2) > MAX_STRINGS:
         raise _refused(
             f"the body's JSON must have at most {MAX_STRINGS} strings, names among them."

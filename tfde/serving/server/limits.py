@@ -39,7 +39,7 @@ class Limits:
         256 * 2**20, "bytes of all bodies that an HTTP port holds at a time; beyond them HTTP 503"
     )
     max_json_lists: int = _flag(
-        1_000_000, "brackets [ and { in a JSON body, which the parser may not be stopped at"
+        1_000_000, "brackets [ and { in a JSON body, and names, which the parser is slow at"
     )
     max_texts: int = _flag(16_384, "strings in a request; 0 for no bound but that of its bytes")
     max_text_bytes: int = _flag(65_536, "bytes of a string in a request; 0 for no bound of its own")
