@@ -80,7 +80,7 @@ def run(args: Any) -> int:
     from tfde.retrieval.embeddings import Embeddings
     from tfde.retrieval.scann_parameters import ScannParameters
 
-    refuse_existing(args.output, overwrite=args.overwrite)
+    refuse_existing(args.output, overwrite=args.overwrite, flag="--overwrite")
     if (args.dataset is None) != (args.model is None):
         raise ValueError("`--dataset` and `--model` belong together: it encodes the queries.")
     if args.model is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import logging
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -30,7 +31,9 @@ def build_parser() -> CommandParser:
         " --dataset the other way. Every file may be packed (.gz, .zst). docs/data.md says which"
         " files belong to a format.",
     )
-    parser.add_argument("--format", choices=list(FORMATS), required=True, help=_formats())
+    parser.add_argument(
+        "--format", type=_format, choices=list(FORMATS), required=True, help=_formats()
+    )
     parser.add_argument(
         "--input",
         action="append",
@@ -95,6 +98,16 @@ def build_parser() -> CommandParser:
     return parser
 
 
+def _format(name: str) -> str:
+    """Returns a format's name; says which one is meant by what tables' files end in."""
+    if name.lower().lstrip(".") in ("csv", "tsv", "json", "jsonl", "parquet"):
+        raise argparse.ArgumentTypeError(
+            "a table is of the format sentence-transformers, where its rows hold queries and"
+            f" documents, or sentence-pairs (two sentences and a label). Received: {name!r}"
+        )
+    return name
+
+
 def _formats() -> str:
     from tfde.data.formats.table import FORMATS
 
@@ -135,7 +148,7 @@ def _read_with(args: Any, intake: Intake) -> int:
 
     known = FORMATS[args.format]
     sources = _sources(args.format, known, args.input, args.split)
-    refuse_existing(args.output, overwrite=args.overwrite)
+    refuse_existing(args.output, overwrite=args.overwrite, flag="--overwrite")
     show_logs()
     given = {name: getattr(args, name) for name in ("level", "topic_field", "encoding", "columns")}
     options = {name: value for name, value in given.items() if value is not None}
@@ -204,9 +217,12 @@ def _pairs(args: Any, records: Iterator[LabelledPair], intake: Intake, write: An
 
 
 def _write(args: Any) -> int:
+    from tfde.data.atomic import refuse_existing
     from tfde.data.dataset_directory import DatasetDirectory
     from tfde.data.formats.table import write_format
     from tfde.progress import progress_bar
+
+    refuse_existing(args.output, overwrite=args.overwrite, flag="--overwrite")
 
     class ShownDataset(DatasetDirectory):
         def documents(self) -> Iterator[Document]:

@@ -18,7 +18,9 @@ def build_parser() -> CommandParser:
     )
     parser.add_argument("--dataset", required=True, help="dataset directory")
     parser.add_argument("--output", required=True, help="the new dataset directory")
-    parser.add_argument("--ratio", type=str, help="train/test, such as 1/99, 5/95 or 80/20")
+    parser.add_argument(
+        "--ratio", type=str, help="train/test of at most 100 parts, such as 1/99, 5/95 or 80/20"
+    )
     parser.add_argument(
         "--dev_share", type=float, default=0.1, help="with --ratio: share of train held out as dev"
     )
@@ -32,19 +34,22 @@ def build_parser() -> CommandParser:
 
 def run(args: Any) -> int:
     """Splits."""
+    from tfde.data.atomic import refuse_existing
     from tfde.data.split import split_by_ratio, split_train_share
     from tfde.errors import ConfigError
 
     if (args.ratio is None) == (args.share is None):
         raise ConfigError("either `ratio` or `share` must be given.")
+    ratio = None if args.ratio is None else _parse_ratio(args.ratio)
+    refuse_existing(args.output, overwrite=args.overwrite, flag="--overwrite")
     common = {"seed": args.seed, "overwrite": args.overwrite}
-    if args.share is not None:
+    if ratio is None:
         record = split_train_share(args.dataset, args.output, share=args.share, **common)
     else:
         record = split_by_ratio(
             args.dataset,
             args.output,
-            ratio=_parse_ratio(args.ratio),
+            ratio=ratio,
             dev_share=args.dev_share,
             **common,
         )
@@ -61,4 +66,10 @@ def _parse_ratio(value: str) -> tuple[int, int]:
     match = re.fullmatch(r"(\d+)/(\d+)", value)
     if not match:
         raise ConfigError(f"`ratio` must be train/test, such as 1/99. Received: {value!r}")
-    return int(match[1]), int(match[2])
+    train, test = int(match[1]), int(match[2])
+    if train + test > 100:  # two percentages that do not fit together
+        raise ConfigError(
+            "`ratio` must be train/test of at most 100 parts together, such as 80/20."
+            f" Received: {value!r}, {train + test} parts"
+        )
+    return train, test

@@ -141,8 +141,13 @@ def refuse_directory(path: str | Path) -> None:
         raise ConfigError(f"{path}: the output must be a file, but a directory stands there.")
 
 
-def refuse_existing(path: str | Path, *, overwrite: bool) -> None:
+def refuse_existing(path: str | Path, *, overwrite: bool, flag: str = "") -> None:
     """Refuses an output directory that already holds something; call it before long work.
+
+    Args:
+        path: The directory.
+        overwrite: Whether what it holds may be replaced.
+        flag: The option of a command that says so, for the message.
 
     Raises:
         ConfigError: `path` is a file, a directory that is not empty without `overwrite`, or the
@@ -154,9 +159,8 @@ def refuse_existing(path: str | Path, *, overwrite: bool) -> None:
     if path.exists() and not path.is_dir():
         raise ConfigError(f"{path}: the output must be a directory, but a file stands there.")
     if not overwrite and path.exists() and any(path.iterdir()):
-        raise ConfigError(
-            f"{path}: the output exists and is not empty; choose another or remove it."
-        )
+        ways = f"choose another, or give {flag}" if flag else "choose another or remove it"
+        raise ConfigError(f"{path}: the output exists and is not empty; {ways}.")
 
 
 @contextlib.contextmanager

@@ -69,7 +69,8 @@ def test_output_is_overwritten_only_when_asked(folder, capsys):
     arguments = ("--input", "train-v1.1.json", "--output", "out")
     assert convert(*arguments) == 1
     assert capsys.readouterr().err == (
-        "tfde: convert: out: the output exists and is not empty; choose another or remove it.\n"
+        "tfde: convert: out: the output exists and is not empty; choose another, or give"
+        " --overwrite.\n"
     )
     assert os.listdir("out") == ["precious"]
     assert convert(*arguments, "--overwrite") == 0
@@ -269,3 +270,13 @@ def test_wrong_use_of_formats_is_one_line(folder, capsys, arguments, message):
 def test_every_format_has_a_line_in_the_documents(name):
     text = (Path(__file__).parents[3] / "docs" / "data.md").read_text(encoding="utf-8")
     assert f"| `{name}` |" in text
+
+
+@pytest.mark.parametrize("name", ["csv", ".tsv", "JSONL"])
+def test_the_end_of_a_file_name_is_no_format(tmp_path, capsys, name):
+    with pytest.raises(SystemExit) as ended:
+        main(["convert", "--format", name, "--input", "x.csv", "--output", str(tmp_path / "o")])
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert "a table is of the format sentence-transformers, where its rows hold" in said
+    assert f"Received: {name!r}" in said

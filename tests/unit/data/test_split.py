@@ -207,13 +207,16 @@ def test_the_command(tmp_path, dataset, capsys):
     assert "train 72, dev 8, test 20 queries" in out
     assert "near duplicate groups: 10" in out
     assert main([*common, "--ratio", "80/20"]) == 1
-    assert "exists and is not empty" in capsys.readouterr().err
+    assert (
+        "exists and is not empty; choose another, or give --overwrite." in capsys.readouterr().err
+    )
     assert main([*common, "--share", "0.1", "--overwrite"]) == 0
     assert "train 5, dev 10, test 40 queries" in capsys.readouterr().out
     for wrong, message in (
         ([], "either `ratio` or `share` must be given"),
         (["--ratio", "1/1", "--share", "0.5"], "either `ratio` or `share`"),
         (["--ratio", "0.5"], "`ratio` must be train/test, such as 1/99. Received: '0.5'"),
+        (["--ratio", "80/30"], "at most 100 parts together, such as 80/20. Received: '80/30', 110"),
     ):
         assert main([*common, *wrong]) == 1
         assert message in capsys.readouterr().err

@@ -78,7 +78,7 @@ def column_names(columns: Sequence[str] | None) -> dict[str, tuple[str, ...]]:
     """
     names = dict(KNOWN_NAMES)
     parts = [column.partition("=") for column in columns or ()]
-    if columns and not any(equals and kind in names for kind, equals, _ in parts):
+    if columns and not any(equals for _, equals, _ in parts):
         require(len(columns) == 2, "columns", "KIND=NAME, or query's and document's", list(columns))
         return names | {"query": (columns[0],), "document": (columns[1],)}
     for kind, equals, name in parts:
@@ -123,11 +123,15 @@ def _columns_of(
         if not given and found[kind] is None:
             found[kind] = next((lower[name] for name in candidates if name in lower), None)
         if found[kind] is None and candidates and (given or kind in ("query", "document")):
-            others = "" if given else f" (or {', '.join(candidates[1:])}; `columns` names others)"
-            # In a table it is the header that lacks it.
-            place = 1 if ending(path) in (".csv", ".tsv") else line
-            rule = f"column {candidates[0]!r}{others} is missing."
-            raise DataError(path, place, rule, " ".join(row))
+            rule = f"no column is called {candidates[0]!r}, which `columns` names for the {kind}."
+            if not given:
+                known = f"{', '.join(candidates[:-1])} or {candidates[-1]}"
+                rule = (
+                    f"no column holds the {kind}: it must be called {known}, or be named by"
+                    f" `columns`: {kind}=NAME."
+                )
+            place = 1 if _has_header(path) else line
+            raise DataError(path, place, rule, ", ".join(row))
     negatives = tuple(name for name in row if _NEGATIVE.fullmatch(name))
     query, document = found.pop("query"), found.pop("document")
     return Columns(query or "", document or "", **found, negatives=negatives)
@@ -138,7 +142,9 @@ def _rows(
 ) -> Iterator[Record]:
     given_ids: dict[str, str] = {}
     for source in sources:
-        for row in read_rows(source.path, intake):
+        for number, row in enumerate(read_rows(source.path, intake)):
+            if number == 0 and _has_header(source.path):
+                _columns_of(source.path, intake.line, row, names)  # no bad row: the whole table
             yield from intake.take(_records, source, intake.line, row, names, given_ids) or ()
 
 
@@ -183,6 +189,11 @@ def _records(
         ids = tuple(document.doc_id for document in negatives)
         records += [TrainingPair(source.split, query, positive, ids) for positive in relevant]
     return records
+
+
+def _has_header(path: Path) -> bool:
+    """Whether the first line says which columns all rows have."""
+    return ending(path) in (".csv", ".tsv")
 
 
 def _check_id(

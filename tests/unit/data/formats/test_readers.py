@@ -349,7 +349,7 @@ def test_columns_that_are_named(tmp_path):
     records = read(columns, source, columns=["Question", "Answer"])
     assert [record.text for record in of_kind(records, Query)] == ["a\nb"]
     assert [record.text for record in of_kind(records, Document)] == ["c"]
-    with pytest.raises(DataError, match=r"my\.csv:1: column 'question' is missing\. Received: 'Q"):
+    with pytest.raises(DataError, match=r"csv:1: no column is called 'question', which .*: 'Q"):
         read(columns, source, columns=["question", "Answer"])
     with pytest.raises(ConfigError, match="`columns` must be KIND=NAME, or query's and document's"):
         read(columns, source, columns=["Question"])
@@ -657,7 +657,22 @@ def test_every_kind_of_column_can_be_named(tmp_path):
             None,
             r"my\.csv:3: an id must stand for one text.*'1'",
         ),
-        ("query,answer\nq,a\n", ["query=Q"], r"my\.csv:1: column 'Q' is missing"),
+        (
+            "query,answer\nq,a\n",
+            ["query=Q"],
+            r"my\.csv:1: no column is called 'Q', which `columns` names for the query",
+        ),
+        (
+            "positive,negative\nx,y\n",
+            None,
+            r"my\.csv:1: no column holds the query: it must be called anchor, query or question,"
+            r" or be named by `columns`: query=NAME\. Received: 'positive, negative'",
+        ),
+        (
+            "frage,antwort\nq,a\n",
+            ["question=frage", "answer=antwort"],
+            r"`columns` must be KIND=NAME with a kind of query, do.*: 'question=frage'",
+        ),
         (
             "query,answer\nq,a\n",
             ["query=query", "doc=answer"],
@@ -669,6 +684,14 @@ def test_tables_that_cannot_be_meant(tmp_path, table, given, message):
     (tmp_path / "my.csv").write_text(table)
     with pytest.raises((DataError, ConfigError), match=message):
         read(columns, Source("rows", tmp_path / "my.csv", "train"), columns=given)
+
+
+def test_a_header_that_lacks_a_column_is_no_bad_row(tmp_path):
+    (tmp_path / "my.csv").write_text("frage,antwort\nq,a\nr,b\n")
+    intake = Intake(skip_bad=True)
+    with pytest.raises(DataError, match=r"my\.csv:1: no column holds the query"):
+        list(columns.read([Source("rows", tmp_path / "my.csv", "train")], intake))
+    assert (intake.skipped, intake.stopped_by) == (0, None)
 
 
 def test_scores_that_are_no_grades_can_be_left_alone(tmp_path):
