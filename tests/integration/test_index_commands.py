@@ -3,9 +3,11 @@
 import gzip
 import json
 import re
+import shutil
 
 import numpy as np
 import pytest
+import tensorflow as tf
 import tiny
 
 from tfde.cli.main import main
@@ -112,6 +114,17 @@ def test_the_road_of_a_live_index(work, model, capsys):
     assert (now["generation"], now["sequence"], now["kind"]) == (2, 109, "scann")
     out = tfde(capsys, "index", "compact", work / "i")[1]
     assert out == f"{work}/i: nothing to compact\ndocuments 296\n"
+    # Texts are the index's own; one that neither it nor the dataset has is told before any work.
+    code, out, error = tfde(capsys, *export, "--dataset", work / "data", "--scann", "false")
+    assert (code, error) == (0, "")
+    texts = tf.saved_model.load(str(work / "b/models/documents/1")).signatures["serving_default"]
+    found = texts(doc_ids=tf.constant([d.doc_id for d in live]))["texts"].numpy()
+    assert [text.decode() for text in found] == [d.text for d in live]
+    write_only = shutil.copytree(work / "data", work / "part")
+    (write_only / "corpus.jsonl").write_text('{"_id": "d9", "title": "", "text": "x"}\n')
+    export[-1] = work / "none"
+    code, _, error = tfde(capsys, *export, "--dataset", write_only)
+    assert (code, "none with id 'd" in error) == (1, True)
     code, out, _ = tfde(capsys, "index", "status", work / "i")
     assert code == 0
     assert "scann, dimension 6, model " in out

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from itertools import islice
+from collections.abc import Iterable, Sequence
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from tfde.cli.parser import CommandParser, command_parser
 if TYPE_CHECKING:
     import numpy as np
 
-    from tfde.types import Query
+    from tfde.types import Document, Query
 
 MAX_GOLDEN = 1000
 _SENTENCE_TRANSFORMERS = "sentence-transformers"
@@ -138,6 +138,7 @@ def _export_bundle(args: Any) -> int:
         if args.target_recall is not None:
             recall_queries = list(islice(dataset.queries(), _RECALL_QUERIES))
     index: Any = None
+    documents: Iterable[Document] | None = dataset.documents() if dataset else None
     if args.index:
         index = load_index(args.index)
         if isinstance(index, LiveIndex):
@@ -145,6 +146,7 @@ def _export_bundle(args: Any) -> int:
                 f"{args.index}: was changed since it was built; run"
                 f" `tfde index compact {args.index}` before the export."
             )
+        documents = _documents(args.index, index.doc_ids, documents)
     elif args.embeddings:
         index = Embeddings.open(args.embeddings)
     if args.shard is not None:
@@ -156,7 +158,7 @@ def _export_bundle(args: Any) -> int:
         load_model(args.model, args, dtype=_DTYPES[args.precision]),
         index,
         args.output,
-        documents=dataset.documents() if dataset else None,
+        documents=documents,
         golden_queries=golden_queries,
         version=args.version,
         scann=args.scann,
@@ -181,6 +183,19 @@ def _export_bundle(args: Any) -> int:
         )
     print(f"serve it: tfde serve {bundle}")
     return 0
+
+
+def _documents(
+    path: str, doc_ids: Sequence[str], others: Iterable[Document] | None
+) -> Iterable[Document] | None:
+    """Returns the texts of an index: those that came with its changes before those of a dataset."""
+    from tfde.retrieval.live_index import LiveIndex
+
+    with LiveIndex.open(path, verify=False) as live:
+        own = live.documents(doc_ids)
+    if others is None:
+        return own.values() if len(own) == len(doc_ids) else None
+    return chain(own.values(), (other for other in others if other.doc_id not in own))
 
 
 def _cuts_elsewhere(args: Any) -> bool:

@@ -7,7 +7,6 @@ import platform
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version as version_of
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -105,8 +104,11 @@ def export_bundle(
         check_target_recall(target_recall)
         require(index is not None, "index", "given where `target_recall` is", index)
     fingerprint = model.fingerprint()
+    texts = None
     if index is not None:
         _check_index(model, index, fingerprint)
+        if documents is not None:
+            texts = _documents_of(index, documents)
     golden = _texts(golden_queries)
     with _writing(output), atomic_directory(output) as temporary:
         exporter = _Exporter(
@@ -129,8 +131,8 @@ def export_bundle(
                 )
             if scann:
                 exporter.scann_retriever(_scann_index(index, vectors), answers)
-            if documents is not None:
-                exporter.documents(documents, doc_ids, temporary)
+            if texts is not None:
+                exporter.documents(texts, temporary)
         _write_config(temporary, exporter.names, str(version))
         manifest = {
             "format": FORMAT,
@@ -248,21 +250,10 @@ class _Exporter:
         about = {"exact": False}
         self._finish_retriever("retriever_scann", about, index, list(index.doc_ids), answers)
 
-    def documents(
-        self, documents: Iterable[Document], doc_ids: Sequence[str], temporary: Path
-    ) -> None:
-        """Writes titles and texts of the index's documents."""
-        wanted = set(doc_ids)
-        chosen = {document.doc_id: document for document in documents if document.doc_id in wanted}
-        missing = list(islice((doc_id for doc_id in doc_ids if doc_id not in chosen), 1))
-        if missing:
-            raise MismatchError(
-                f"`documents` must hold every document of the index; {len(wanted) - len(chosen)}"
-                f" are missing. Received: none with id {missing[0]!r}"
-            )
+    def documents(self, documents: Sequence[Document], temporary: Path) -> None:
+        """Writes titles and texts of the index's documents, in its order."""
         ids_file = temporary / "doc_ids.txt"
-        model = DocumentsModel([chosen[doc_id] for doc_id in doc_ids], ids_file)
-        save_documents_model(model, self._place("documents"))
+        save_documents_model(DocumentsModel(documents, ids_file), self._place("documents"))
         ids_file.unlink()
 
     def _place(self, name: str) -> Path:
@@ -318,6 +309,22 @@ def _check_index(
             f"`index` must hold vectors of {model.embedding_dim} dimensions, the model's."
             f" Received: {index.shape[1]}"
         )
+
+
+def _documents_of(
+    index: ExactIndex | ScannIndex | Embeddings, documents: Iterable[Document]
+) -> list[Document]:
+    """Returns the index's documents, in its order."""
+    doc_ids = list(index.doc_ids)
+    wanted = set(doc_ids)
+    chosen = {document.doc_id: document for document in documents if document.doc_id in wanted}
+    missing = next((doc_id for doc_id in doc_ids if doc_id not in chosen), None)
+    if missing is not None:
+        raise MismatchError(
+            f"`documents` must hold every document of the index; {len(wanted) - len(chosen)}"
+            f" are missing. Received: none with id {missing!r}"
+        )
+    return [chosen[doc_id] for doc_id in doc_ids]
 
 
 def _texts(queries: Iterable[str | Query]) -> list[str]:
