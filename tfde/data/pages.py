@@ -32,6 +32,11 @@ class Page(NamedTuple):
     links: tuple[str, ...] = ()
 
 
+def sections_of(values: Iterable[Any]) -> tuple[Section, ...]:
+    """Returns sections from what JSON makes of them: pairs of a heading and a list."""
+    return tuple(Section(heading, tuple(passages)) for heading, passages in values)
+
+
 def read_pages(path: str | Path, intake: Intake | None = None) -> Iterator[Page]:
     """Yields the pages of a file of pages, JSON Lines, in their order.
 

@@ -10,12 +10,12 @@ import posixpath
 import re
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 from tfde.data.batched import batched
 from tfde.data.intake import Intake
-from tfde.data.pages import NO_TEXT, Page, empty_corpus
+from tfde.data.pages import NO_TEXT, Page, empty_corpus, sections_of
 from tfde.errors import ConfigError, DataError
 from tfde.extras import require_extra
 from tfde.pretraining.guarded_map import MAX_PAGE_SECONDS, Lost, guarded_map
@@ -36,15 +36,6 @@ _CHARSET = re.compile(rb"""<meta[^>]*charset\s*=\s*["']?\s*([\w.:-]+)""", re.IGN
 _FRONT_MATTER = re.compile(
     r"\A---[^\S\n]*\n.*?^(?:---|\.\.\.)[^\S\n]*$\n?", re.DOTALL | re.MULTILINE
 )
-
-
-class _Fault(NamedTuple):
-    """What is wrong with a file: a `DataError` on its way between processes."""
-
-    kind: str
-    line: int | None
-    rule: str
-    value: object
 
 
 def read_folder(
@@ -91,11 +82,12 @@ def read_folder(
             rule = f"a file must be parsable {parsed.reason}."
             intake.bad(DataError(root / name, None, rule), "page too complex")
             continue
-        if isinstance(parsed, _Fault):
-            intake.bad(DataError(root / name, *parsed[1:]), parsed.kind)
+        if "fault" in parsed:
+            kind, *fault = parsed["fault"]
+            intake.bad(DataError(root / name, *fault), kind)
             continue
         links: dict[str, None] = {}
-        for href in parsed.links:
+        for href in parsed["links"]:
             target = _target(root, name, href, known)
             if target is None:
                 intake.leave_out("links out of the folder or to files of other kinds")
@@ -105,8 +97,8 @@ def read_folder(
             elif target != name:
                 links[quote(target)] = None
         found = True
-        title = parsed.title or Path(name).stem.replace("_", " ")
-        yield Page(quote(name), title, parsed.sections, tuple(links))
+        title = parsed["title"] or Path(name).stem.replace("_", " ")
+        yield Page(quote(name), title, sections_of(parsed["sections"]), tuple(links))
     if not found:
         raise empty_corpus(root)
 
@@ -142,14 +134,16 @@ def _leave_out(intake: Intake, kind: str, folder: str, names: Collection[str]) -
     intake.leave_out(kind, len(names))
 
 
-def _parse_file(root: Path, name: str) -> HtmlText | _Fault:
+def _parse_file(root: Path, name: str) -> dict[str, Any]:
     """Returns what a file says, or why it says nothing; runs in a worker."""
     try:
         parsed = _parse(root / name)
     except DataError as error:
         kind = "page too large" if error.rule.startswith(_TOO_LARGE) else "broken encoding"
-        return _Fault(kind, error.line, error.rule, error.value)
-    return parsed if parsed.sections else _Fault("page without text", None, NO_TEXT, None)
+        return {"fault": (kind, error.line, error.rule, error.value)}
+    if not parsed.sections:
+        return {"fault": ("page without text", None, NO_TEXT)}
+    return parsed._asdict()
 
 
 def _parse(path: Path) -> HtmlText:
@@ -165,7 +159,7 @@ def _parse(path: Path) -> HtmlText:
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         rule = f"must be {encoding} (byte {error.start} of the file is not)."
-        raise DataError(path, line, rule, raw[error.start : error.start + 8]) from error
+        raise DataError(path, line, rule, raw[error.start : error.start + 8].hex(" ")) from error
     except (LookupError, UnicodeError) as error:  # "undefined" is a codec that refuses everything
         raise DataError(path, None, "must declare a known encoding.", encoding) from error
     return parse_html(text if is_html else _render_markdown(text))

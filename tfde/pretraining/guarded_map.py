@@ -6,6 +6,7 @@ nested or unclosed markup grows with its square, or doubles with each level.
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import resource
@@ -14,14 +15,16 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import IO, Any, Generic, NamedTuple, TypeVar
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from tfde.pretraining.ordered_map import in_order
 
 T = TypeVar("T")
-R = TypeVar("R")
 
 MAX_PAGE_SECONDS = 30.0
 _MEMORY_BYTES = 1 << 32
+_ANSWER_BYTES = 1 << 28
 
 
 class Lost(NamedTuple):
@@ -31,21 +34,21 @@ class Lost(NamedTuple):
 
 
 def guarded_map(
-    function: Callable[[T], R], chunks: Iterable[list[T]], *, workers: int, seconds: float
-) -> Iterator[list[tuple[T, R | Lost]]]:
+    function: Callable[[T], Any], chunks: Iterable[list[T]], *, workers: int, seconds: float
+) -> Iterator[list[tuple[T, Any | Lost]]]:
     """Yields each item of a chunk with its result, in the order of the chunks.
 
     Args:
-        function: At module level, or a `functools.partial` of such; it raises nothing but
-            MemoryError and ImportError, which goes on.
+        function: At module level, or a `functools.partial` of such. Its results come as JSON, so
+            that a parser which was taken over can say nothing else: tuples come as lists. It
+            raises nothing but MemoryError and ImportError, which goes on.
         chunks: Read only a little ahead of what is yielded.
         workers: Processes.
         seconds: Of processor time that an item may take.
     """
-    idle: deque[_Worker[T, R]] = deque(_Worker(function, seconds) for _ in range(workers))
-    pending: deque[Future[list[tuple[T, R | Lost]]]] = deque()
+    idle: deque[_Worker[T]] = deque(_Worker(function, seconds) for _ in range(workers))
 
-    def ask_all(chunk: list[T]) -> list[tuple[T, R | Lost]]:
+    def ask_all(chunk: list[T]) -> list[tuple[T, Any | Lost]]:
         worker = idle.pop()  # as many threads as workers
         try:
             return [(item, worker.ask(item)) for item in chunk]
@@ -54,38 +57,35 @@ def guarded_map(
 
     with ThreadPoolExecutor(workers) as pool:
         try:
-            for chunk in chunks:
-                pending.append(pool.submit(ask_all, chunk))
-                if len(pending) > 2 * workers:
-                    yield pending.popleft().result()
-            while pending:
-                yield pending.popleft().result()
+            yield from in_order(pool, ask_all, chunks, ahead=2 * workers)
         finally:
-            for future in pending:
-                future.cancel()
             pool.shutdown()
             for worker in idle:
                 worker.close()
 
 
-class _Worker(Generic[T, R]):
+class _Worker(Generic[T]):
     """A process that works on one item after the other, begun anew where it was lost."""
 
-    def __init__(self, function: Callable[[T], R], seconds: float) -> None:
+    def __init__(self, function: Callable[[T], Any], seconds: float) -> None:
         self._settings = function, seconds
         self._process: subprocess.Popen[bytes] | None = None
 
-    def ask(self, item: T) -> R | Lost:
+    def ask(self, item: T) -> Any | Lost:
         process = self._process = self._process or self._begin()
+        line = b""
         try:
-            _send(process.stdin, item)
-            answer: R | Lost | ImportError = _receive(process.stdout)
-        except (EOFError, OSError, pickle.UnpicklingError):
+            _send(process, item)
+            line = process.stdout.readline(_ANSWER_BYTES)  # type: ignore[union-attr]
+            kind, value = json.loads(line)
+        except (OSError, ValueError, TypeError, RecursionError):
+            if line:  # else it has ended
+                process.kill()
             self._process = None
             return Lost(self._end(process))
-        if isinstance(answer, ImportError):
-            raise answer
-        return answer
+        if kind == "missing":
+            raise ImportError(value)
+        return Lost(value) if kind == "lost" else value
 
     def close(self) -> None:
         if self._process is not None:
@@ -96,7 +96,7 @@ class _Worker(Generic[T, R]):
         # Not multiprocessing, which would run the script of whoever reads pages once more.
         command = [sys.executable, "-c", f"from {__name__} import work; work()"]
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        _send(process.stdin, self._settings)
+        _send(process, self._settings)
         return process
 
     def _end(self, process: subprocess.Popen[bytes]) -> str:
@@ -114,30 +114,24 @@ def work() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.SIGPROF, signal.SIG_DFL)  # ends the process, whatever it is in
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that asks has the say
-    function, seconds = _receive(asked)
+    function, seconds = pickle.load(asked)  # noqa: S301  # of the process that began this one
     while True:
         try:
-            item = _receive(asked)
+            item = pickle.load(asked)  # noqa: S301
         except EOFError:
             return
         signal.setitimer(signal.ITIMER_PROF, seconds)
         try:
-            answer = function(item)
+            answer = json.dumps(("answer", function(item)))
         except ImportError as error:  # a package is missing; for whoever asked
-            answer = error
+            answer = json.dumps(("missing", str(error)))
         except MemoryError:
-            answer = Lost(f"within {_MEMORY_BYTES >> 30} GiB of memory")
+            answer = json.dumps(("lost", f"within {_MEMORY_BYTES >> 30} GiB of memory"))
         signal.setitimer(signal.ITIMER_PROF, 0)
-        _send(answers, answer)
+        answers.write(answer.encode() + b"\n")
+        answers.flush()
 
 
-def _send(file: IO[bytes] | None, value: object) -> None:
-    if file is not None:
-        pickle.dump(value, file)
-        file.flush()
-
-
-def _receive(file: IO[bytes] | None) -> Any:
-    if file is None:
-        raise EOFError
-    return pickle.load(file)  # noqa: S301  # of a process of our own
+def _send(process: subprocess.Popen[bytes], value: object) -> None:
+    pickle.dump(value, process.stdin)  # type: ignore[arg-type]
+    process.stdin.flush()  # type: ignore[union-attr]

@@ -5,15 +5,16 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from tfde.data.batched import batched
 from tfde.data.intake import Intake
-from tfde.data.pages import NO_TEXT, Page, empty_corpus
+from tfde.data.pages import NO_TEXT, Page, empty_corpus, sections_of
 from tfde.errors import DataError
 from tfde.pretraining.guarded_map import MAX_PAGE_SECONDS, Lost, guarded_map
 from tfde.pretraining.mediawiki_dump import DumpPage, SiteInfo, read_dump, read_site
 from tfde.pretraining.title_table import TitleTable
-from tfde.pretraining.wikitext import WikiText, parse_wikitext
+from tfde.pretraining.wikitext import parse_wikitext
 
 MAX_TEXT_CHARACTERS = 1 << 22  # MediaWiki itself takes 2 MiB, unless told otherwise
 _PAGES_A_CHUNK = 32
@@ -85,10 +86,10 @@ def _articles(path: str | Path, site: SiteInfo, intake: Intake) -> Iterator[Dump
             yield page
 
 
-def _parse(site: SiteInfo, page: DumpPage) -> WikiText | str:
+def _parse(site: SiteInfo, page: DumpPage) -> dict[str, Any] | str:
     """Returns what a page's markup says, or why it says nothing; runs in a worker."""
     try:
-        return parse_wikitext(page.text, site.namespaces)
+        return parse_wikitext(page.text, site.namespaces)._asdict()
     except ValueError as error:
         return f"the markup must be parsable ({error})."
 
@@ -96,7 +97,7 @@ def _parse(site: SiteInfo, page: DumpPage) -> WikiText | str:
 def _page(
     path: str | Path,
     article: DumpPage,
-    parsed: WikiText | str | Lost,
+    parsed: dict[str, Any] | str | Lost,
     table: TitleTable,
     intake: Intake,
 ) -> Page | None:
@@ -108,10 +109,10 @@ def _page(
     if isinstance(parsed, str):
         intake.bad(DataError(path, line, parsed, title), "broken markup")
         return None
-    if not parsed.sections:
+    if not parsed["sections"]:
         intake.bad(DataError(path, line, NO_TEXT, title), "page without text")
         return None
-    targets = [table.page_number(target) for target in parsed.links]
+    targets = [table.page_number(target) for target in parsed["links"]]
     intake.leave_out("links to pages outside the dump", targets.count(None))
     links = dict.fromkeys(str(target) for target in targets if target not in (None, number))
-    return Page(str(number), title, parsed.sections, tuple(links))
+    return Page(str(number), title, sections_of(parsed["sections"]), tuple(links))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -25,15 +25,29 @@ def ordered_map(function: Callable[[T], R], items: Iterable[T], *, workers: int)
         return
     # Not fork: this process may hold TensorFlow's threads, and a fork would copy their locks.
     context = multiprocessing.get_context("spawn")
-    pending: deque[Future[R]] = deque()
     with ProcessPoolExecutor(workers, mp_context=context) as pool:
-        try:
-            for item in items:
-                pending.append(pool.submit(function, item))
-                if len(pending) > 2 * workers:
-                    yield pending.popleft().result()
-            while pending:
+        yield from in_order(pool, function, items, ahead=2 * workers)
+
+
+def in_order(
+    pool: Executor, function: Callable[[T], R], items: Iterable[T], *, ahead: int
+) -> Iterator[R]:
+    """Yields what a pool makes of each item, in the order of the items.
+
+    Args:
+        pool: Where the work is done.
+        function: The work.
+        items: Read only `ahead` of what is yielded.
+        ahead: Items that are under way or done.
+    """
+    pending: deque[Future[R]] = deque()
+    try:
+        for item in items:
+            pending.append(pool.submit(function, item))
+            if len(pending) > ahead:
                 yield pending.popleft().result()
-        finally:
-            for future in pending:
-                future.cancel()
+        while pending:
+            yield pending.popleft().result()
+    finally:
+        for future in pending:
+            future.cancel()

@@ -1,7 +1,9 @@
 """Markup that would keep a parser busy for years costs its own page; links stay in the folder."""
 
+import contextlib
 import gzip
 import os
+import pickle
 
 import pytest
 
@@ -81,7 +83,8 @@ def test_links_that_leave_the_folder_are_counted_and_told(tmp_path, caplog, caps
         "symbolic links to folders": 1,
         "files of other kinds": 2,
     }
-    assert f"{root / 'folder'}: is not followed; it is one of the symbolic links" in caplog.text
+    for name in ("folder", "gone.html", "out.html"):
+        assert f"{root / name}: is not followed; it is one of the symbolic links" in caplog.text
     assert main(["make-pages", "--input", str(root), "--output", str(tmp_path / "p.jsonl.gz")]) == 0
     assert "2 symbolic links out of the folder" in capsys.readouterr().out
     assert len(gzip.decompress((tmp_path / "p.jsonl.gz").read_bytes()).splitlines()) == 2
@@ -92,17 +95,22 @@ def die(item):
         os._exit(9)
     if item == 4:
         raise MemoryError
+    if item == 5:
+        for number in range(3, 9):  # as code in a parser that was taken over might
+            with contextlib.suppress(OSError):
+                os.write(number, pickle.dumps(item) + b"\n")
     return item * 2
 
 
 def test_a_process_that_is_lost_costs_the_item_at_work():
-    chunks = [[1, 2, 3], [4, 5], [6]]
+    chunks = [[1, 2, 3], [4, 5], [6], [(7, 8)]]
     found = [answer for chunk in guarded_map(die, chunks, workers=2, seconds=5) for answer in chunk]
     assert [answer for _, answer in found] == [
         2,
         4,
         Lost("by a process of its own, which ended with 9"),
         Lost("within 4 GiB of memory"),
-        10,
+        Lost("by a process of its own, which ended with -9"),
         12,
+        [7, 8, 7, 8],
     ]
