@@ -3,6 +3,7 @@
 The flags are those of tensorflow/serving's `model_servers/main.cc`, not those of our server.
 """
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -16,6 +17,7 @@ from google.protobuf import text_format
 from tensorflow_serving.config import model_server_config_pb2
 
 from tfde.export.serving_files import BATCHING, BATCHING_NOTE, MODELS_ROOT, MONITORING
+from tfde.serving.server.limits import Limits
 
 ROOT = Path(__file__).parents[3]
 SERVING = ROOT / "serving"
@@ -53,17 +55,18 @@ def docker(instruction):
     return re.findall(rf"^{instruction} (.*)$", text, re.MULTILINE)
 
 
+def patched(folder):
+    added = (o for o in patches(folder) if o["path"].endswith("/args/-"))
+    return [operation["value"] for operation in added]
+
+
 def arguments():
     """The model server's command lines, by where they stand."""
-    patched = [
-        operation["value"]
-        for operation in patches(OVERLAYS[0])
-        if operation["path"].endswith("/args/-")
-    ]
     return {
         "compose": compose()["model_server"]["command"],
         "kubernetes": deployment()["containers"][0]["args"],
-        "tensorflow-serving overlay": patched,
+        "tensorflow-serving overlay": patched(OVERLAYS[0]),
+        "embedded overlay": patched(OVERLAYS[1]),
         "Dockerfile": json.loads(docker("CMD")[0]),
     }
 
@@ -83,6 +86,19 @@ def test_every_yaml_parses():
 def test_flags_are_tensorflow_servings(where):
     assert flags(where)
     assert set(flags(where)) <= set(FLAGS)
+
+
+def test_clients_cannot_take_more_memory_than_a_pod_has():
+    given = flags("embedded overlay")
+    known = {field.name for field in dataclasses.fields(Limits)}
+    limits = Limits(**{name: int(value) for name, value in given.items() if name in known})
+    assert set(given) - known <= set(FLAGS)
+    threads = 256  # --grpc_max_threads with batching
+    taken = threads * limits.max_request_bytes * 5 + limits.max_bytes_in_hand * 35
+    assert deployment()["containers"][0]["resources"]["limits"]["memory"] == "8Gi"
+    assert taken < 5 * 2**30
+    assert limits.max_texts > 0
+    assert limits.max_text_bytes > 0
 
 
 @pytest.mark.parametrize("where", ["compose", "kubernetes"])
