@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+_HANDLER = "tfde commands"
+
 
 def quiet_libraries() -> None:
     """Keeps C++ from stderr, before anything of it is imported: its errors reach us as exceptions.
@@ -24,8 +26,10 @@ def limit_logs() -> None:
     from tfde.serving.server.log_limit import RepeatFilter
 
     places: list[logging.Filterer] = [logging.getLogger(n) for n in ("asyncio", "uvicorn.error")]
-    # A logger's filters do not see what comes from those below it; its handlers' do.
-    for place in [*places, *logging.getLogger("tfde").handlers]:
+    # A logger's filters do not see what comes from those below it; its handlers' do. Handlers of
+    # others get everything.
+    ours = [h for h in logging.getLogger("tfde").handlers if h.get_name() == _HANDLER]
+    for place in [*places, *ours]:
         if not any(isinstance(known, RepeatFilter) for known in place.filters):
             place.addFilter(RepeatFilter())
 
@@ -35,7 +39,7 @@ def show_logs() -> None:
     import logging  # here, for `tfde --help` must be instant
 
     handler = logging.StreamHandler()
-    handler.set_name("tfde commands")
+    handler.set_name(_HANDLER)
     handler.setFormatter(logging.Formatter("%(message)s"))
     logger = logging.getLogger("tfde")
     for earlier in [old for old in logger.handlers if old.get_name() == handler.get_name()]:

@@ -2,7 +2,7 @@
 
 import logging
 
-from tfde.cli.logs import show_logs
+from tfde.cli.logs import limit_logs, show_logs
 
 
 def test_a_line_is_shown_once_on_the_stderr_of_now(capsys):
@@ -11,3 +11,21 @@ def test_a_line_is_shown_once_on_the_stderr_of_now(capsys):
     show_logs()
     logging.getLogger("tfde").info("a line")
     assert capsys.readouterr().err == "a line\n"
+
+
+def test_a_server_repeats_itself_less_to_its_own_log_alone(capsys):
+    lines = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())
+    logger = logging.getLogger("tfde")
+    logger.addHandler(handler)
+    try:
+        show_logs()
+        limit_logs()
+        capsys.readouterr()
+        for number in range(3):
+            logger.warning("line %d", number)
+    finally:
+        logger.removeHandler(handler)
+    assert lines == ["line 0", "line 1", "line 2"]
+    assert capsys.readouterr().err == "line 0\n"
