@@ -252,7 +252,7 @@ def main() -> int:
     """Runs the campaign, or one attack against a server that is there."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--attacks", nargs="+", choices=ATTACKS, default=list(ATTACKS))
-    parser.add_argument("--markdown", action="store_true", help="print a table, not JSON")
+    parser.add_argument("--markdown", action="store_true", help="print a table")
     parser.add_argument("--output", type=Path, help="JSON file, besides standard output")
     parser.add_argument("--world", type=Path, help="folder of an earlier run, to begin sooner")
     args = parser.parse_args()
@@ -267,11 +267,11 @@ def main() -> int:
         for name in args.attacks:
             rows.append(run_attack(name, world))
             print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
-    if args.markdown:
-        print(markdown(rows))
-    else:
+    if args.output or not args.markdown:
         packages = ("tensorflow", "grpcio", "uvicorn", "h11", "fastapi")
         side_by_side.finish({"attacks": rows}, packages, args.output)
+    if args.markdown:
+        print(markdown(rows))
     well = all(not row["honest_failed"] and not row["died"] for row in rows)
     return 0 if well and all(row["exit_code"] == 0 for row in rows) else 1
 

@@ -106,3 +106,12 @@ def save_examples(directory: Path) -> None:
             main_op=v1.tables_initializer(),
         )
         builder.save()
+
+
+def repeated(value, *shape: int):
+    """A tensor in which a few bytes stand for many: the value fills the shape."""
+    proto = tf.make_tensor_proto(value)
+    del proto.tensor_shape.dim[:]
+    for size in shape:
+        proto.tensor_shape.dim.add(size=size)
+    return proto

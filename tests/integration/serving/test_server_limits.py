@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
+from toy_models import repeated
 
 from tfde.serving.application.search_service import SearchService
 from tfde.serving.server.limits import Limits
@@ -159,14 +160,6 @@ def test_a_message_that_never_comes_is_given_up(server):
         assert time.monotonic() - begun < 15
         assert {call.code() for call in calls} == {grpc.StatusCode.CANCELLED}
         over.set()
-
-
-def repeated(value, *shape):
-    proto = tf.make_tensor_proto(value)
-    del proto.tensor_shape.dim[:]
-    for size in shape:
-        proto.tensor_shape.dim.add(size=size)
-    return proto
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ import tensorflow as tf
 from grpc import StatusCode
 from tensorflow.core.framework import tensor_pb2
 from tensorflow_serving.apis import input_pb2
+from toy_models import repeated
 
 from tfde.errors import ConfigError
 from tfde.serving.server.bounded_http import BoundedHttp, _uncompressed
@@ -36,14 +37,6 @@ def test_limits_that_are_none():
         Limits(max_connections=0)
     with pytest.raises(ConfigError, match=r"`--max_text_bytes` must be at least 0. Received: -1"):
         Limits(max_text_bytes=-1)
-
-
-def repeated(value, *shape):
-    proto = tf.make_tensor_proto(value)
-    del proto.tensor_shape.dim[:]
-    for size in shape:
-        proto.tensor_shape.dim.add(size=size)
-    return proto
 
 
 @pytest.mark.parametrize(

@@ -74,11 +74,7 @@ def check_text_count(name: str, count: int, limits: Limits) -> None:
     Raises:
         StatusError: INVALID_ARGUMENT.
     """
-    if limits.max_texts and count > limits.max_texts:
-        raise invalid_argument(
-            f"`{name}` must have at most {limits.max_texts} strings (--max_texts)."
-            f" Received: {count}"
-        )
+    _check(f"`{name}`", count, limits.max_texts, "strings (--max_texts)")
 
 
 def check_text_bytes(name: str, size: int, limits: Limits) -> None:
@@ -87,11 +83,7 @@ def check_text_bytes(name: str, size: int, limits: Limits) -> None:
     Raises:
         StatusError: INVALID_ARGUMENT.
     """
-    if limits.max_text_bytes and size > limits.max_text_bytes:
-        raise invalid_argument(
-            f"`{name}` must have at most {limits.max_text_bytes} bytes (--max_text_bytes)."
-            f" Received: {size}"
-        )
+    _check(f"`{name}`", size, limits.max_text_bytes, "bytes (--max_text_bytes)")
 
 
 def check_examples(count: int, size: int, context: int, limits: Limits) -> None:
@@ -111,11 +103,12 @@ def check_examples(count: int, size: int, context: int, limits: Limits) -> None:
 
 
 def _check_bytes(size: int, limits: Limits) -> None:
-    if size > limits.max_request_bytes:
-        raise invalid_argument(
-            f"the inputs must have at most {limits.max_request_bytes} bytes as tensors"
-            f" (--max_request_bytes). Received: {size}"
-        )
+    _check("the inputs", size, limits.max_request_bytes, "bytes as tensors (--max_request_bytes)")
+
+
+def _check(what: str, received: int, most: int, of: str) -> None:
+    if most and received > most:
+        raise invalid_argument(f"{what} must have at most {most} {of}. Received: {received}")
 
 
 def _expanded_bytes(proto: tensor_pb2.TensorProto) -> int:
