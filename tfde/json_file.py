@@ -1,4 +1,4 @@
-"""JSON files: read whole, within bounds, and why a text is no JSON in a few words."""
+"""JSON files, read whole within bounds; other files of checkpoints, told from Git LFS pointers."""
 
 from __future__ import annotations
 
@@ -30,6 +30,17 @@ def read_json_file(path: Path) -> Any:
     except (ValueError, RecursionError) as error:
         line = error.lineno if isinstance(error, json.JSONDecodeError) else None
         raise DataError(path, line, f"must be JSON ({json_fault(error)}).") from error
+
+
+def read_binary_file(path: Path) -> bytes:
+    """Returns what is in a file that Git LFS may keep.
+
+    Raises:
+        DataError: it is a Git LFS pointer.
+        OSError: it cannot be read.
+    """
+    refuse_pointer(path)
+    return path.read_bytes()
 
 
 def refuse_pointer(path: Path) -> None:

@@ -7,8 +7,10 @@ import tiny
 from bert_directory import write
 
 from tfde import json_file
+from tfde.checkpoints.hdf5_file import open_hdf5
 from tfde.checkpoints.loading import load_backbone
 from tfde.data.files import read_json
+from tfde.data.json_lines import read_json_lines
 from tfde.errors import ConfigError, CorruptError, DataError, TfdeError
 from tfde.json_file import read_json_file
 from tfde.text.batch_preprocessor import PREPROCESSOR_FILE
@@ -58,6 +60,22 @@ def test_weights_that_git_did_not_fetch(tmp_path):
     (tmp_path / "model.safetensors").write_bytes(POINTER)
     with pytest.raises(DataError, match=r"model.safetensors: is a Git LFS pointer and not"):
         load_backbone(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [
+        ("vocab.txt", read_tokenizer),
+        ("spiece.model", read_tokenizer),
+        ("model.weights.h5", lambda path: open_hdf5(path).__enter__()),
+        ("corpus.jsonl", lambda path: next(read_json_lines(path))),
+        ("corpus.jsonl.gz", lambda path: next(read_json_lines(path))),
+    ],
+)
+def test_other_files_that_git_did_not_fetch(tmp_path, name, read):
+    (tmp_path / name).write_bytes(POINTER)
+    with pytest.raises(TfdeError, match=f"{name}: is a Git LFS pointer and not"):
+        read(tmp_path / name)
 
 
 def test_a_byte_order_mark_is_left_out(tmp_path):

@@ -13,6 +13,7 @@ from pathlib import Path
 import h5py
 
 from tfde.errors import DataError
+from tfde.json_file import refuse_pointer
 
 _MOST_GROUPS_DEEP = 64
 
@@ -22,8 +23,9 @@ def open_hdf5(path: Path) -> Iterator[h5py.File]:
     """Opens a file for reading.
 
     Raises:
-        DataError: the file is not HDF5 or is damaged; also while it is read.
+        DataError: the file is a Git LFS pointer, no HDF5 or damaged; also while it is read.
     """
+    refuse_pointer(path)
     try:
         with h5py.File(path, "r") as file:
             yield file

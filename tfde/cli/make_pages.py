@@ -49,8 +49,15 @@ def build_parser() -> CommandParser:
 def run(args: Any) -> int:
     """Runs the command."""
     from tfde.cli.logs import show_logs
+    from tfde.data.ids import KnownIds
     from tfde.data.intake import Intake
-    from tfde.data.pages import write_pages
+    from tfde.data.pages import (
+        LEFT_OUT_LINKS,
+        WITHOUT_TEXT,
+        read_pages,
+        with_links_within,
+        write_pages,
+    )
     from tfde.errors import ConfigError
     from tfde.pretraining.folder import read_folder
     from tfde.pretraining.mediawiki import read_mediawiki
@@ -67,6 +74,7 @@ def run(args: Any) -> int:
     else:
         pages = read_mediawiki(path, intake, **options)
     counts = dict.fromkeys(("pages", "sections", "passages", "links"), 0)
+    known = KnownIds()
 
     def counted(pages: Iterator[Page]) -> Iterator[Page]:
         for page in pages:
@@ -74,9 +82,13 @@ def run(args: Any) -> int:
             counts["sections"] += len(page.sections)
             counts["passages"] += sum(len(section.passages) for section in page.sections)
             counts["links"] += len(page.links)
+            known.add(page.page_id)
             yield page
 
     write_pages(args.output, progress_bar(counted(pages), desc=path.name, unit=" pages"))
+    if intake.skipped or intake.left_out[WITHOUT_TEXT]:  # others may link to them
+        write_pages(args.output, with_links_within(read_pages(args.output), known, intake))
+        counts["links"] -= intake.left_out[LEFT_OUT_LINKS]
     print(f"{args.output}: " + ", ".join(f"{count:,} {what}" for what, count in counts.items()))
     print_left_out(intake)
     return 0

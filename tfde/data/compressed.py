@@ -16,6 +16,7 @@ import zstandard
 from tfde.data.atomic import atomic_file
 from tfde.data.intake import Intake
 from tfde.errors import DataError
+from tfde.json_file import refuse_pointer
 
 COMPRESSION_ERRORS = (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError)
 SUFFIXES = (".gz", ".zst")
@@ -35,9 +36,11 @@ def open_binary(path: str | Path) -> BinaryIO:
     Reading from it raises one of `COMPRESSION_ERRORS` where the packed stream is not whole.
 
     Raises:
-        DataError: an archive of files; a packed file under the name of a plain one.
+        DataError: an archive of files; a packed file under the name of a plain one; a pointer of
+            Git LFS.
     """
     path = Path(path)
+    refuse_pointer(path)
     if path.name.endswith(_ARCHIVES):
         raise DataError(path, None, "must be one file; unpack the archive first.")
     if path.suffix == ".gz":

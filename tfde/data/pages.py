@@ -8,12 +8,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tfde.data.compressed import read_lines
+from tfde.data.ids import KnownIds
 from tfde.data.intake import Intake
 from tfde.data.json_lines import id_field, string_field, write_json_lines
 from tfde.errors import DataError
 from tfde.json_file import json_fault
 
 NO_TEXT = "a page must have text: a section with a passage."
+# Why a reader of a wiki or a folder leaves something out that is good.
+WITHOUT_TEXT = "pages without text"
+LEFT_OUT_LINKS = "links to pages that were left out"
 
 
 class Section(NamedTuple):
@@ -104,6 +108,14 @@ def fault_kind(rule: str) -> str:
 def empty_corpus(path: str | Path) -> DataError:
     """Returns what to raise where no page at all was found."""
     return DataError(path, None, "must hold at least one page with text.")
+
+
+def with_links_within(pages: Iterable[Page], known: KnownIds, intake: Intake) -> Iterator[Page]:
+    """Yields pages with their links to pages that are known; counts the others as left out."""
+    for page in pages:
+        links = tuple(link for link in page.links if link in known)
+        intake.leave_out(LEFT_OUT_LINKS, len(page.links) - len(links))
+        yield page._replace(links=links)
 
 
 def write_pages(path: str | Path, pages: Iterable[Page]) -> int:

@@ -15,7 +15,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from tfde.data.batched import batched
 from tfde.data.intake import Intake
-from tfde.data.pages import NO_TEXT, Page, empty_corpus, sections_of
+from tfde.data.pages import WITHOUT_TEXT, Page, empty_corpus, sections_of
 from tfde.errors import ConfigError, DataError
 from tfde.extras import require_extra
 from tfde.pretraining.guarded_map import MAX_PAGE_SECONDS, Lost, guarded_map
@@ -49,8 +49,8 @@ def read_folder(
 
     A page's id is its path in the folder, as it would stand in a URL. A file is UTF-8 unless its
     `<meta charset>` says otherwise. A link counts if it leads to another page of the folder;
-    links out of the folder and to files of other kinds are left out and counted. So are symbolic
-    links to folders, and to files outside. In memory are the paths.
+    links out of the folder and to files of other kinds are left out and counted. So are files
+    without text, symbolic links to folders, and to files outside. In memory are the paths.
 
     Args:
         path: The folder; hidden files and folders in it are left out.
@@ -61,9 +61,9 @@ def read_folder(
     Raises:
         ConfigError: `path` is no folder.
         MissingExtraError: the extra `pages` is not installed.
-        DataError: a file is not in its encoding, or in one that Python does not know, or has no
-            text; it is larger than `MAX_PAGE_BYTES`, or cannot be parsed in its time; a link leads
-            to nowhere in the folder; there is no page.
+        DataError: a file is not in its encoding, or in one that Python does not know; it is
+            larger than `MAX_PAGE_BYTES`, or cannot be parsed in its time; a link leads to nowhere
+            in the folder; there is no page with text.
     """
     root = Path(path)
     if not root.is_dir():
@@ -85,6 +85,9 @@ def read_folder(
         if "fault" in parsed:
             kind, *fault = parsed["fault"]
             intake.bad(DataError(root / name, *fault), kind)
+            continue
+        if not parsed["sections"]:
+            intake.leave_out(WITHOUT_TEXT)
             continue
         links: dict[str, None] = {}
         for href in parsed["links"]:
@@ -141,8 +144,6 @@ def _parse_file(root: Path, name: str) -> dict[str, Any]:
     except DataError as error:
         kind = "page too large" if error.rule.startswith(_TOO_LARGE) else "broken encoding"
         return {"fault": (kind, error.line, error.rule, error.value)}
-    if not parsed.sections:
-        return {"fault": ("page without text", None, NO_TEXT)}
     return parsed._asdict()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from tfde.data.batched import batched
 from tfde.data.intake import Intake
-from tfde.data.pages import NO_TEXT, Page, empty_corpus, sections_of
+from tfde.data.pages import WITHOUT_TEXT, Page, empty_corpus, sections_of
 from tfde.errors import DataError
 from tfde.pretraining.guarded_map import MAX_PAGE_SECONDS, Lost, guarded_map
 from tfde.pretraining.mediawiki_dump import DumpPage, SiteInfo, read_dump, read_site
@@ -31,8 +31,9 @@ def read_mediawiki(
 
     The dump is read twice: for the titles and redirects, then for the texts. A page's id is its
     number in the wiki, its links are resolved through redirects. Left out and counted are pages
-    of other namespaces, redirects, pages that are no wikitext, and links to pages that are not in
-    the dump, which every wiki has. In memory are 16 bytes a title and a few pages a worker.
+    of other namespaces, redirects, pages that are no wikitext or have no text beside templates,
+    and links to pages that are not in the dump, which every wiki has. In memory are 16 bytes a
+    title and a few pages a worker.
 
     Args:
         path: The dump, plain or packed (`.bz2`, `.gz`, `.zst`).
@@ -42,7 +43,7 @@ def read_mediawiki(
 
     Raises:
         DataError: as `read_site` and `read_dump`; markup cannot be parsed, or not in its time; a
-            page has no text, or more than `MAX_TEXT_CHARACTERS`; there is no page at all.
+            page has more than `MAX_TEXT_CHARACTERS`; there is no page with text.
     """
     intake = intake or Intake()
     site = read_site(path)
@@ -110,7 +111,7 @@ def _page(
         intake.bad(DataError(path, line, parsed, title), "broken markup")
         return None
     if not parsed["sections"]:
-        intake.bad(DataError(path, line, NO_TEXT, title), "page without text")
+        intake.leave_out(WITHOUT_TEXT)  # empty, or only templates: every wiki has such
         return None
     targets = [table.page_number(target) for target in parsed["links"]]
     intake.leave_out("links to pages outside the dump", targets.count(None))

@@ -23,14 +23,21 @@ _APPARATUS = frozenset(_APPARATUS_NAMES.replace("\n", "").split("|"))
 _HIDDEN_NAMES = """
 ref references gallery math chem ce timeline score graph imagemap categorytree inputbox
 templatedata section templatestyles table style script hiero syntaxhighlight source pre
-mapframe maplink indicator
+mapframe maplink indicator includeonly
 """
 _HIDDEN_TAGS = frozenset(_HIDDEN_NAMES.split())
 _LANGUAGE = re.compile(r"[a-z]{2,3}(-[a-z]+)*")
 _FILE, _CATEGORY = 6, 14
+# A wiki has other names for its files than its dump says ("Bild" beside "Datei").
+_MEDIA = re.compile(
+    r"\.(?:jpe?g|png|gif|svg|tiff?|webp|xcf|pdf|djvu|og[agv]|opus|flac|wav|mp[34]|midi?|webm|stl)$",
+    re.IGNORECASE,
+)
 _LEFTOVERS = (
     (re.compile(r"'{2,}"), ""),  # marks of bold and italic
     (re.compile(r"__[A-Z]+__"), ""),  # __NOTOC__ and its kin
+    # Tags without their other half: MediaWiki shows them, and what comes after.
+    (re.compile(r"</?(?:ref|includeonly|noinclude|onlyinclude)\b[^<>\n]*>", re.IGNORECASE), " "),
     (re.compile(r"[ \t\xa0]*\(\s*(?:[,;:]\s*)*\)"), ""),  # brackets that held only a template
 )
 
@@ -127,7 +134,8 @@ class _Renderer:
         prefix, colon, _ = plain.partition(":")
         prefix = prefix.strip().replace("_", " ").lower()
         namespace = self._namespaces.get(prefix, 0) if colon else 0
-        if namespace in (_FILE, _CATEGORY) and not target.startswith(":"):
+        is_file = namespace == _FILE or (colon and not namespace and _MEDIA.search(plain))
+        if (is_file or namespace == _CATEGORY) and not target.startswith(":"):
             return ""
         if colon and not namespace and node.text is None and _LANGUAGE.fullmatch(prefix):
             return ""  # the same page in another language

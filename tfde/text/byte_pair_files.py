@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tfde.errors import ConfigError, shorten
-from tfde.json_file import read_json_file
+from tfde.json_file import read_binary_file, read_json_file
 from tfde.text.byte_pair_merges import byte_characters
 
 
@@ -77,7 +77,7 @@ def read_merges(path: Path) -> list[tuple[str, str]]:
         ConfigError: the file cannot be read, or a line is no pair.
     """
     try:
-        lines = path.read_bytes().decode("utf-8").split("\n")
+        lines = read_binary_file(path).decode("utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: must be readable merges. Received: {error}") from error
     return [

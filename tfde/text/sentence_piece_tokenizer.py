@@ -9,6 +9,7 @@ import sentencepiece
 import tensorflow as tf
 
 from tfde.errors import ConfigError
+from tfde.json_file import read_binary_file
 from tfde.text.sentence_piece_model import UNKNOWN, parse_model
 from tfde.text.sentence_piece_op import sentence_piece_op
 from tfde.text.tokenizer import Tokenizer, Untracked, read_settings
@@ -108,7 +109,7 @@ class SentencePieceTokenizer(Tokenizer):
             ConfigError: the file cannot be read or is no fit SentencePiece model.
         """
         try:
-            return cls(Path(path).read_bytes())
+            return cls(read_binary_file(Path(path)))
         except OSError as error:
             raise ConfigError(
                 f"{path}: must be a readable SentencePiece model. Received: {error}"
@@ -153,7 +154,7 @@ class SentencePieceTokenizer(Tokenizer):
             return cls.from_file(Path(directory) / MODEL_FILE)
         path = Path(directory) / MODEL_FILE
         try:
-            return cls(path.read_bytes(), rules=UnigramRules.from_json(settings["rules"]))
+            return cls(read_binary_file(path), rules=UnigramRules.from_json(settings["rules"]))
         except OSError as error:
             raise ConfigError(
                 f"{path}: must be a readable SentencePiece model. Received: {error}"

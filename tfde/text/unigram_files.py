@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tfde.errors import ConfigError, shorten
+from tfde.json_file import read_binary_file
 from tfde.text.frame import Frame, read_frame
 from tfde.text.hugging_face_directory import TOKENIZER_JSON, AddedToken, HuggingFaceDirectory, Kind
 from tfde.text.sentence_piece_model import CONTROL, NORMAL, UNIGRAM, UNKNOWN, new_model, parse_model
@@ -160,7 +161,7 @@ def _from_model(
     path: Path, kind: Kind, files: HuggingFaceDirectory
 ) -> tuple[list[tuple[str, float]], int, bytes]:
     """Returns pieces in the order of T5's or XLM-RoBERTa's ids, unknown id and character map."""
-    proto = parse_model(path.read_bytes())
+    proto = parse_model(read_binary_file(path))
     if proto.trainer_spec.model_type != UNIGRAM or proto.trainer_spec.byte_fallback:
         raise ConfigError(
             "`model` must be a unigram model without byte fallback."

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tfde.errors import ConfigError, shorten
+from tfde.json_file import read_binary_file
 from tfde.text.hugging_face_directory import AddedToken, HuggingFaceDirectory
 
 MAX_CHARACTERS_PER_WORD = 100
@@ -39,7 +40,7 @@ def read_lines(path: Path) -> list[str]:
         ConfigError: the file cannot be read or is not UTF-8.
     """
     try:
-        text = path.read_bytes().decode("utf-8")
+        text = read_binary_file(path).decode("utf-8")
     except OSError as error:
         raise ConfigError(
             f"{path}: must be a readable vocabulary. Received: {error.strerror}"

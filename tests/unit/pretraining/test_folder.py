@@ -113,7 +113,6 @@ def test_a_folder_is_read(folder):
             r"c\.md: a link must lead to a file of the folder\. Received: 'lll",
             "link to nowhere",
         ),
-        ("c.html", b"<pre>x</pre>", r"c\.html: a page must have text", "page without text"),
         (
             "c.md",
             b"[x](no.html)",
@@ -129,6 +128,13 @@ def test_a_bad_file_is_named_and_skipped_only_when_asked(folder, name, content, 
     intake = Intake(skip_bad=True)
     assert len(list(read_folder(folder, intake))) == 3 + (kind == "link to nowhere")
     assert intake.kinds == {kind: 1}
+
+
+def test_a_page_without_text_is_left_out(folder):
+    (folder / "c.html").write_bytes(b"<pre>x</pre>")
+    intake = Intake()
+    assert len(list(read_folder(folder, intake))) == 3
+    assert intake.left_out["pages without text"] == 1
 
 
 def test_a_declared_encoding_is_used(tmp_path):

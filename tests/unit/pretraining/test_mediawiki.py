@@ -7,6 +7,7 @@ from xml.sax.saxutils import escape
 import pytest
 from without_packages import without_packages
 
+from tfde.cli.main import main
 from tfde.data.intake import Intake
 from tfde.data.pages import Page, Section, read_pages
 from tfde.errors import DataError, MissingExtraError
@@ -96,6 +97,11 @@ def plain(text):
         ("One<br/>two<nowiki/>s <nowiki>[[x]]</nowiki>", "One twos [[x]]"),
         ("Lone '' marks", "Lone marks"),
         ("<div>Inside</div>", "Inside"),
+        ("One <includeonly>of others</includeonly><noinclude>two</noinclude>", "One two"),
+        ("High.<ref>no end. More [[text]] {{cite}}", "High. no end. More text"),
+        ("Ende</ref> hier und x < y", "Ende hier und x < y"),
+        ("Da [[Bild:Alt.JPG|mini|Eine [[Form]]]] steht [[Fichier:b.svg]] es", "Da steht es"),
+        ("See [[:Bild:Alt.jpg|the picture]] and [[Alt.jpg]]", "See the picture and Alt.jpg"),
     ],
 )
 def test_markup_becomes_what_a_reader_sees(markup, expected):
@@ -212,7 +218,6 @@ BAD = [
         r"d\.xml:34: a page must have an <id>",
         "broken page",
     ),
-    (page(21, "X", "{{leer}}"), r"d\.xml:34: a page must have text: .*'X'", "page without text"),
     (
         page(21, "X", "Text \x0c."),
         r"d\.xml:48: must be well-formed XML in UTF-8 \(not well",
@@ -299,6 +304,22 @@ def test_what_is_no_dump_is_refused(tmp_path):
     (tmp_path / "i.xml").write_bytes(whole.replace(b'key="1"', b'key="x"'))
     with pytest.raises(DataError, match=r"i\.xml:1: the key of a namespace must be an integer\."):
         list(read_mediawiki(tmp_path / "i.xml"))
+
+
+def test_pages_without_text_are_left_out_and_so_are_the_links_to_them(tmp_path, capsys):
+    """Empty, and of a template alone; one comes before the page that links to it, one behind."""
+    empty = page(21, "Leer", "")
+    linking = page(22, "Text", "Siehe [[Leer]], [[Kasten]] und [[Gut]].")
+    path = dump(tmp_path / "d.xml", empty, GOOD, linking, page(23, "Kasten", "{{Kasten|a=b}}"))
+    output = tmp_path / "pages.jsonl"
+    assert main(["make-pages", "--input", str(path), "--output", str(output)]) == 0
+    assert [(found.title, found.links) for found in read_pages(output)] == [
+        ("Gut", ()),
+        ("Text", ("20",)),
+    ]
+    shown = capsys.readouterr().out
+    assert "2 pages, 2 sections, 2 passages, 1 links" in shown
+    assert "left out: 2 links to pages that were left out, 2 pages without text" in shown
 
 
 @pytest.mark.parametrize("pages", [[], [PAGES[1], PAGES[2]]])
