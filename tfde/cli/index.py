@@ -36,6 +36,7 @@ def run(args: Any) -> int:
         "delete": _delete,
         "compact": _compact,
         "status": _status,
+        "backup": _backup,
         "recover": _recover,
     }
     actions[args.subcommand](args[args.subcommand])
@@ -72,11 +73,18 @@ def _status_parser(command: str, description: str) -> CommandParser:
     return parser
 
 
+def _backup_parser(command: str, description: str) -> CommandParser:
+    parser = _parser(command, description)
+    parser.add_argument("--output", required=True, help="a new directory, which is an index too")
+    return parser
+
+
 _ACTIONS = {
     "add": (_add_parser, "encode documents and insert them, or replace those with the same ids"),
     "delete": (_delete_parser, "delete documents by id"),
     "compact": (_parser, "build the index anew of all documents that are there now"),
     "status": (_status_parser, "print sizes, and whether a compaction is advised"),
+    "backup": (_backup_parser, "copy the index of this moment, also while a server changes it"),
     "recover": (_parser, "keep what is whole of a damaged file of changes, and count the rest"),
 }
 
@@ -166,6 +174,14 @@ def _status(args: Any) -> None:
         f" last change {status.sequence:,}"
     )
     _print_documents(args.index, status)
+
+
+def _backup(args: Any) -> None:
+    from tfde.retrieval.backup import back_up_index
+
+    status = back_up_index(args.index, args.output)
+    print(f"{args.output}: a copy of {args.index}, last change {status.sequence:,}")
+    _print_documents(args.output, status)
 
 
 def _recover(args: Any) -> None:

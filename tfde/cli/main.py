@@ -32,7 +32,7 @@ COMMANDS = {
     "cluster-queries": "topics of the train queries, for batches of one topic",
     "encode": "encode a corpus to embedding shards",
     "build-index": "embeddings -> ScaNN index, with its measured recall",
-    "index": "add, delete, compact, status, recover: an index that is changed in place",
+    "index": "add, delete, compact, status, backup, recover: an index that is changed in place",
     "retrieve": "queries -> TREC run",
     "rerank": "a run's best documents in the order of a cross-encoder or a matcher",
     "fuse": "several runs as one, by their ranks",

@@ -222,6 +222,15 @@ class ChangeLog:
                     found[fields[0]] = Document(*fields)
         return sequence, found
 
+    def copy_to(self, path: Path) -> None:
+        """Writes the file as it is at one moment, whatever another process changes meanwhile."""
+        with _errors_of(path):
+            copy = _connect(path, "rwc")
+            try:
+                self._database.backup(copy)
+            finally:
+                copy.close()
+
     def close(self) -> None:
         """Closes the file; whoever closes it last leaves one file, without SQLite's own log."""
         with _errors_of(self.path):
