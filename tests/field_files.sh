@@ -17,3 +17,4 @@ take terrier-org/terrier-core 3ceec7d89cb943a56e4bf298b00897d4221d0002 share/vas
 take google-research-datasets/MultiReQA 90262e2b9491217ba5e56c218fc39f168d16ef85 data
 take google-research-datasets/natural-questions fb26a3073b1fe636c97302890a27b491d6530130 nq_open
 take mrqa/MRQA-Shared-Task-2019 b86bbcc63352786f0ca246b76191f062dce4b52b baseline
+take deepset-ai/FARM 5919538f721c7974ea951b322d30a3c0e84a1bc2 test/samples/dpr

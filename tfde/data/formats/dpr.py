@@ -90,7 +90,9 @@ def _records(source: Source, line: int, example: Any, passages: bool) -> list[Re
     positives = pools["positive_ctxs"]
     if not positives:
         raise DataError(path, line, "field 'positive_ctxs' must not be empty.", text)
-    negatives = tuple(document.doc_id for document in pools["hard_negative_ctxs"])
+    # NQ's files have a passage twice where BM25 found the annotated one.
+    relevant = dict.fromkeys(document.doc_id for document in positives)
+    negatives = tuple(dict.fromkeys(document.doc_id for document in pools["hard_negative_ctxs"]))
     records: list[Record] = []
     if not passages:
         records += [document for name in _POOLS for document in pools[name]]
@@ -98,9 +100,9 @@ def _records(source: Source, line: int, example: Any, passages: bool) -> list[Re
     answers = strings_field(path, line, example, "answers") if "answers" in example else ()
     if answers:
         records.append(Answers(query_id, answers))
-    records += [Judgement(split, query_id, document.doc_id, 1) for document in positives]
+    records += [Judgement(split, query_id, doc_id, 1) for doc_id in relevant]
     if negatives:
-        records += [TrainingPair(split, query, d.doc_id, negatives) for d in positives]
+        records += [TrainingPair(split, query, doc_id, negatives) for doc_id in relevant]
     return records
 
 

@@ -8,6 +8,7 @@ import json
 import os
 import re
 from collections import Counter, defaultdict
+from operator import itemgetter
 from pathlib import Path
 
 import pytest
@@ -16,12 +17,13 @@ from ir_datasets.datasets import clueweb09, cord19
 from ir_datasets.util import LocalDownload
 
 from tfde.data.dataset_directory import DatasetDirectory
-from tfde.data.formats import msmarco, multireqa, nq_open
+from tfde.data.formats import dpr, msmarco, multireqa, nq_open
 from tfde.data.formats.mrqa import read_mrqa
-from tfde.data.formats.records import Answers, Judgement, Source
+from tfde.data.formats.records import Answers, Judgement, Source, TrainingPair
 from tfde.data.formats.trec_documents import read_documents
 from tfde.data.formats.trec_lines import read_trec_qrels
 from tfde.data.formats.trec_topics import read_topics
+from tfde.data.ids import id_of_text
 from tfde.data.intake import Intake
 from tfde.data.json_lines import read_json_lines
 from tfde.types import Document, Query
@@ -211,6 +213,39 @@ def test_nq_open(name, count):
     answers = [list(r.texts) for r in records if isinstance(r, Answers)]
     assert answers == [r["answer"] for r in expected]
     assert len(expected) == count
+
+
+def test_dpr():
+    """Five questions of NQ's dev file; four positive contexts stand there twice."""
+    path = Path(FOLDER) / "deepset-ai/FARM/test/samples/dpr/sample.json"
+    examples = json.loads(path.read_text(encoding="utf-8"))
+    records = list(dpr.read([Source("examples", path, "dev")], Intake()))
+    pools = {
+        name: [[context["passage_id"] for context in example[name]] for example in examples]
+        for name in ("positive_ctxs", "negative_ctxs", "hard_negative_ctxs")
+    }
+    contexts = {
+        Document(context["passage_id"], context["title"], context["text"])
+        for example in examples
+        for name in pools
+        for context in example[name]
+    }
+    assert {r for r in records if isinstance(r, Document)} == contexts
+    assert len(contexts) == 751
+    answers = [list(r.texts) for r in records if isinstance(r, Answers)]
+    assert answers == [example["answers"] for example in examples]
+    judged = [(r.query_id, r.doc_id) for r in records if isinstance(r, Judgement)]
+    assert Counter(query_id for query_id, _ in judged) == {
+        id_of_text(example["question"]): len(set(positives))
+        for example, positives in zip(examples, pools["positive_ctxs"], strict=True)
+    }
+    pairs = [r for r in records if isinstance(r, TrainingPair)]
+    assert [(pair.query.query_id, pair.positive) for pair in pairs] == judged
+    assert len(pairs) == 18
+    negatives = dict(
+        zip(map(itemgetter("question"), examples), pools["hard_negative_ctxs"], strict=True)
+    )
+    assert all(list(pair.negatives) == negatives[pair.query.text] for pair in pairs)
 
 
 def test_mrqa():

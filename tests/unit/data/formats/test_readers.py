@@ -173,14 +173,13 @@ def test_msmarco_files(tmp_path):
 
 
 def test_dpr_as_published(tmp_path):
-    """Fields beyond those of the README, as in the published files, are left alone."""
+    """Fields beyond those of the README are left alone; a passage may stand there twice."""
+    positive = {"title": "Big", "text": "seven episodes", "score": 1000, "passage_id": "18768923"}
     example = {
         "dataset": "nq_train_psgs_w100",
         "question": "big little lies season 2 how many episodes",
         "answers": ["seven"],
-        "positive_ctxs": [
-            {"title": "Big", "text": "seven episodes", "score": 1000, "passage_id": "18768923"}
-        ],
+        "positive_ctxs": [positive, positive | {"score": 13.4}],
         "negative_ctxs": [{"title": "", "text": "random", "psg_id": 7}],
         "hard_negative_ctxs": [{"title": "Little", "text": "no", "passage_id": "5"}],
     }
