@@ -9,10 +9,12 @@ import urllib.request
 
 import grpc
 import pytest
+import tensorflow as tf
 from tensorflow.core.example import example_pb2
 from tensorflow_serving.apis import (
     classification_pb2,
     inference_pb2,
+    predict_pb2,
     prediction_service_pb2_grpc,
     regression_pb2,
 )
@@ -75,6 +77,20 @@ def test_context_stands_in_every_example(prediction):
 def test_regress(prediction):
     answer = prediction.Regress(regress(2.0, -3.0, signature="sum"), timeout=20)
     assert [value.value for value in answer.result.regressions] == [2.0, -3.0]
+
+
+def test_an_ops_message_may_quote_bytes_that_are_no_text(prediction, server):
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name = "examples"
+    request.inputs["inputs"].CopyFrom(tf.make_tensor_proto([b"\xff\xfe no example"]))
+    code, words = refusal(prediction.Predict, request)
+    assert code == "INVALID_ARGUMENT"
+    assert "Could not parse example input, value: '\ufffd\ufffd no example'" in words
+    body = {"inputs": [{"b64": "//4gbm8gZXhhbXBsZQ=="}]}
+    url = f"{server.url}/v1/models/examples:predict"
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(url, json.dumps(body).encode(), timeout=20)
+    assert refused.value.code == 400
 
 
 @pytest.mark.parametrize(

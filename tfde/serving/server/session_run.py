@@ -52,6 +52,10 @@ def run(
             [],
             None,
         )
+    except UnicodeDecodeError as error:
+        # The op's message quotes bytes of the request that are no text; its code is lost with it.
+        message = error.object.decode("utf-8", "replace")
+        raise tf.errors.InvalidArgumentError(None, None, message) from error
     finally:
         if options is not None:
             pywrap_tf_session.TF_DeleteBuffer(options)
