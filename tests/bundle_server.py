@@ -12,7 +12,12 @@ import tiny
 from tfde.types import Document
 
 DOCUMENTS = [
-    Document(f"d{i}", f"Title {i % 9}" if i % 3 else "", text)
+    Document(
+        f"d{i}",
+        f"Title {i % 9}" if i % 3 else "",
+        text,
+        {"row": i, "tags": ["é", None]} if i % 4 else None,
+    )
     for i, text in enumerate(tiny.document_texts()[:150])
 ]
 QUERIES = ["green red", "", "cat", "stone tree house " * 9, "naïve ☃", "river lake"]

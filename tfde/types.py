@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+Metadata = Mapping[str, Any]  # name -> what JSON can hold
 
 
 class Query(NamedTuple):
-    """A query: its id and its text."""
+    """A query: its id, its text, and what else is known of it (`None`: nothing)."""
 
     query_id: str
     text: str
+    metadata: Metadata | None = None
 
 
 class Document(NamedTuple):
-    """A document: its id, its title (may be empty) and its text."""
+    """A document: its id, its title and text (may be empty), and what else is known of it.
+
+    `metadata` goes wherever the document goes and comes back with what is found; models do not
+    read it. `None` is nothing.
+    """
 
     doc_id: str
     title: str
     text: str
+    metadata: Metadata | None = None
 
 
 class Qrel(NamedTuple):

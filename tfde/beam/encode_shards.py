@@ -43,7 +43,7 @@ class ReadShards(beam.DoFn):
         documents = DatasetDirectory(path).documents_through(bad.intake)
         for number, shard in enumerate(batched(documents, self._shard_size)):
             # Plain tuples have a fast coder; a class of ours would be pickled, one by one.
-            yield number, [(doc_id, title, text) for doc_id, title, text in shard]
+            yield number, [(d.doc_id, d.title, d.text) for d in shard]
         for letter in bad.letters:
             yield TaggedOutput(BAD, letter)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tfde.cli.parser import CommandParser, command_parser
+from tfde.data.metadata import metadata_line
 from tfde.serving.hit import Hit
 
 
@@ -39,7 +40,7 @@ def run(args: Any) -> int:
     answers = _ask_one(args) if len(targets) == 1 else _ask_shards(args, targets)
     for text, hits in zip(args.text, answers, strict=True):
         if args.json:
-            row = {"query": text, "hits": [hit._asdict() for hit in hits]}
+            row = {"query": text, "hits": [hit.record() for hit in hits]}
             print(json.dumps(row, ensure_ascii=False))
             continue
         print(text)
@@ -47,6 +48,9 @@ def run(args: Any) -> int:
             name = f"{hit.title} [{hit.doc_id}]" if hit.title else hit.doc_id
             print(f"{hit.rank:>3}  {hit.score:.4f}  {name}")
             passage = textwrap.shorten(hit.text, 300, placeholder=" ...")
+            if hit.metadata:
+                known = textwrap.shorten(metadata_line(hit.metadata), 300, placeholder=" ...")
+                print(textwrap.indent(textwrap.fill(known, 92), " " * 13))
             if passage:
                 print(textwrap.indent(textwrap.fill(passage, 92), " " * 13))
         sys.stdout.flush()

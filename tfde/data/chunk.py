@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from semantic_text_splitter import TextSplitter
 
@@ -14,6 +14,7 @@ from tfde.data.batched import batched
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.json_lines import write_json_lines
 from tfde.data.link_or_copy import link_or_copy
+from tfde.data.metadata import document_record
 from tfde.errors import ConfigError, require
 from tfde.progress import progress_bar
 from tfde.text.preprocessor import TextPreprocessor
@@ -56,9 +57,9 @@ def chunk_documents(
 
     A passage ends before a Markdown heading, else with the largest of these that fits: a paragraph,
     a sentence, a word. It begins with the heading that it stands under, and has its document's
-    title, which counts as the template puts it there. Nothing of the text is left out but white
-    space at the ends. The passages of document `ID` are `ID.0`, `ID.1` and so on; an empty text has
-    one.
+    title and metadata; the title counts as the template puts it there. Nothing of the text is left
+    out but white space at the ends. The passages of document `ID` are `ID.0`, `ID.1` and so on; an
+    empty text has one.
 
     Args:
         documents: The documents.
@@ -166,13 +167,13 @@ def chunk_dataset(
     )
     seen = cut = 0
 
-    def records() -> Iterator[dict[str, str]]:
+    def records() -> Iterator[dict[str, Any]]:
         nonlocal seen, cut
         for passage in passages:
             number = passage.doc_id.rpartition(separator)[2]
             seen += number == "0"
             cut += number == "1"
-            yield {"_id": passage.doc_id, "title": passage.title, "text": passage.text}
+            yield document_record(passage)
 
     with atomic_directory(output, overwrite=overwrite) as temporary:
         count = write_json_lines(temporary / "corpus.jsonl.gz", records())

@@ -16,6 +16,7 @@ from tfde.data.formats.records import Judgement, Record
 from tfde.data.ids import KnownIds, parent_of
 from tfde.data.intake import Intake
 from tfde.data.json_lines import id_field, read_json_lines, string_field, strings_field
+from tfde.data.metadata import DOCUMENT_FIELDS, QUERY_FIELDS, metadata_of
 from tfde.data.qrels import read_qrels
 from tfde.errors import ConfigError, DataError, shorten
 from tfde.types import Document, Qrels, Query
@@ -359,11 +360,14 @@ def _document(path: Path, line: int, record: dict[str, Any]) -> Document:
     doc_id = id_field(path, line, record, "_id")
     title = string_field(path, line, record, "title", optional=True)
     # An empty text is a document: BEIR's TREC-COVID has titles alone, its FiQA not even these.
-    return Document(doc_id, title, string_field(path, line, record, "text", blank=True))
+    text = string_field(path, line, record, "text", blank=True)
+    return Document(doc_id, title, text, metadata_of(path, line, record, DOCUMENT_FIELDS))
 
 
 def _query(path: Path, line: int, record: dict[str, Any]) -> Query:
-    return Query(id_field(path, line, record, "_id"), string_field(path, line, record, "text"))
+    query_id = id_field(path, line, record, "_id")
+    text = string_field(path, line, record, "text")
+    return Query(query_id, text, metadata_of(path, line, record, QUERY_FIELDS))
 
 
 def _tell_missing(path: Path, judged: Mapping[str, Iterable[str]], doc_ids: Container[str]) -> None:

@@ -14,6 +14,7 @@ from tfde.data.formats.records import Answers, Judgement, Record, TrainingPair
 from tfde.data.ids import KnownIds
 from tfde.data.intake import Intake
 from tfde.data.json_lines import json_line
+from tfde.data.metadata import document_record, query_record
 from tfde.data.qrels import HEADER
 from tfde.errors import DataError
 from tfde.types import Document, Query
@@ -150,8 +151,7 @@ class _Writer:
     def _document(self, document: Document) -> None:
         name = "corpus.jsonl.gz"
         self._check_id(name, document.doc_id)
-        record = {"_id": document.doc_id, "title": document.title, "text": document.text}
-        line = self._encoded(name, record)
+        line = self._encoded(name, document_record(document))
         self._new(name, self._documents, document.doc_id)
         self._empty += not document.title.strip() and not document.text.strip()
         self._line(name, line)
@@ -161,7 +161,7 @@ class _Writer:
         self._check_id(name, query.query_id)
         if not query.text.strip():
             raise self._fault(name, "a query must have a text.", query.query_id)
-        line = self._encoded(name, {"_id": query.query_id, "text": query.text})
+        line = self._encoded(name, query_record(query))
         self._new(name, self._queries, query.query_id)
         self._line(name, line)
 
@@ -219,6 +219,8 @@ class _Writer:
         except UnicodeEncodeError as error:
             rule = "must be Unicode text (half a surrogate pair)."
             raise self._fault(name, rule, record) from error
+        except TypeError as error:
+            raise self._fault(name, f"must be JSON ({error}).", record) from error
 
     def _line(self, name: str, line: bytes) -> None:
         self.file(name).write(line)

@@ -47,7 +47,8 @@ class DocumentFile:
                     for document in documents:
                         keys.append(key_of(document.doc_id))
                         offsets.append(file.tell())
-                        file.write(json.dumps(document, ensure_ascii=False).encode() + b"\n")
+                        fields = document if document.metadata else document[:3]
+                        file.write(json.dumps(fields, ensure_ascii=False).encode() + b"\n")
                 unsorted = np.array(keys, np.int64)
                 order = np.argsort(unsorted, kind="stable")
                 np.save(temporary / _KEYS, unsorted[order])

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from tfde.types import Pair
 
 
 def pairs(
-    path: str | Path,
+    path: str | Path | Iterable[Any],
     *,
     split: str = "train",
     batch_size: int,
@@ -27,11 +28,14 @@ def pairs(
     dataset: str | Path | None = None,
     limit: int | None = None,
     clusters: Mapping[str, int] | None = None,
+    columns: Sequence[str] | None = None,
 ) -> PairDataset:
-    """Returns the training batches of a dataset directory or of a pair file.
+    """Returns the training batches of a dataset directory, a pair file, a list or a frame.
 
     Args:
-        path: As `read_pairs`.
+        path: A dataset directory or a pair file; or pairs in memory: `(query, document)` texts
+            with negatives behind them or none, mappings, `tfde.Pair`s, or a pandas frame with
+            columns as `tfde convert` knows them.
         split: The split of a dataset directory.
         batch_size: Pairs in a batch.
         seed: Decides the order and which given negatives are drawn.
@@ -40,12 +44,13 @@ def pairs(
         dataset: The dataset directory whose documents a pair file names by id.
         limit: Take only the first so many pairs.
         clusters: The topic of each query, as `PairDataset`.
+        columns: `KIND=NAME` for each column of pairs in memory that has another name.
 
     Raises:
         ConfigError: as `PairDataset` and `read_pairs`.
         DataError: as `read_pairs`.
     """
-    table = read_pairs(path, split=split, dataset=dataset, limit=limit)
+    table = read_pairs(path, split=split, dataset=dataset, limit=limit, columns=columns)
     return PairDataset(
         table,
         batch_size=batch_size,

@@ -5,26 +5,28 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.ids import id_of_text
 from tfde.data.json_lines import id_field, read_json_lines, string_field, write_json_lines
+from tfde.data.pair_rows import pairs_of_rows
 from tfde.data.pair_table import PairTable
 from tfde.errors import ConfigError, DataError, require
 from tfde.types import Document, Pair, Query
 
 
 def read_pairs(
-    path: str | Path,
+    path: str | Path | Iterable[Any],
     *,
     split: str = "train",
     dataset: str | Path | None = None,
     limit: int | None = None,
+    columns: Sequence[str] | None = None,
 ) -> PairTable:
-    """Returns the training pairs of a dataset directory or of a pair file.
+    """Returns the training pairs of a dataset directory, of a pair file, or of what is in memory.
 
     A dataset directory gives one pair for each judgement above 0 of the split. A pair file is
     JSON Lines, `{"query": text, "positive": DOCUMENT, "negatives": [DOCUMENT, ...]}`, where
@@ -33,11 +35,13 @@ def read_pairs(
     tells queries apart that have one text; other fields, such as `scores`, are not read.
 
     Args:
-        path: The dataset directory, or the pair file (`.jsonl` or `.jsonl.gz`).
+        path: The dataset directory, or the pair file (`.jsonl` or `.jsonl.gz`); or what
+            `pairs_of_rows` takes: a list of pairs, a pandas frame.
         split: The split of the dataset directory; a pair file has none.
         dataset: The dataset directory whose documents a pair file names by id.
         limit: Take only the first so many pairs; `None` takes all. Lines of a pair file below it
             are not read, so what they know of the same queries is not known.
+        columns: As in `pairs_of_rows`, for what is in memory.
 
     Raises:
         ConfigError: `path` does not exist; `dataset` beside a dataset directory, or none for a
@@ -45,8 +49,14 @@ def read_pairs(
         DataError: a record breaks a rule, a judgement or pair names an unknown id, or there is
             no pair at all.
     """
-    path = Path(path)
     require(limit is None or limit >= 1, "limit", "at least 1", limit)
+    if not isinstance(path, str | Path):
+        require(dataset is None, "dataset", "left out where pairs are in memory", dataset)
+        table = PairTable(pairs_of_rows(path, columns=columns, limit=limit))
+        require(len(table) > 0, "path", "pairs, at least one", [])
+        return table
+    require(columns is None, "columns", "left out where pairs are read from files", columns)
+    path = Path(path)
     if not path.exists():
         raise ConfigError(f"{path}: a dataset directory or a pair file must stand here.")
     if path.is_dir():

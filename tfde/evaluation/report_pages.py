@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
+from tfde.data.metadata import metadata_line
 from tfde.evaluation.report import align_table
 from tfde.evaluation.report_contents import Chart, Example, ExamplePair, Report, ShownDocument
 from tfde.evaluation.significance import CONFIDENCE, RESAMPLES, Interval
@@ -163,7 +164,8 @@ def _where(shown: ShownDocument, pair: ExamplePair) -> str:
 def _text(shown: ShownDocument) -> str:
     title, text = shown.document.title, shown.document.text
     whole = f"{title}. {text}" if title else text
-    return _cut(whole)
+    known = metadata_line(shown.document.metadata)
+    return f"{_cut(whole)} ({_cut(known)})" if known else _cut(whole)
 
 
 def _cut(text: str) -> str:

@@ -8,12 +8,15 @@ from pathlib import Path
 import tensorflow as tf
 
 from tfde.data.files import write_ids
+from tfde.data.metadata import metadata_json
 from tfde.export.saved_models import save
 from tfde.types import Document
 
 
 class DocumentsModel(tf.Module):
     """Looks documents up by id; an unknown id has an empty title and text.
+
+    Where a document has metadata, there is a third output for it.
 
     Args:
         documents: With unique ids.
@@ -34,12 +37,22 @@ class DocumentsModel(tf.Module):
         self._rows = tf.lookup.StaticHashTable(initializer, self._unknown)
         self._titles = _column([*(document.title for document in documents), ""])
         self._texts = _column([*(document.text for document in documents), ""])
+        self._metadata: tf.Variable | None = None
+        if any(document.metadata for document in documents):
+            found = (metadata_json(document.metadata) for document in documents)
+            self._metadata = _column([*found, ""])
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="doc_ids")])
     def look_up(self, doc_ids: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns `titles` and `texts`, (B,) string, of `doc_ids` (B,)."""
+        """Returns `titles` and `texts`, (B,) string, of `doc_ids` (B,).
+
+        Where any document has it, `metadata` too: a JSON object, "" for none.
+        """
         rows = self._rows.lookup(doc_ids)
-        return {"titles": tf.gather(self._titles, rows), "texts": tf.gather(self._texts, rows)}
+        found = {"titles": tf.gather(self._titles, rows), "texts": tf.gather(self._texts, rows)}
+        if self._metadata is not None:
+            found["metadata"] = tf.gather(self._metadata, rows)
+        return found
 
 
 def _column(values: list[str]) -> tf.Variable:

@@ -19,6 +19,7 @@ from tfde.data.document_file import DocumentFile
 from tfde.data.files import sha256
 from tfde.data.json_lines import json_line
 from tfde.data.link_or_copy import link_or_copy
+from tfde.data.metadata import document_record
 from tfde.errors import ConfigError, DataError, require
 from tfde.negatives.candidate_source import CandidateSource
 from tfde.negatives.query_generator import QueryGenerator
@@ -190,12 +191,13 @@ def _those_that_find(
 def _lines(
     documents: Sequence[Document], queries: Sequence[Sequence[str]], form: Form
 ) -> Iterator[dict[str, Any]]:
-    for (doc_id, title, text), texts in zip(documents, queries, strict=True):
+    for document, texts in zip(documents, queries, strict=True):
         if form == "expansion":
-            yield {"_id": doc_id, "title": title, "text": " ".join([text, *texts]).strip()}
+            text = " ".join([document.text, *texts]).strip()
+            yield document_record(document._replace(text=text))
         else:
             # Without a query id equal queries of two documents are one, with two positives.
-            yield from ({"query": query, "positive": doc_id} for query in texts)
+            yield from ({"query": query, "positive": document.doc_id} for query in texts)
 
 
 def _link_the_rest(dataset: DatasetDirectory, output: Path) -> None:

@@ -70,7 +70,9 @@ class JudgedQueries(NamedTuple):
         """Returns the sha256 (hexadecimal) of queries and positives."""
         digest = hashlib.sha256()
         for query in self.queries:
-            digest.update(json.dumps([*query, self.positives[query.query_id]]).encode())
+            digest.update(
+                json.dumps([query.query_id, query.text, self.positives[query.query_id]]).encode()
+            )
         return digest.hexdigest()
 
     def known_positives(self, query: Query) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import sqlite3
 import zlib
@@ -14,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tfde.data.atomic import atomic_file
+from tfde.data.metadata import metadata_json
 from tfde.errors import CorruptError
 from tfde.retrieval.write_ahead_log import check_write_ahead_log
 from tfde.types import Document
@@ -31,6 +33,11 @@ _TABLES = (
     " vector BLOB, checksum INTEGER NOT NULL)",
     "CREATE TABLE documents (doc_id TEXT PRIMARY KEY, title TEXT NOT NULL, text TEXT NOT NULL,"
     " checksum INTEGER NOT NULL)",
+)
+# Made with the first document that has any.
+_METADATA = (
+    "CREATE TABLE metadata (doc_id TEXT PRIMARY KEY, content TEXT NOT NULL,"
+    " checksum INTEGER NOT NULL)"
 )
 _DAMAGE = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_ERROR", "SQLITE_MISMATCH")
 
@@ -188,9 +195,7 @@ class ChangeLog:
         """
         with self._commit(self._after(len(doc_ids))):
             _put(self._database, self._state.sequence + 1, doc_ids, [None] * len(doc_ids))
-            self._database.executemany(
-                "DELETE FROM documents WHERE doc_id = ?", [(doc_id,) for doc_id in doc_ids]
-            )
+            _delete_documents(self._database, doc_ids)
 
     def switch(self, generation: int, manifest: str, through: int) -> None:
         """Commits that a new base holds all changes up to the number `through`.
@@ -220,6 +225,12 @@ class ChangeLog:
                     if _checksum(*fields) != checksum:
                         raise CorruptError(f"{self.path}: document {fields[0]!r} is damaged.")
                     found[fields[0]] = Document(*fields)
+                for table in _metadata_table(self._database):
+                    query = f"SELECT * FROM {table} WHERE doc_id IN ({places})"
+                    for doc_id, content, checksum in self._database.execute(query, part):
+                        if _checksum(doc_id, content) != checksum or doc_id not in found:
+                            raise CorruptError(f"{self.path}: metadata of {doc_id!r} is damaged.")
+                        found[doc_id] = found[doc_id]._replace(metadata=json.loads(content))
         return sequence, found
 
     def copy_to(self, path: Path) -> None:
@@ -254,7 +265,7 @@ class ChangeLog:
             raise CorruptError(f"{self.path}: has format {found}; expected {FORMAT}.")
         # SQLite believes its schema, whatever became of it.
         tables = self._database.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL")
-        if [table for (table,) in tables] != list(_TABLES):
+        if [table for (table,) in tables if table != _METADATA] != list(_TABLES):
             raise CorruptError(f"{self.path}: is damaged (its tables are not what was made).")
 
     def _read_state(self) -> LogState:
@@ -314,7 +325,7 @@ def salvage(path: Path) -> Salvage:
     database = _connect(path, "rw")
     try:
         unreadable, kept = 0, {}
-        for table in ("state", "changes", "documents"):
+        for table in ("state", "changes", "documents", *_metadata_table(database)):
             rows, broken = _readable_rows(database, table)
             good = [row[:-1] for row in rows if _is_whole(row)]
             unreadable += broken + len(rows) - len(good)
@@ -325,6 +336,9 @@ def salvage(path: Path) -> Salvage:
             changes.pop(doc_id, None)
             changes[doc_id] = _change_of(sequence, doc_id, content)
         documents = {row[0]: Document(*row) for row in kept["documents"]}
+        for doc_id, content in kept.get("metadata", ()):
+            if doc_id in documents:
+                documents[doc_id] = documents[doc_id]._replace(metadata=json.loads(content))
         try:
             found = [row[0] for row in database.execute("PRAGMA integrity_check")]
         except sqlite3.DatabaseError:
@@ -406,10 +420,31 @@ def _put(
 
 
 def _put_documents(database: sqlite3.Connection, documents: Iterable[Document]) -> None:
+    documents = list(documents)
+    _delete_documents(database, [document.doc_id for document in documents])
+    texts = [(d.doc_id, d.title, d.text) for d in documents]
     database.executemany(
-        "INSERT OR REPLACE INTO documents VALUES (?, ?, ?, ?)",
-        [(*document, _checksum(*document)) for document in documents],
+        "INSERT INTO documents VALUES (?, ?, ?, ?)", [(*row, _checksum(*row)) for row in texts]
     )
+    rows = [(d.doc_id, metadata_json(d.metadata)) for d in documents if d.metadata]
+    if rows and not _metadata_table(database):
+        database.execute(_METADATA)
+    if rows:
+        checked = [(*row, _checksum(*row)) for row in rows]
+        database.executemany("INSERT INTO metadata VALUES (?, ?, ?)", checked)
+
+
+def _delete_documents(database: sqlite3.Connection, doc_ids: Iterable[str]) -> None:
+    for table in ("documents", *_metadata_table(database)):
+        database.executemany(
+            f"DELETE FROM {table} WHERE doc_id = ?", [(doc_id,) for doc_id in doc_ids]
+        )
+
+
+def _metadata_table(database: sqlite3.Connection) -> tuple[str, ...]:
+    """Returns the name of the table of metadata, if there is one."""
+    query = "SELECT name FROM sqlite_schema WHERE name = 'metadata'"
+    return tuple(name for (name,) in database.execute(query))
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:

@@ -278,7 +278,7 @@ def _name(number: int) -> str:
 def _source_sha256(documents: Sequence[Document]) -> str:
     digest = hashlib.sha256()
     for document in documents:
-        for field in document:
+        for field in (document.doc_id, document.title, document.text):
             content = field.encode()
             digest.update(len(content).to_bytes(8, "little"))
             digest.update(content)

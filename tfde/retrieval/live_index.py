@@ -12,6 +12,7 @@ import numpy as np
 
 from tfde.data.directory_lock import directory_lock
 from tfde.data.files import check_id
+from tfde.data.metadata import check_metadata
 from tfde.errors import ConfigError, DataError, MismatchError, require
 from tfde.retrieval.change_log import FILE, ChangeLog, LogState
 from tfde.retrieval.exact_index import ExactIndex
@@ -371,7 +372,8 @@ def _version(view: LiveView) -> str:
 
 def _check_texts(documents: Sequence[Document]) -> None:
     for number, document in enumerate(documents, start=1):
-        for name, value in zip(("id", "title", "text"), document, strict=True):
+        check_metadata("documents", number, document.metadata)
+        for name, value in zip(("id", "title", "text"), document[:3], strict=True):
             try:
                 value.encode()
             except (AttributeError, UnicodeEncodeError):

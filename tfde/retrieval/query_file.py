@@ -8,6 +8,7 @@ from typing import Any
 
 from tfde.data.intake import Intake
 from tfde.data.json_lines import id_field, read_json_lines, string_field
+from tfde.data.metadata import QUERY_FIELDS, metadata_of
 from tfde.errors import DataError
 from tfde.types import Query
 
@@ -36,4 +37,5 @@ def _query(path: str | Path, line: int, record: dict[str, Any], lines: dict[str,
     if query_id in lines:
         rule = f"field '_id' must be unique; line {lines[query_id]} has it too."
         raise DataError(path, line, rule, query_id)
-    return Query(query_id, string_field(path, line, record, "text"))
+    text = string_field(path, line, record, "text")
+    return Query(query_id, text, metadata_of(path, line, record, QUERY_FIELDS))

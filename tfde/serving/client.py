@@ -10,7 +10,7 @@ import numpy as np
 
 from tfde.errors import ServerError, shorten
 from tfde.serving import wire
-from tfde.serving.hit import Hit
+from tfde.serving.hit import Hit, Passage, make_hits, read_passages
 
 _OPTIONS = [
     ("grpc.max_receive_message_length", -1),
@@ -59,8 +59,8 @@ class Client:
             k: How many documents a query gets, at most.
 
         Returns:
-            One list a query, best first. Titles and texts come from the model `documents`, of
-            the retriever's version; they are "" where the server has none.
+            One list a query, best first. Titles, texts and metadata come from the model
+            `documents`, of the retriever's version; they are "" and `None` where it has none.
 
         Raises:
             ServerError: the server does not answer or refuses.
@@ -74,13 +74,7 @@ class Client:
             passages = self._passages(sorted(set(doc_ids.ravel())), version)
             if passages is not None:
                 break
-        return [
-            [
-                Hit(rank, float(score), doc_id, *(passages or {}).get(doc_id, ("", "")))
-                for rank, (score, doc_id) in enumerate(zip(*row, strict=True), start=1)
-            ]
-            for row in zip(scores, doc_ids, strict=True)
-        ]
+        return make_hits(doc_ids, scores, passages or {})
 
     def encode_queries(self, texts: Sequence[str]) -> np.ndarray:
         """Returns query embeddings (Q, D) float32.
@@ -161,8 +155,8 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _passages(self, doc_ids: list[str], version: int) -> dict[str, tuple[str, str]] | None:
-        """Title and text by id; `None` where the version has gone since it was asked."""
+    def _passages(self, doc_ids: list[str], version: int) -> dict[str, Passage] | None:
+        """Passages by id; `None` where the version has gone since it was asked."""
         if not doc_ids:
             return {}
         try:
@@ -171,8 +165,9 @@ class Client:
             if isinstance(error.__cause__, grpc.RpcError) and _is_not_found(error.__cause__):
                 return None if self.served(["documents"]) else {}
             raise
+        metadata = wire.strings(outputs["metadata"]) if "metadata" in outputs else None
         titles, texts = wire.strings(outputs["titles"]), wire.strings(outputs["texts"])
-        return dict(zip(doc_ids, zip(titles, texts, strict=True), strict=True))
+        return read_passages(doc_ids, titles, texts, metadata)
 
     def _predict(
         self,

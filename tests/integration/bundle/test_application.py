@@ -44,7 +44,9 @@ def test_search_over_http(server, exact, model):
         assert [hit["rank"] for hit in result["hits"]] == list(range(1, 8))
         for hit in result["hits"]:
             document = texts[hit["doc_id"]]
-            assert (hit["title"], hit["text"]) == (document.title, document.text)
+            found = (hit["title"], hit["text"], hit.get("metadata"))
+            assert found == document[1:]
+            assert ("metadata" in hit) == bool(document.metadata)
     # As `curl -d` sends it: called a form.
     request = urllib.request.Request(f"{server.search_url}/v1/search", b'{"query": "green red"}')
     with urllib.request.urlopen(request, timeout=30) as response:
@@ -222,6 +224,7 @@ def test_an_index_that_changes_while_it_is_served(bundle, exact, model, tmp_path
             assert http(f"{url}/status", key=wrong)[0] == 401
         assert set(search_ids(server, "green red", 200)) == {d.doc_id for d in DOCUMENTS}
         new = {"id": "new", "title": "A title", "text": "green red river"}
+        new |= {"url": "u", "metadata": {"year": [2004]}}
         replaced = {"id": "d3", "text": "stone"}
         added = {"documents": [new, replaced]}
         status, body = http(f"{url}/documents", added, key=KEY)
@@ -236,7 +239,9 @@ def test_an_index_that_changes_while_it_is_served(bundle, exact, model, tmp_path
         assert hits.keys() == {d.doc_id for d in DOCUMENTS} - {"d5"} | {"new"}
         assert (hits["new"]["title"], hits["new"]["text"]) == (new["title"], new["text"])
         assert (hits["d3"]["title"], hits["d3"]["text"]) == ("", "stone")
-        assert hits["d7"]["text"] == DOCUMENTS[7].text
+        assert hits["new"]["metadata"] == {"url": "u", "year": [2004]}
+        assert "metadata" not in hits["d3"]
+        assert (hits["d7"]["text"], hits["d7"]["metadata"]) == DOCUMENTS[7][2:]
         score = model.encode_queries([query])[0] @ model.encode_documents([Document(**{
             "doc_id": "new", "title": new["title"], "text": new["text"]})])[0]  # fmt: skip
         assert hits["new"]["score"] == pytest.approx(score, abs=1e-5)

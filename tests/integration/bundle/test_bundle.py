@@ -19,6 +19,7 @@ from tensorflow_serving.apis import prediction_log_pb2
 from tensorflow_serving.config import model_server_config_pb2
 
 from tfde.cli.main import main
+from tfde.data.metadata import document_record
 from tfde.errors import ConfigError, CorruptError, MismatchError, ServerError
 from tfde.export.bundle import export_bundle
 from tfde.export.verify import verify_bundle
@@ -124,7 +125,7 @@ def test_ranking_through_the_server_equals_keras(server, model, index, exact, na
         assert [hit.rank for hit in hits] == list(range(1, min(k, 150) + 1))
         np.testing.assert_allclose([hit.score for hit in hits], row, atol=1e-5)
         for hit in hits:
-            assert Document(hit.doc_id, hit.title, hit.text) == by_id[hit.doc_id]
+            assert Document(*hit[2:]) == by_id[hit.doc_id]
 
 
 def test_client_encodes(server, model):
@@ -186,12 +187,17 @@ def test_query_command(server, capsys, exact, model):
     scores, doc_ids = exact.search(model.encode_queries(["green red"]), 2)
     assert out.startswith("green red\n")
     assert re.search(rf"^  1  {scores[0, 0]:.4f}  .*\b{doc_ids[0, 0]}\b", out, re.MULTILINE)
-    assert DOCUMENTS[int(doc_ids[0, 0][1:])].text in out
+    best = DOCUMENTS[int(doc_ids[0, 0][1:])]
+    assert best.text in out
+    assert (f'row: {best.doc_id[1:]}; tags: ["é", null]' in out) == bool(best.metadata)
     assert main(["query", "--target", server.target, "--json", "cat", "-k", "3"]) == 0
     row = json.loads(capsys.readouterr().out)
     assert row["query"] == "cat"
     assert [hit["rank"] for hit in row["hits"]] == [1, 2, 3]
-    assert set(row["hits"][0]) == {"rank", "score", "doc_id", "title", "text"}
+    for hit in row["hits"]:
+        known = DOCUMENTS[int(hit["doc_id"][1:])].metadata
+        fields = {"rank", "score", "doc_id", "title", "text", *(["metadata"] if known else [])}
+        assert (set(hit), hit.get("metadata")) == (fields, known)
     assert main(["query", "--target", "localhost:1", "--timeout_s", "3", "cat"]) == 1
     assert capsys.readouterr().err.startswith("tfde: query: cannot connect to localhost:1")
     assert main(["query", "--target", server.target, "cat", "-k", "0"]) == 1
@@ -392,8 +398,8 @@ def test_command_exports_from_directories(model, index, tmp_path, capsys):
     dataset = tmp_path / "dataset"
     dataset.mkdir()
     with (dataset / "corpus.jsonl").open("w") as file:
-        for doc_id, title, text in DOCUMENTS:
-            file.write(json.dumps({"_id": doc_id, "title": title, "text": text}) + "\n")
+        for document in DOCUMENTS:
+            file.write(json.dumps(document_record(document)) + "\n")
     with (dataset / "queries.jsonl").open("w") as file:
         for number in range(20):
             file.write(json.dumps({"_id": str(number), "text": f"query {number}"}) + "\n")

@@ -42,7 +42,7 @@ def test_reads_what_is_there(folder):
     assert dataset.num_queries == 2
     assert list(dataset.documents()) == [
         Document("d1", "One", "first text"),
-        Document("d2", "", "second text"),
+        Document("d2", "", "second text", {"x": 1}),
         Document("d3", "", "third text"),
     ]
     assert list(dataset.queries()) == [Query("q1", "first?"), Query("q2", "second?")]

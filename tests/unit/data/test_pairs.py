@@ -16,7 +16,7 @@ def document(i):
 
 def key(doc_id):
     """Of the id and a hash of title and text."""
-    _, title, text = document(int(doc_id[1:]))
+    _, title, text, _ = document(int(doc_id[1:]))
     content = hashlib.blake2b(f"{len(title)} {title}{text}".encode(), digest_size=12).hexdigest()
     digest = hashlib.blake2b(f"{doc_id} x{content}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") // 2

@@ -110,7 +110,7 @@ def test_expansion_is_a_dataset(tmp_path):
     assert report.queries == 6
     more = DatasetDirectory(tmp_path / "more")
     more.validate()
-    assert [tuple(document) for document in more.documents()] == [
+    assert [document[:3] for document in more.documents()] == [
         ("a", "T", "paris is the capital of france capital of france seat of government"),
         ("b", "", "lyon is a city paris where is lyon"),
         ("c", "Rome", "the eternal city"),

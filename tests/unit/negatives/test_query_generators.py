@@ -84,7 +84,7 @@ def test_the_most_probable_tokens_are_those_of_keras_hub(presets, family):
     model = keras_hub.models.Seq2SeqLM.from_preset(str(presets[family]))
     model.compile(sampler="greedy", jit_compile=False)
     model.preprocessor.encoder_sequence_length = 16
-    texts = [f"one {title} {text}" if title else f"one {text}" for _, title, text in DOCUMENTS]
+    texts = [f"one {d.title} {d.text}" if d.title else f"one {d.text}" for d in DOCUMENTS]
     texts = [text.strip() for text in texts]
     expected = model.generate(texts, max_length=9)
     assert [query for (query,) in found] == list(expected)

@@ -21,6 +21,7 @@ from tfde.data.json_lines import (
     strings_field,
     write_json_lines,
 )
+from tfde.data.metadata import document_record, query_record
 from tfde.data.qrels import HEADER, stream_qrels
 from tfde.types import Query
 
@@ -74,17 +75,13 @@ def write(
     counts = {
         names["corpus.jsonl"]: write_json_lines(
             directory / names["corpus.jsonl"],
-            ({"_id": d.doc_id, "title": d.title, "text": d.text} for d in dataset.documents()),
+            map(document_record, dataset.documents()),
         )
     }
     wanted = {query_id for split in splits for query_id in dataset.qrels(split)}
     counts[names["queries.jsonl"]] = write_json_lines(
         directory / names["queries.jsonl"],
-        (
-            {"_id": query.query_id, "text": query.text}
-            for query in dataset.queries()
-            if query.query_id in wanted
-        ),
+        (query_record(query) for query in dataset.queries() if query.query_id in wanted),
     )
     for split in splits:
         name = f"qrels/{split}.tsv{suffix}"

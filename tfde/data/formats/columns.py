@@ -15,6 +15,7 @@ from tfde.data.formats.tables import ending, read_rows
 from tfde.data.ids import id_of_text
 from tfde.data.intake import Intake
 from tfde.data.json_lines import id_field, string_field, strings_field, write_json_lines
+from tfde.data.metadata import metadata_of
 from tfde.errors import DataError, require
 from tfde.types import Document, Query
 
@@ -96,19 +97,31 @@ def understood(source: Source, columns: Sequence[str] | None = None) -> str:
     Raises:
         ConfigError: as `read`.
     """
-    intake, names = Intake(), column_names(columns)
+    intake = Intake()
     try:
         row = next(iter(read_rows(source.path, intake)))
-        found = _columns_of(source.path, intake.line, row, names)
+        return describe_columns(source.path, intake.line, row, columns)
     except (DataError, StopIteration):
         return ""
+
+
+def describe_columns(
+    path: Path, line: int | None, row: Mapping[str, Any], columns: Sequence[str] | None
+) -> str:
+    """Returns what `understood` does, of a row that was read.
+
+    Raises:
+        ConfigError: as `read`.
+        DataError: a column is missing.
+    """
+    found = _columns_of(path, line, row, column_names(columns))
     taken = {kind: name for kind, name in found._asdict().items() if isinstance(name, str)}
     parts = [f"{kind} from {name!r}" for kind, name in taken.items()]
     if found.negatives:
         parts.append(f"negatives from {', '.join(map(repr, found.negatives))}")
     rest = [name for name in row if name not in (*taken.values(), *found.negatives)]
     if rest:
-        parts.append(f"not read: {', '.join(map(repr, rest))}")
+        parts.append(f"metadata of documents from {', '.join(map(repr, rest))}")
     return "; ".join(parts)
 
 
@@ -148,6 +161,29 @@ def _rows(
             yield from intake.take(_records, source, intake.line, row, names, given_ids) or ()
 
 
+def records_of_row(
+    source: Source,
+    line: int | None,
+    row: Mapping[str, Any],
+    columns: Sequence[str] | None,
+    given_ids: dict[str, str],
+) -> list[Record]:
+    """Returns the records of a row: documents, the query, judgements, pairs.
+
+    Args:
+        source: Where it is from, for messages.
+        line: Its line or number there.
+        row: Column -> cell.
+        columns: As in `read`.
+        given_ids: Ids of earlier rows, to be given again.
+
+    Raises:
+        ConfigError: as `read`.
+        DataError: as `read`.
+    """
+    return _records(source, line, row, column_names(columns), given_ids)
+
+
 def _records(
     source: Source,
     line: int | None,
@@ -162,6 +198,9 @@ def _records(
     doc_id = _given_id(path, line, row, columns.id)
     title = string_field(path, line, row, columns.title, optional=True) if columns.title else ""
     documents = [_document(part, title) for part in _texts(path, line, row, columns.document)]
+    known = [name for name in (*columns[:6], *columns.negatives) if name]
+    metadata = metadata_of(path, line, row, known)
+    documents = [document._replace(metadata=metadata) for document in documents]
     if doc_id:
         if len(documents) > 1:
             rule = f"column {columns.id!r} must name one document, but there are {len(documents)}."

@@ -10,6 +10,7 @@ from tfde.data.formats.records import Judgement, Record, Source
 from tfde.data.formats.tables import read_rows
 from tfde.data.intake import Intake
 from tfde.data.json_lines import id_field, string_field
+from tfde.data.metadata import metadata_of
 from tfde.errors import ConfigError, DataError
 from tfde.types import Document, Query
 
@@ -87,7 +88,8 @@ def understood(source: Source, columns: Sequence[str] | None = None) -> str:
     parts = [f"{kind} from {name!r}" for kind, name in found.items()]
     rest = [name for name in row if name not in found.values()]
     if rest:
-        parts.append(f"not read: {', '.join(map(repr, rest))}")
+        what = "not read:" if source.role == "qrels" else "metadata from"
+        parts.append(f"{what} {', '.join(map(repr, rest))}")
     return "; ".join(parts)
 
 
@@ -121,13 +123,15 @@ def _record(
         return id_field(path, line, cell, found[kind])
 
     if source.role == "queries":
-        return Query(identity("query_id"), string_field(path, line, row, found["query"]))
+        text = string_field(path, line, row, found["query"])
+        return Query(identity("query_id"), text, metadata_of(path, line, row, found.values()))
     if source.role == "corpus":
-        texts = [
+        title, text = (
             string_field(path, line, row, found[kind], optional=True) if kind in found else ""
             for kind in ("title", "document")
-        ]
-        return Document(identity("id"), *texts)
+        )
+        metadata = metadata_of(path, line, row, found.values())
+        return Document(identity("id"), title, text, metadata)
     relevance = _whole_number(row[found["label"]]) if "label" in found else 1
     if relevance is None:
         rule = f"column {found['label']!r} must hold whole numbers."

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from tfde.data.formats.records import Answers, Judgement, Record, Source, without_repeats
 from tfde.data.intake import Intake
+from tfde.data.metadata import metadata_of
 from tfde.errors import ConfigError, DataError, require
 from tfde.extras import require_extra
 from tfde.types import Document, Query
@@ -42,7 +44,7 @@ def read(
         if dataset.has_docs() and dataset.docs_handler() not in corpora:
             corpora.append(dataset.docs_handler())
             for record in _numbered(dataset.docs_iter, source, intake):
-                yield _document(source, record, fields)
+                yield _document(source, intake, record, fields)
     yield from without_repeats(_queries(sets, intake, fields))
     for source, dataset in sets:
         if dataset.has_qrels():
@@ -63,9 +65,11 @@ def understood(source: Source, columns: Sequence[str] | None = None) -> str:
             names = list(getattr(dataset, f"{part}_cls")()._fields)
             parts.append(f"{kind} from {fields.get(kind, 'its default text')}")
             rest += [f"{part}.{name}" for name in names if name not in _KNOWN_FIELDS]
-    rest += [part for part in _NOT_READ if dataset.has(part)]
     if rest:
-        parts.append(f"not read of their own: {', '.join(rest)}")
+        parts.append(f"metadata from {', '.join(rest)}")
+    unread = [part for part in _NOT_READ if dataset.has(part)]
+    if unread:
+        parts.append(f"not read: {', '.join(unread)}")
     return "; ".join(parts)
 
 
@@ -117,14 +121,16 @@ def _queries(
         if not dataset.has_queries():
             continue
         for record in _numbered(dataset.queries_iter, source, intake):
-            yield Query(record.query_id, _text(source, record, fields.get("query")))
+            text = _text(source, record, fields.get("query"))
+            yield Query(record.query_id, text, _metadata(source, intake, record, text))
             answers = getattr(record, "answers", None)
             if isinstance(answers, tuple | list) and answers:
                 yield Answers(record.query_id, tuple(map(str, answers)))
 
 
-def _document(source: Source, record: Any, fields: dict[str, str]) -> Document:
+def _document(source: Source, intake: Intake, record: Any, fields: dict[str, str]) -> Document:
     text = _text(source, record, fields.get("document"))
+    metadata = _metadata(source, intake, record, text)
     title = getattr(record, "title", None)
     if "title" in fields:
         title = _text(source, record, fields["title"])
@@ -133,7 +139,17 @@ def _document(source: Source, record: Any, fields: dict[str, str]) -> Document:
         found = text.startswith(title)
         text = text[len(title) :].removeprefix(" ") if found else text
         title = title if found else ""
-    return Document(record.doc_id, title or "", text)
+    return Document(record.doc_id, title or "", text, metadata)
+
+
+def _metadata(source: Source, intake: Intake, record: Any, text: str) -> dict[str, Any] | None:
+    """Returns the other fields of a record, but what its text holds already, as JSON has them."""
+    others = {}
+    for name, value in record._asdict().items():
+        value = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+        if name not in _KNOWN_FIELDS and not (isinstance(value, str) and value in text):
+            others[name] = json.loads(json.dumps(value, default=str))
+    return metadata_of(source.path, intake.line, others, ())
 
 
 def _text(source: Source, record: Any, field: str | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import json
+import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -136,7 +137,7 @@ def _pyarrow_rows(path: Path, intake: Intake) -> Iterator[Mapping[str, Any]]:
                     intake.at(path, number)  # a row, where other files have lines
                     for column in names.keys() & row.keys():
                         row[column] = names[column].get(row[column], row[column])
-                    yield row
+                    yield {name: json_cell(value) for name, value in row.items()}
     except (ArrowException, OSError) as error:
         if isinstance(error, FileNotFoundError):
             raise
@@ -172,6 +173,15 @@ def _class_names(metadata: Mapping[bytes, bytes] | None) -> dict[str, dict[int, 
         }
     except (ValueError, KeyError, TypeError, AttributeError):
         return {}  # another library's metadata, or none
+
+
+def json_cell(value: Any) -> Any:
+    """Returns a cell as JSON would hold it: dates and the like as text, no number as null."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if value is None or isinstance(value, str | int | float | list | dict):
+        return value
+    return str(value)
 
 
 def _plain_rows(path: str | Path, intake: Intake, delimiter: str) -> Iterator[list[str]]:

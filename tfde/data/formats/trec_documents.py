@@ -44,8 +44,9 @@ def read_documents(path: Path, intake: Intake, *, encoding: str = "utf-8") -> It
 
     The title is the headline. The text is what stands in TEXT, LP and LEADPARA, however many
     there are, and outside of every field; where a document has none of these, in its other fields.
-    Other fields (BYLINE, SUBJECT ...) are left out and counted by name. A document with a DOCHDR
-    is a web page: title and visible text come from its HTML.
+    Other fields (BYLINE, DATE ...) are metadata under their names in small letters, a list where
+    one comes again. A document with a DOCHDR is a web page: title and visible text come from its
+    HTML.
 
     Args:
         path: The file, plain or packed.
@@ -56,26 +57,28 @@ def read_documents(path: Path, intake: Intake, *, encoding: str = "utf-8") -> It
         DataError: a document without </DOC> within bounds, or without an id.
     """
     for block in read_blocks(path, ("DOC",), intake, encoding=encoding):
-        document = intake.take(_document, path, block, intake)
+        document = intake.take(_document, path, block)
         if document is not None:
             yield document
 
 
-def _document(path: Path, block: Block, intake: Intake) -> Document:
+def _document(path: Path, block: Block) -> Document:
     found = _DOC_ID.search(block.text) or _ID_ATTRIBUTE.search(block.attributes)
     if found is None or len(found[1].split()) != 1:
         rule = "a document must have an id without white space in <DOCNO> or in <DOC id=...>."
         raise DataError(path, block.line, rule, block.text)
     header_end = _WEB_HEADER_END.search(block.text)
+    metadata: dict[str, str | list[str]] = {}
     if header_end is not None:
         title, text = _web_page(block.text[header_end.end() :])
     else:
-        title, text = _article(block.text, intake)
-    return Document(found[1].strip(), title, text)
+        title, text, metadata = _article(block.text)
+    return Document(found[1].strip(), title, text, metadata or None)
 
 
-def _article(markup: str, intake: Intake) -> tuple[str, str]:
+def _article(markup: str) -> tuple[str, str, dict[str, str | list[str]]]:
     titles, texts, others = [], [], []
+    known: dict[str, list[str]] = {}
     for field in split_fields(markup, _KNOWN):
         if field.name in _TITLES:
             titles.append(field.markup)
@@ -85,13 +88,16 @@ def _article(markup: str, intake: Intake) -> tuple[str, str]:
                 texts.append(field.markup)
             elif field.name not in _NO_TEXT:
                 others.append(field)
+            elif field.name != "docno":
+                known.setdefault(field.name, []).append(plain_text(field.markup))
     text = plain_text(" ".join(texts))
     if not text:
         text = plain_text(" ".join(field.markup for field in others))
     else:
         for field in others:
-            intake.leave_out(f"<{field.name.upper()}>")
-    return plain_text(" ".join(titles)), text
+            known.setdefault(field.name, []).append(plain_text(field.markup))
+    metadata = {name: v[0] if len(v) == 1 else v for name, v in known.items() if any(v)}
+    return plain_text(" ".join(titles)), text, metadata
 
 
 def _nested_titles(markup: str) -> Iterator[str]:

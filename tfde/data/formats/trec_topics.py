@@ -42,7 +42,8 @@ def read_topics(
     """Yields the topics of a file as queries.
 
     A topic is a `<top>` or a `<topic>`. Its number stands in an attribute (`number`, `id`) or a
-    field; zeros before it (TREC 1 to 3: "Number: 051") go, unless the judgements have them.
+    field; zeros before it (TREC 1 to 3: "Number: 051") go, unless the judgements have them. What
+    else a topic says is metadata, under the names of its tags in small letters.
 
     Args:
         path: The file, plain or packed.
@@ -89,4 +90,6 @@ def _topic(path: Path, block: Block, topic_field: TopicField, judged: Container[
             f"topic {number} must have text in <{names[0]}>; it has {have or 'none of the parts'}."
         )
         raise DataError(path, block.line, rule, block.text)
-    return Query(number, text)
+    used = {*_NUMBERS, *names}
+    metadata = {name: value for name, value in fields.items() if value and name not in used}
+    return Query(number, text, metadata or None)

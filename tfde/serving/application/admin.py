@@ -9,8 +9,9 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Response
 from grpc import StatusCode
-from pydantic import BaseModel, FailFast, Field
+from pydantic import BaseModel, ConfigDict, FailFast, Field
 
+from tfde.data.metadata import metadata_of
 from tfde.errors import ConfigError
 from tfde.retrieval.live_status import LiveStatus
 from tfde.serving.application.json_body import JsonRoute
@@ -22,14 +23,18 @@ from tfde.types import Document
 MAX_DOCUMENTS = 1024
 _MIN_KEY = 16
 _PREFIX = "/v1/index"
+_KNOWN = ("id", "title", "text")
 
 
 class DocumentModel(BaseModel):
-    """A document as BEIR's corpus has it."""
+    """A document as BEIR's corpus has it; other fields than these are metadata too."""
+
+    model_config = ConfigDict(extra="allow")
 
     id: str = Field(min_length=1)
     title: str = ""
     text: str
+    metadata: dict[str, Any] | None = None
 
 
 class AddRequest(BaseModel):
@@ -122,7 +127,12 @@ def create_admin(service: LiveSearchService) -> APIRouter:
     @router.post("/documents")
     def add(request: AddRequest) -> AddResponse:
         """Inserts or replaces documents; the answer comes when they are on the disk."""
-        documents = [Document(d.id, d.title, d.text) for d in request.documents]
+        documents = [
+            Document(
+                d.id, d.title, d.text, metadata_of("documents", number, d.model_dump(), _KNOWN)
+            )
+            for number, d in enumerate(request.documents, start=1)
+        ]
         return AddResponse(documents=len(documents), sequence=service.add(documents))
 
     @router.post("/delete")

@@ -85,6 +85,7 @@ class HitModel(BaseModel):
     doc_id: str
     title: str
     text: str
+    metadata: dict[str, Any] | None = Field(None, description="left out where there is none")
 
 
 class SearchResult(BaseModel):
@@ -196,7 +197,7 @@ def create_app(service: SearchService, *, admin: APIRouter | None = None) -> Fas
         return _written(
             SearchResponse(
                 results=[
-                    SearchResult(query=query, hits=[HitModel(**hit._asdict()) for hit in hits])
+                    SearchResult(query=query, hits=[HitModel(**hit.record()) for hit in hits])
                     for query, hits in zip(queries, found.hits, strict=True)
                 ],
                 retriever=service.retriever,
@@ -277,7 +278,7 @@ def _error_body(code: StatusCode, message: str) -> bytes:
 
 def _written(answer: BaseModel) -> Response:
     """Returns an answer as JSON, written here: FastAPI would write it on the event loop."""
-    return Response(answer.model_dump_json(), media_type="application/json")
+    return Response(answer.model_dump_json(exclude_none=True), media_type="application/json")
 
 
 def _error(status: int, message: str, kind: str) -> JSONResponse:

@@ -20,11 +20,11 @@ from tfde.serving.application.search_service import (
     Found,
     SearchService,
     check_size,
-    make_hits,
-    read_passages,
+    find_passages,
     run_in_parts,
     run_while_awaited,
 )
+from tfde.serving.hit import Passage, make_hits
 from tfde.serving.server.calls import current_call
 from tfde.serving.server.request_size import check_text_count, encoded_texts
 from tfde.serving.server.service import InferenceService
@@ -75,8 +75,10 @@ class LiveSearchService(SearchService):
             embeddings = run_in_parts(encode, {"text": texts})["embeddings"]
             found = self._index.search_documents(embeddings, k)
             unchanged = set(found.doc_ids.ravel().tolist()) - found.documents.keys()
-            passages = read_passages(unchanged, servables.get(DOCUMENTS))
-        passages |= {d.doc_id: (d.title, d.text) for d in found.documents.values()}
+            passages = find_passages(unchanged, servables.get(DOCUMENTS))
+        for document in found.documents.values():
+            metadata = dict(document.metadata) if document.metadata else None
+            passages[document.doc_id] = Passage(document.title, document.text, metadata)
         hits = make_hits(found.doc_ids.tolist(), found.scores.tolist(), passages)
         return Found(hits, self._bundle_version, found.version)
 

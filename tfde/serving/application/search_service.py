@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Literal, NamedTuple
 
 import numpy as np
 from grpc import StatusCode
 
-from tfde.serving.hit import Hit
+from tfde.serving.hit import Hit, Passage, make_hits, read_passages
 from tfde.serving.server.calls import current_call
 from tfde.serving.server.inference import Servable
 from tfde.serving.server.limits import Limits
@@ -91,7 +91,7 @@ class SearchService:
             version = servable.version
             doc_ids = [[doc_id.decode() for doc_id in row] for row in found["doc_ids"]]
             wanted = {doc_id for row in doc_ids for doc_id in row}
-            passages = read_passages(wanted, servables.get(DOCUMENTS))
+            passages = find_passages(wanted, servables.get(DOCUMENTS))
         # A retriever holds its index: both change with its version.
         return Found(make_hits(doc_ids, found["scores"], passages), version, str(version))
 
@@ -148,17 +148,15 @@ class SearchService:
         return not_found(f"{model} is not served; tfde serve --models must not leave it out.")
 
 
-def read_passages(doc_ids: set[str], documents: Servable | None) -> dict[str, tuple[str, str]]:
-    """Returns title and text by id; nothing where the bundle has no texts."""
+def find_passages(doc_ids: set[str], documents: Servable | None) -> dict[str, Passage]:
+    """Returns passages by id; nothing where the bundle has no texts."""
     if documents is None:
         return {}
     wanted = sorted(doc_ids)
     found = documents.runner.run("", {"doc_ids": np.array(wanted, object)})
-    texts = zip(found["titles"], found["texts"], strict=True)
-    return {
-        doc_id: (title.decode(), text.decode())
-        for doc_id, (title, text) in zip(wanted, texts, strict=True)
-    }
+    names = ("titles", "texts", "metadata")
+    columns = ([row.decode() for row in found[name]] if name in found else None for name in names)
+    return read_passages(wanted, *columns)  # type: ignore[arg-type]  # the first two are there
 
 
 def run_while_awaited(servable: Servable, signature_name: str, inputs: Arrays) -> Arrays:
@@ -206,18 +204,3 @@ def run_in_parts(run: Callable[[Arrays], Arrays], inputs: Arrays) -> Arrays:
     ]
     back = np.argsort(order)
     return {name: np.concatenate([part[name] for part in found])[back] for name in found[0]}
-
-
-def make_hits(
-    doc_ids: Iterable[Sequence[str]],
-    scores: Iterable[Sequence[float]],
-    passages: Mapping[str, tuple[str, str]],
-) -> list[list[Hit]]:
-    """Returns the hits of each query; a document without passage has empty texts."""
-    return [
-        [
-            Hit(rank, float(score), doc_id, *passages.get(doc_id, ("", "")))
-            for rank, (doc_id, score) in enumerate(zip(ids, row, strict=True), start=1)
-        ]
-        for ids, row in zip(doc_ids, scores, strict=True)
-    ]

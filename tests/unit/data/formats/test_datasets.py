@@ -170,13 +170,13 @@ def test_three_tables_as_on_the_hub(tmp_path, capsys):
     output = str(tmp_path / "out")
     assert main(["convert", "--format", "datasets", *inputs, "--output", output]) == 0
     shown = capsys.readouterr()
-    assert "queries-0.parquet: query_id from '_id'; query from 'text'; not read: 'lang'" in (
+    assert "queries-0.parquet: query_id from '_id'; query from 'text'; metadata from 'lang'" in (
         shown.err
     )
     assert "2 documents, 1 queries (test 1)" in shown.out
     dataset = DatasetDirectory(tmp_path / "out")
     assert list(dataset.documents()) == [Document("1", "", "one"), Document("2", "Two", "")]
-    assert list(dataset.queries()) == [Query("q", "which?")]
+    assert list(dataset.queries()) == [Query("q", "which?", {"lang": "en"})]
     assert dataset.qrels("test") == {"q": {"2": 2}}
 
 

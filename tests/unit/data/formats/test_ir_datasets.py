@@ -91,7 +91,7 @@ class TitleInside(Doc):
     ],
 )
 def test_a_title_is_said_once(record, document):
-    assert reader._document(Source("set", "s"), record, {}) == document
+    assert reader._document(Source("set", "s"), Intake(), record, {}) == document
 
 
 def test_fields_may_be_named(register):
@@ -145,4 +145,4 @@ def test_an_unknown_id(register):
 
 def test_what_is_not_read_is_said(register):
     source = Source("set", "msmarco-passage/train", "train")
-    assert "not read of their own: docpairs, scoreddocs" in reader.understood(source)
+    assert "not read: docpairs, scoreddocs" in reader.understood(source)

@@ -279,6 +279,10 @@ A relevant document must identify &amp; name.
 """
 
 
+ORGANIZATIONS = "Identify organizations that participate in international criminal activity."
+NAMES = "A relevant document must identify & name."
+
+
 def test_trec_as_on_its_disks(tmp_path):
     (tmp_path / "docs" / "ft").mkdir(parents=True)
     (tmp_path / "docs" / "ft" / "ft911_1").write_text(TREC)
@@ -294,18 +298,19 @@ def test_trec_as_on_its_disks(tmp_path):
             "FT911-3",
             "FT 14 MAY 91 / International Company News: R&D at last",
             "A first paragraph of two lines <sic>. A second.",
+            {"date": "910514", "profile": "_AN-BEOA7AAIFT", "pub": "The Financial Times"},
         ),
         Document("LA-2", "", "lower case"),
-        Query("301", "International Organized Crime"),
-        Query("302", "Poliomyelitis"),
+        Query("301", "International Organized Crime", {"desc": ORGANIZATIONS, "narr": NAMES}),
+        Query("302", "Poliomyelitis", {"desc": "Is it gone?", "narr": "Anything."}),
         Judgement("test", "301", "FT911-3", 1),
         Judgement("test", "302", "LA-2", -1),
     ]
     described = of_kind(read(trec, *sources, topic_field="description"), Query)
     narrated = of_kind(read(trec, *sources, topic_field="narrative"), Query)
-    organizations = "Identify organizations that participate in international criminal activity."
-    assert described == [Query("301", organizations), Query("302", "Is it gone?")]
-    assert narrated[0].text == "A relevant document must identify & name."
+    assert [query.text for query in described] == [ORGANIZATIONS, "Is it gone?"]
+    assert described[1].metadata == {"title": "Poliomyelitis", "narr": "Anything."}
+    assert narrated[0].text == NAMES
 
 
 ROWS = [
@@ -444,10 +449,12 @@ def test_trec_documents_wherever_tags_stand(tmp_path, caplog):
         ("d3", "Unclosed", "x < y and so on last"),
         ("d4", "", "only a body Lee"),
     ]
-    assert left_out == {"<BYLINE>": 1, "<GRAPHIC>": 1, "lines outside of <DOC>": 2}
+    assert left_out == {"lines outside of <DOC>": 2}
     (shown,) = caplog.messages
     assert "d:8: text outside of <DOC> is left out" in shown
     assert "stray words" in shown
+    second = list(read_documents(tmp_path / "d", Intake()))[1]
+    assert second.metadata == {"byline": "By Ann", "date": "1990", "graphic": "chart"}
 
 
 def test_trec_web_pages(tmp_path):
@@ -547,7 +554,7 @@ WEB_TRACK = """<?xml version="1.0" encoding="UTF-8"?>
 def test_trec_topics_of_every_form(tmp_path, file, part, expected):
     (tmp_path / "t").write_text(file)
     queries = read_topics(tmp_path / "t", Intake(), topic_field=part)
-    assert [tuple(query) for query in queries] == expected
+    assert [query[:2] for query in queries] == expected
 
 
 def test_zeros_before_a_topics_number_are_those_of_the_judgements(tmp_path):
@@ -591,7 +598,7 @@ def test_marks_of_mrqa_are_structure(tmp_path, context):
     question = {"qid": "q", "question": "When?", "answers": ["1820"], "detected_answers": [spans]}
     (tmp_path / "m").write_text(json.dumps({"id": "", "context": context, "qas": [question]}))
     (paragraph,) = map(mrqa.without_marks, mrqa.read_mrqa(tmp_path / "m", Intake()))
-    assert paragraph.document[1:] == (title, text)
+    assert paragraph.document[1:3] == (title, text)
     (start,) = paragraph.questions[0].answer_starts
     assert text[start : start + 4] == "1820"
 
@@ -628,7 +635,7 @@ def test_every_kind_of_column_can_be_named(tmp_path):
     given = ["query=Frage", "document=Antwort", "title=Kopf", "id=key", "query_id=nr", "label=gut"]
     records = read(columns, Source("rows", path, "train"), columns=given)
     assert records == [
-        Document("d-1", "T", "a"),
+        Document("d-1", "T", "a", {"x": "-"}),
         Query("7", "q"),
         Judgement("train", "7", "d-1", 3),
         Query("8", "r"),
@@ -636,7 +643,7 @@ def test_every_kind_of_column_can_be_named(tmp_path):
     ]
     assert columns.understood(Source("rows", path), given) == (
         "query from 'Frage'; document from 'Antwort'; title from 'Kopf'; id from 'key';"
-        " query_id from 'nr'; label from 'gut'; not read: 'x'"
+        " query_id from 'nr'; label from 'gut'; metadata of documents from 'x'"
     )
 
 

@@ -235,12 +235,13 @@ def test_official_dev_file_at_paragraph_level(data_dir):
     store = reference.document_store({doc_id for judged in qrels.values() for doc_id in judged})
     ours = {r.doc_id: r for r in records if isinstance(r, Document)}
     assert len(ours) == 2067
-    assert {r for r in records if isinstance(r, Query)} == set(reference.queries("test"))
+    asked = {r[:2] for r in records if isinstance(r, Query)}
+    assert asked == {query[:2] for query in reference.queries("test")}
     judged = [r for r in records if isinstance(r, Judgement)]
     assert len(judged) == 10_570
     for judgement in judged:
         (expected,) = qrels[judgement.query_id]
-        assert ours[judgement.doc_id][1:] == store[expected][1:]
+        assert ours[judgement.doc_id][1:3] == store[expected][1:3]
 
 
 def test_official_dev_file_at_sentence_level(data_dir):
