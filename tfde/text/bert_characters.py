@@ -6,27 +6,20 @@ marks, and lowercases. All of it but the ordering of marks is decided by one cod
 time, so the whole normalizer is one table.
 
 The ranges below were made by asking `tokenizers` 0.23.3 about each code point and subtracting
-what Python's `unicodedata` (Unicode 14) says: its categories are those of Unicode 8, its NFD
+what `unicode_14` says: its categories are those of Unicode 8, its NFD
 that of Unicode 12, its lower case that of Unicode 16. A test asks again about every one.
 """
 
 from __future__ import annotations
 
 import itertools
-import unicodedata
-from collections.abc import Iterator
+
+from tfde.text.unicode_14 import category, code_points, combining, decompose
 
 
-def _ranges(text: str) -> Iterator[int]:
-    """Yields the code points of `"0041 0061-007A"`."""
-    for part in text.split():
-        first, _, last = part.partition("-")
-        yield from range(int(first, 16), int(last or first, 16) + 1)
-
-
-WHITE_SPACE = frozenset(_ranges("9-A D 20 A0 1680 2000-200A 2028-2029 202F 205F 3000"))
+WHITE_SPACE = frozenset(code_points("9-A D 20 A0 1680 2000-200A 2028-2029 202F 205F 3000"))
 DROPPED = frozenset(
-    _ranges(
+    code_points(
         "0-8 B-C E-1F 7F-9F AD 600-605 61C 6DD 70F 180E 200B-200F 202A-202E 2060-2064 2066-206F"
         " E000-F8FF FEFF FFF9-FFFB FFFD 110BD 1BCA0-1BCA3 1D173-1D17A E0001 E0020-E007F"
         " F0000-FFFFD 100000-10FFFD"
@@ -34,11 +27,11 @@ DROPPED = frozenset(
 )
 # 2B820-2B91F is left out by a slip of Hugging Face's that its vocabularies have to live with.
 CHINESE = frozenset(
-    _ranges("3400-4DBF 4E00-9FFF F900-FAFF 20000-2A6DF 2A700-2B81F 2B920-2CEAF 2F800-2FA1F")
+    code_points("3400-4DBF 4E00-9FFF F900-FAFF 20000-2A6DF 2A700-2B81F 2B920-2CEAF 2F800-2FA1F")
 )
 # Non-spacing marks of Unicode 14 that are kept.
 KEPT_MARKS = frozenset(
-    _ranges(
+    code_points(
         "07FD 0898-089F 08CA-08E1 09FE 0AFA-0AFF 0B55 0C04 0C3C 0D00 0D3B-0D3C 0D81 0EBA 180F"
         " 1885-1886 1ABF-1ACE 1DF6-1DFB A82C A8C5 A8FF A9BD 10D24-10D27 10EAB-10EAC 10F46-10F50"
         " 10F82-10F85 11070 11073-11074 110C2 111C9 111CF 1123E 1133B 11438-1143F 11442-11444"
@@ -53,7 +46,7 @@ KEPT_MARKS = frozenset(
 DROPPED_MARKS = frozenset({0x1734})
 # Marks that stay in the text and that NFD puts in order among their neighbours.
 ORDERED_MARKS = frozenset(
-    _ranges(
+    code_points(
         "08D4-08E1 1B44 1BAA 1BF2-1BF3 1DFB 302E-302F A953 A9C0 111C0 11235 1134D 11442 11446"
         " 116B6 11C3F 1D165-1D166 1D16D-1D172 1E000-1E006 1E008-1E018 1E01B-1E021 1E023-1E024"
         " 1E026-1E02A 1E944-1E94A"
@@ -73,7 +66,7 @@ LOWER = {
 # BertPreTokenizer: these stand alone there and are letters here (newer punctuation, and the
 # Chinese characters of the slip above) ...
 SPLIT_BY_OP_ONLY = frozenset(
-    _ranges(
+    code_points(
         "061D 09FD 0A76 0C77 0C84 1B4E-1B4F 1B7D-1B7F 2E43-2E4F 2E52-2E5D 10D6E 10EAD"
         " 10F55-10F59 10F86-10F89 113D4-113D5 113D7-113D8 1144B-1144F 1145A-1145B 1145D"
         " 11660-1166C 116B9 1183B 11944-11946 119E2 11A3F-11A46 11A9A-11A9C 11A9E-11AA2"
@@ -84,7 +77,7 @@ SPLIT_BY_OP_ONLY = frozenset(
 # ... and these the other way round.
 LETTER_FOR_OP_ONLY = frozenset({0x166D, 0x111C9})
 # Code points above 1FFFF that change are private, Chinese or variation selectors.
-_LETTERS = [*_ranges("0-D7FF E000-1FFFF E0100-E01EF")]
+_LETTERS = [*code_points("0-D7FF E000-1FFFF E0100-E01EF")]
 
 
 def stands_alone(code: int) -> bool:
@@ -96,7 +89,7 @@ def stands_alone(code: int) -> bool:
         return not chr(code).isalnum()
     if code in CHINESE:
         return True
-    return unicodedata.category(chr(code))[0] == "P" and code not in LETTER_FOR_OP_ONLY
+    return category(chr(code))[0] == "P" and code not in LETTER_FOR_OP_ONLY
 
 
 def combining_classes() -> dict[int, int]:
@@ -106,9 +99,9 @@ def combining_classes() -> dict[int, int]:
     """
     classes = {}
     for code in _LETTERS:
-        first = unicodedata.normalize("NFD", chr(code))[0]
-        if (_is_mark(first) or code in ORDERED_MARKS) and unicodedata.combining(first):
-            classes[code] = unicodedata.combining(first)
+        first = decompose(chr(code))[0]
+        if (_is_mark(first) or code in ORDERED_MARKS) and combining(first):
+            classes[code] = combining(first)
     return classes
 
 
@@ -136,7 +129,7 @@ def _normalize(character: str, *, lowercase: bool, strip_accents: bool) -> str:
     text = character
     if strip_accents:
         if code not in NOT_DECOMPOSED:
-            text = unicodedata.normalize("NFD", text)
+            text = decompose(text)
         text = "".join(c for c in text if not _is_mark(c))
     if lowercase:
         text = "".join(chr(LOWER[ord(c)]) if ord(c) in LOWER else c.lower() for c in text)
@@ -145,6 +138,6 @@ def _normalize(character: str, *, lowercase: bool, strip_accents: bool) -> str:
 
 def _is_mark(character: str) -> bool:
     code = ord(character)
-    if unicodedata.category(character) == "Mn":
+    if category(character) == "Mn":
         return code not in KEPT_MARKS
     return code in DROPPED_MARKS

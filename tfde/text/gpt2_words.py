@@ -15,12 +15,12 @@ whether a word begins at a character follows from its neighbours' kinds:
 from __future__ import annotations
 
 import functools
-import unicodedata
 
 import numpy as np
 import tensorflow as tf
 
 from tfde.text.code_point_table import CodePointTable
+from tfde.text.unicode_14 import category, code_points
 
 _OTHER, _LETTER, _NUMBER, _SPACE = range(4)
 _BLANK, _APOSTROPHE = ord(" "), ord("'")
@@ -29,7 +29,7 @@ _CONTRACTIONS = ("s", "t", "re", "ve", "m", "ll", "d")
 _WHITE_SPACE = "\t\n\x0b\x0c\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
     map(chr, range(0x2000, 0x200B))
 )
-# Letters and numbers of Unicode 16, which `tokenizers` 0.23.3 knows, that Python's tables
+# Letters and numbers of Unicode 16, which `tokenizers` 0.23.3 knows, that our tables
 # (Unicode 14) lack; a test asks it about every code point.
 _NEW_LETTERS = (
     "1C89-1C8A A7CB-A7CD A7DA-A7DC 105C0-105F3 10D4A-10D65 10D6F-10D85 10EC2-10EC4 1123F-11240"
@@ -121,12 +121,10 @@ def _kinds() -> np.ndarray:
     """Returns the kind of each code point, shape (0x110000,), int8."""
     kinds = np.full(0x110000, _OTHER, np.int8)
     for code in range(0x110000):
-        category = unicodedata.category(chr(code))[0]
-        if category in "LN":
-            kinds[code] = _LETTER if category == "L" else _NUMBER
+        kind = category(chr(code))[0]
+        if kind in "LN":
+            kinds[code] = _LETTER if kind == "L" else _NUMBER
     kinds[[ord(c) for c in _WHITE_SPACE]] = _SPACE
     for kind, ranges in ((_LETTER, _NEW_LETTERS), (_NUMBER, _NEW_NUMBERS)):
-        for part in ranges.split():
-            begin, _, end = part.partition("-")
-            kinds[int(begin, 16) : int(end or begin, 16) + 1] = kind
+        kinds[list(code_points(ranges))] = kind
     return kinds
