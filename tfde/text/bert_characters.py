@@ -16,7 +16,6 @@ import itertools
 
 from tfde.text.unicode_14 import category, code_points, combining, decompose
 
-
 WHITE_SPACE = frozenset(code_points("9-A D 20 A0 1680 2000-200A 2028-2029 202F 205F 3000"))
 DROPPED = frozenset(
     code_points(

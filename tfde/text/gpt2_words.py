@@ -121,9 +121,9 @@ def _kinds() -> np.ndarray:
     """Returns the kind of each code point, shape (0x110000,), int8."""
     kinds = np.full(0x110000, _OTHER, np.int8)
     for code in range(0x110000):
-        kind = category(chr(code))[0]
-        if kind in "LN":
-            kinds[code] = _LETTER if kind == "L" else _NUMBER
+        group = category(chr(code))[0]
+        if group in "LN":
+            kinds[code] = _LETTER if group == "L" else _NUMBER
     kinds[[ord(c) for c in _WHITE_SPACE]] = _SPACE
     for kind, ranges in ((_LETTER, _NEW_LETTERS), (_NUMBER, _NEW_NUMBERS)):
         kinds[list(code_points(ranges))] = kind
