@@ -24,7 +24,8 @@ Arrays = dict[str, np.ndarray]
 QUERY_ENCODER, DOCUMENT_ENCODER, DOCUMENTS = "query_encoder", "document_encoder", "documents"
 NO_RETRIEVER = (
     "no retriever is served, so nothing can be searched. A bundle has one where tfde export was"
-    " given --embeddings (tfde encode writes them), and tfde serve --models must not leave it out."
+    " given --embeddings (of tfde encode) or --index (of tfde build-index); tfde serve --models"
+    " must not leave it out."
 )
 
 
