@@ -190,7 +190,7 @@ def test_a_file_of_trec_disk_5():
         pytest.skip("TREC's disks are not for everybody")
     ours = list(read_documents(path, Intake(), encoding="latin-1"))
     parser = theirs.TrecDocs(LocalDownload(path), parser="sax", encoding="latin-1")
-    assert [tuple(document) for document in ours] == [
+    assert [document[:3] for document in ours] == [
         (plain(d.doc_id), plain(d.title), plain(d.body)) for d in parser.docs_iter()
     ]
     assert len(ours) == 49
@@ -200,7 +200,7 @@ def test_msmarco_queries():
     path = TOOLS / "topics" / "topics.msmarco-passage.dev-subset.txt"
     ours = list(msmarco.read([Source("queries", path)], Intake()))
     expected = theirs.TsvQueries(LocalDownload(path)).queries_iter()
-    assert [tuple(query) for query in ours] == [tuple(query) for query in expected]
+    assert [query[:2] for query in ours] == [tuple(query) for query in expected]
     assert len(ours) == 6_980
 
 
