@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Container, Iterable, Iterator,
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tfde.argument_types import typed
 from tfde.data.compressed import SUFFIXES, read_lines
 from tfde.data.dataset_writer import write_dataset
 from tfde.data.formats.records import Judgement, Record
@@ -43,6 +44,7 @@ class DatasetDirectory:
         ConfigError: the directory or its corpus is missing.
     """
 
+    @typed
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         if not self.path.is_dir():

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tfde.argument_types import typed
 from tfde.data.pair_batches import PairBatches, look_up, string_array
 from tfde.data.pair_table import PairTable
 from tfde.data.read_pairs import read_pairs
@@ -17,6 +18,7 @@ from tfde.errors import ConfigError, require
 from tfde.types import Pair
 
 
+@typed
 def pairs(
     path: str | Path | Iterable[Any],
     *,

@@ -10,6 +10,7 @@ import ir_measures
 from ir_measures import RR
 from ir_measures.providers import registry
 
+from tfde.argument_types import typed
 from tfde.data.ranking import first_documents, without_query
 from tfde.errors import ConfigError, shorten
 from tfde.types import Qrels, Run
@@ -19,6 +20,7 @@ EXAMPLES = "P@1, RR, RR@10, R@100, nDCG@10, Success@20, AP"
 _MEANS = ("P", "R", "RR", "AP", "nDCG", "Success", "Rprec")
 
 
+@typed
 def evaluate(
     run: Run,
     qrels: Qrels,

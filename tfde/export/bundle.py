@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tfde.argument_types import typed
 from tfde.data.atomic import atomic_directory, refuse_existing
 from tfde.data.files import sha256, write_json
 from tfde.errors import MismatchError, require
@@ -47,6 +48,7 @@ _LIBRARIES = ("tensorflow", "tensorflow-text", "keras", "scann", "numpy")
 _BATCHED = ("query_encoder", "document_encoder")
 
 
+@typed
 def export_bundle(
     model: DualEncoder,
     index: ExactIndex | ScannIndex | Embeddings | None,

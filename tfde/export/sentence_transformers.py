@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tfde.argument_types import typed
 from tfde.backbones.backbone import Backbone
 from tfde.checkpoints.hugging_face_writer import (
     MAX_SHARD_BYTES,
@@ -37,6 +38,7 @@ _ACTIVATIONS: dict[DenseActivation, str] = {
 }
 
 
+@typed
 def export_sentence_transformers(
     model: DualEncoder, output: str | Path, *, max_shard_bytes: int = MAX_SHARD_BYTES
 ) -> Path:

@@ -13,6 +13,7 @@ import tensorflow as tf
 # Registers the text ops that the SavedModels hold.
 import tensorflow_text  # noqa: F401
 
+from tfde.argument_types import typed
 from tfde.data.files import sha256
 from tfde.export.versions import BundleVersion, bundle_versions
 from tfde.retrieval.scann_ops import load_scann_ops
@@ -25,6 +26,7 @@ _LEAST_OVERLAP = 0.8
 _RETRIEVERS = ("retriever", "retriever_partitioned", "retriever_scann")
 
 
+@typed
 def verify_bundle(path: str | Path) -> list[str]:
     """Compares each version of a bundle with its manifest and asks its models the golden queries.
 

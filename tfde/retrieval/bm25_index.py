@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from tfde.errors import ConfigError, DataError, require
+from tfde.argument_types import typed
+from tfde.errors import ConfigError, DataError, require, shorten
 from tfde.extras import require_extra
 from tfde.progress import progress_bar
 from tfde.retrieval.bm25_words import TOKEN_PATTERN, spread, word_stemmer
@@ -84,6 +85,11 @@ class Bm25Index:
         def texts() -> Iterable[str]:
             for document in documents:
                 doc_ids.append(document.doc_id)
+                if not (isinstance(document.title, str) and isinstance(document.text, str)):
+                    raise ConfigError(
+                        "`documents` must have texts as title and text."
+                        f" Received: {shorten(document)}"
+                    )
                 yield f"{document.title} {document.text}"
 
         words = _tokenize(texts(), language, return_ids=True)
@@ -98,6 +104,7 @@ class Bm25Index:
         scorer.index(words, show_progress=False)
         return cls(scorer, check_doc_ids(doc_ids, len(doc_ids)), language)
 
+    @typed
     def search(
         self, texts: Sequence[str], k: int, *, show_progress: bool = False
     ) -> list[list[tuple[str, float]]]:

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import cast
 
+from tfde.argument_types import typed
 from tfde.config import ParentConfig
 from tfde.data.batched import batched
 from tfde.progress import progress_bar
@@ -16,6 +17,7 @@ from tfde.retrieval.parents import ParentEncoder, ParentModel, in_parents
 from tfde.types import Document
 
 
+@typed
 def encode_corpus(
     model: DocumentEncoder,
     documents: Iterable[Document],

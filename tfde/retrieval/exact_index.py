@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tfde.argument_types import typed
 from tfde.config import ParentConfig
 from tfde.data.files import new_file, open_array, read_ids, write_ids
 from tfde.data.scaled_rows import ScaledRows
@@ -82,6 +83,7 @@ class ExactIndex:
         doc_ids = check_doc_ids(embeddings.doc_ids, len(embeddings))
         return cls(shards, doc_ids, fingerprint=embeddings.fingerprint, parents=embeddings.parents)
 
+    @typed
     def search(self, query_embeddings: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns the `k` documents of highest dot product, ties in the order of the index.
 
@@ -99,6 +101,7 @@ class ExactIndex:
         scores, positions = self.search_positions(query_embeddings, k)
         return scores, self.doc_ids[positions]
 
+    @typed
     def search_positions(
         self, query_embeddings: np.ndarray, k: int
     ) -> tuple[np.ndarray, np.ndarray]:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tfde.argument_types import typed
 from tfde.data.directory_lock import directory_lock
 from tfde.data.files import check_id
 from tfde.data.metadata import check_metadata
@@ -136,6 +137,7 @@ class LiveIndex:
         """Returns the vectors of all documents, `(N, D)` float32, in memory."""
         return self._view.vectors()
 
+    @typed
     def search(self, query_embeddings: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns about the `k` documents of highest dot product, as the base index finds them.
 
@@ -154,6 +156,7 @@ class LiveIndex:
         """
         return self._view.search(query_embeddings, k)
 
+    @typed
     def search_documents(self, query_embeddings: np.ndarray, k: int) -> LiveHits:
         """Returns what `search` finds with the texts of what was added.
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tfde.argument_types import typed
 from tfde.data.atomic import atomic_directory
 from tfde.errors import MismatchError, require
 from tfde.matching.matcher_config import SCORE_ALONE
@@ -66,6 +67,7 @@ class MultiVectorIndex:
         )
         return cls(stored, vectors)
 
+    @typed
     def search(
         self, vectors: np.ndarray, mask: np.ndarray, k: int, *, candidates_per_vector: int = 100
     ) -> list[list[tuple[str, float]]]:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from scipy.special import log_softmax
 
+from tfde.argument_types import typed
 from tfde.data.batched import batched
 from tfde.data.ranking import ranking
 from tfde.errors import DataError, require
@@ -35,6 +36,7 @@ class PairModel(Protocol):
         ...
 
 
+@typed
 def rerank(
     model: PairModel,
     run: Run,

@@ -7,6 +7,7 @@ from typing import Protocol, cast
 
 import numpy as np
 
+from tfde.argument_types import typed
 from tfde.config import ParentConfig
 from tfde.data.batched import batched
 from tfde.data.files import check_id
@@ -46,6 +47,7 @@ class Index(Protocol):
         ...
 
 
+@typed
 def retrieve(
     model: QueryEncoder,
     index: Index,

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from tfde.argument_types import typed
 from tfde.data.atomic import refuse_directory
 from tfde.data.compressed import open_writer, read_lines
 from tfde.data.files import check_id
@@ -25,6 +26,7 @@ class RunLine(NamedTuple):
     score: float
 
 
+@typed
 def read_run(path: str | Path) -> Run:
     """Returns the run in a file, plain or packed; as for trec_eval, scores decide and not ranks.
 
@@ -85,6 +87,7 @@ def _score(path: str | Path, line: int, text: str) -> float:
     return score
 
 
+@typed
 def write_run(path: str | Path, run: Run, *, tag: str = "tfde") -> None:
     """Writes a run, atomically: ranks from 1, scores descending, ties in trec_eval's order.
 

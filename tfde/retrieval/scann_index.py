@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tfde.argument_types import typed
 from tfde.config import ParentConfig
 from tfde.data.files import open_array, read_ids, write_array, write_ids
 from tfde.errors import ConfigError, CorruptError
@@ -132,6 +133,7 @@ class ScannIndex:
             )
         return self._changed(parameters=parameters)
 
+    @typed
     def search(
         self,
         query_embeddings: np.ndarray,
@@ -165,6 +167,7 @@ class ScannIndex:
         )
         return scores, self.doc_ids[positions]
 
+    @typed
     def search_positions(
         self,
         query_embeddings: np.ndarray,

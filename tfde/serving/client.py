@@ -8,6 +8,7 @@ from typing import Any
 import grpc
 import numpy as np
 
+from tfde.argument_types import typed
 from tfde.errors import ServerError, shorten
 from tfde.serving import wire
 from tfde.serving.hit import Hit, Passage, make_hits, read_passages
@@ -51,6 +52,7 @@ class Client:
         self._prediction = wire.prediction_service_pb2_grpc.PredictionServiceStub(self._channel)
         self._models = wire.model_service_pb2_grpc.ModelServiceStub(self._channel)
 
+    @typed
     def search(self, texts: Sequence[str], k: int = 10) -> list[list[Hit]]:
         """Finds the best documents for each query.
 

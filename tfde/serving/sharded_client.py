@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import grpc
 
+from tfde.argument_types import typed
 from tfde.errors import ServerError, require
 from tfde.serving.client import Client
 from tfde.serving.hit import Hit
@@ -66,6 +67,7 @@ class ShardedClient:
         ]
         self._pool = ThreadPoolExecutor(4 * len(targets), "shard")
 
+    @typed
     def search(self, texts: Sequence[str], k: int = 10) -> ShardedAnswer:
         """Finds the best documents of all shards for each query.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from tfde.argument_types import typed
 from tfde.errors import require
 from tfde.recommenders import import_recommenders
 
@@ -37,6 +38,7 @@ class RetrievalTask:
         denominator, bidirectional); the masks are derived here.
     """
 
+    @typed
     def __init__(
         self,
         temperature: float = 0.05,

@@ -10,12 +10,14 @@ from pathlib import Path
 
 import sentencepiece
 
+from tfde.argument_types import typed
 from tfde.errors import ConfigError, require
 
 _SMALLEST = 4  # the special pieces and one more
 _MOST_BYTES = 1 << 16  # of a sentence
 
 
+@typed
 def train_sentencepiece(
     texts: Iterable[str],
     output: str | Path,

@@ -10,12 +10,14 @@ from pathlib import Path
 import keras
 import numpy as np
 
+from tfde.argument_types import typed
 from tfde.config import TowersConfig
 from tfde.errors import MismatchError, require
 from tfde.towers.dual_encoder import DualEncoder
 from tfde.towers.preset import preset_class
 
 
+@typed
 def average_models(
     models: Sequence[str | Path], weights: Sequence[float] | None = None
 ) -> DualEncoder:

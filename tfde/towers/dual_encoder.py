@@ -12,6 +12,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfde.argument_types import typed
 from tfde.backbones.backbone import Backbone, build_backbone
 from tfde.backbones.seeded_layer import zero_weights
 from tfde.checkpoints.starts import load_starts
@@ -263,6 +264,7 @@ class DualEncoder(PairTrainer):
             embeddings[f"{side}_embeddings"] = tower(tokens_of(side, inputs), training=training)
         return embeddings
 
+    @typed
     def set_max_lengths(
         self,
         *,
@@ -294,6 +296,7 @@ class DualEncoder(PairTrainer):
 
     # ---- encoding ----------------------------------------------------------------------------
 
+    @typed
     def encode_queries(
         self, texts: Sequence[str], *, batch_size: int = 64, show_progress: bool = False
     ) -> np.ndarray:
@@ -310,6 +313,7 @@ class DualEncoder(PairTrainer):
             [("", text) for text in texts], batch_size=batch_size, show_progress=show_progress
         )
 
+    @typed
     def encode_documents(
         self,
         documents: Iterable[Document | Mapping[str, str] | str],

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfde.argument_types import typed
 from tfde.errors import ConfigError, require
 from tfde.recipe import OptimizerConfig
 from tfde.training.fused_adamw import FusedAdamW
@@ -62,6 +63,7 @@ class LinearDecay(keras.optimizers.schedules.LearningRateSchedule):
         }
 
 
+@typed
 def adafactor(
     learning_rate: float = 1e-3,
     *,
@@ -86,6 +88,7 @@ def adafactor(
     )
 
 
+@typed
 def adamw(
     learning_rate: float = 2e-5,
     *,

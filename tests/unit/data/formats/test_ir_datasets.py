@@ -1,6 +1,7 @@
 """Sets through the library `ir_datasets`: its registry and its parsers on local files."""
 
 from collections import namedtuple
+from typing import NamedTuple
 
 import ir_datasets
 import pytest
@@ -146,3 +147,23 @@ def test_an_unknown_id(register):
 def test_what_is_not_read_is_said(register):
     source = Source("set", "msmarco-passage/train", "train")
     assert "not read: docpairs, scoreddocs" in reader.understood(source)
+
+
+class Page(NamedTuple):
+    doc_id: str
+    title: str
+    text: str
+    abstract: str
+    url: str
+    authors: tuple
+    raw: bytes
+
+    def default_text(self):
+        return f"{self.title} {self.text} {self.abstract}"
+
+
+def test_other_fields_are_metadata_unless_the_text_holds_them():
+    record = Page("d", "T", "text", "and more", "http://a", (("A", 1), ("B", 2)), b"caf\xe9")
+    found = reader._document(Source("set", "s"), Intake(), record, {})
+    assert found[:3] == ("d", "T", "text and more")
+    assert found.metadata == {"url": "http://a", "authors": [["A", 1], ["B", 2]], "raw": "caf�"}

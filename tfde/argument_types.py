@@ -1,0 +1,67 @@
+"""The types of simple arguments, checked where people call: one rule for all public functions."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import numbers
+import os
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from tfde.errors import require
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+# What annotations say -> what a value must be, and how that is called. NumPy's numbers are such.
+_SIMPLE: dict[str, tuple[type, str]] = {
+    "int": (numbers.Integral, "an integer"),
+    "float": (numbers.Real, "a number"),
+    "str": (str, "a text"),
+    "Path": (os.PathLike, "a path"),
+    "None": (type(None), "None"),
+}
+
+
+def typed(function: Function) -> Function:
+    """Makes a function refuse arguments of a wrong type before it does anything.
+
+    Looked at are arguments that are annotated with numbers, truth values, texts, paths, `None` or
+    several of these, in the words of the source (`from __future__ import annotations`).
+
+    Raises:
+        ConfigError: by the function that comes back, for such an argument.
+    """
+    names = list(inspect.signature(function).parameters)
+    annotations = {name: str(text) for name, text in function.__annotations__.items()}
+    checks = {
+        name: _check_of(annotations[name]) for name in names if _is_simple(annotations.get(name))
+    }
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        for name, value in (*zip(names, args, strict=False), *kwargs.items()):
+            if name in checks:
+                holds, rule = checks[name]
+                require(holds(value), name, rule, value)
+        return function(*args, **kwargs)
+
+    return call  # type: ignore[return-value]
+
+
+def _is_simple(annotation: str | None) -> bool:
+    parts = [part.strip() for part in (annotation or "").split("|")]
+    return all(part in _SIMPLE or part == "bool" for part in parts)
+
+
+def _check_of(annotation: str) -> tuple[Callable[[Any], bool], str]:
+    parts = [part.strip() for part in annotation.split("|")]
+    kinds = tuple(_SIMPLE[part][0] for part in parts if part != "bool")
+    rules = [_SIMPLE[part][1] if part != "bool" else "true or false" for part in parts]
+
+    def holds(value: Any) -> bool:
+        if type(value).__name__ in ("bool", "bool_"):  # an integer to Python
+            return "bool" in parts
+        return isinstance(value, kinds)
+
+    return holds, " or ".join(rules)
