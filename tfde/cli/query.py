@@ -11,6 +11,7 @@ from typing import Any
 from tfde.cli.parser import CommandParser, command_parser
 from tfde.data.metadata import metadata_line
 from tfde.serving.hit import Hit
+from tfde.serving.snippet import snippet_of
 
 
 def build_parser() -> CommandParser:
@@ -47,12 +48,13 @@ def run(args: Any) -> int:
         for hit in hits:
             name = f"{hit.title} [{hit.doc_id}]" if hit.title else hit.doc_id
             print(f"{hit.rank:>3}  {hit.score:.4f}  {name}")
-            passage = textwrap.shorten(hit.text, 300, placeholder=" ...")
+            passage = snippet_of(hit.text, text)
             if hit.metadata:
                 known = textwrap.shorten(metadata_line(hit.metadata), 300, placeholder=" ...")
                 print(textwrap.indent(textwrap.fill(known, 92), " " * 13))
             if passage:
-                print(textwrap.indent(textwrap.fill(passage, 92), " " * 13))
+                lines = [textwrap.fill(line, 92) for line in passage.splitlines()]
+                print(textwrap.indent("\n".join(lines), " " * 13))
         sys.stdout.flush()
     return 0
 

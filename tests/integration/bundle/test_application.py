@@ -31,7 +31,7 @@ from tfde.types import Document
 
 def test_search_over_http(server, exact, model):
     queries = ["green red", "naïve ☃"]
-    status, body = http(f"{server.search_url}/v1/search", {"query": queries, "k": 7})
+    status, body = http(f"{server.search_url}/v1/search", {"query": queries, "k": 7, "texts": True})
     answer = json.loads(body)
     assert (status, answer["retriever"], answer["version"]) == (200, "retriever", 1)
     assert [result["query"] for result in answer["results"]] == queries
@@ -52,6 +52,9 @@ def test_search_over_http(server, exact, model):
     with urllib.request.urlopen(request, timeout=30) as response:
         one = json.load(response)
     assert len(one["results"][0]["hits"]) == 10
+    hit = one["results"][0]["hits"][0]
+    assert "text" not in hit  # unless it is asked for
+    assert hit["snippet"] == texts[hit["doc_id"]].text  # which is short
 
 
 def test_embeddings_as_openais_clients_read_them(server, model):
@@ -71,6 +74,33 @@ def test_embeddings_as_openais_clients_read_them(server, model):
     found = np.frombuffer(base64.b64decode(row["embedding"]), "<f4")
     expected = model.encode_documents([Document("d", "", texts[0])])[0]
     np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_openais_clients_as_they_come(server, model):
+    base_url = f"{server.search_url}/v1"
+    client = openai.OpenAI(base_url=base_url, api_key="-")
+    assert [each.id for each in client.models.list()] == ["query_encoder", "document_encoder"]
+    expected = model.encode_queries(["green red", "blue"])
+    found = client.embeddings.create(
+        model="query_encoder", input=["green red", "blue"], dimensions=6, user="someone"
+    )
+    np.testing.assert_allclose([row.embedding for row in found.data], expected, atol=1e-6)
+    # As langchain-openai sends by default.
+    with pytest.raises(openai.BadRequestError, match=r"check_embedding_ctx_length=False"):
+        client.embeddings.create(model="query_encoder", input=[[4719, 2579]])
+
+
+@pytest.mark.peers
+def test_langchains_client(server, model):
+    import langchain_openai
+
+    client = langchain_openai.OpenAIEmbeddings(
+        base_url=f"{server.search_url}/v1", api_key="-", model="query_encoder",
+        check_embedding_ctx_length=False,
+    )  # fmt: skip
+    found = client.embed_documents(["green red", "blue"])
+    np.testing.assert_allclose(found, model.encode_queries(["green red", "blue"]), atol=1e-6)
+    assert client.embed_query("green red") == pytest.approx(found[0], abs=1e-6)
 
 
 def test_openais_client_within_the_limits_and_beyond(server):
@@ -94,11 +124,13 @@ def test_openais_client_within_the_limits_and_beyond(server):
     ("path", "body", "status", "message"),
     [
         ("search", {"query": "x", "k": 0}, 400, "`k`: Input should be greater than or equal to 1"),
+        ("search", {"query": " "}, 400, "`query`: Value error, a query must not be empty. Rec"),
+        ("embeddings", {"input": [[9906]]}, 400, "`input`: Value error, token ids are another"),
+        ("embeddings", {"input": "x", "dimensions": 5}, 400, "`dimensions` must be 6, which the"),
         ("search", {"query": []}, 400, "`query`: Input should be a valid string, or List should"),
         ("search", {}, 400, "`query`: Field required"),
         ("search", b"{", 400, "the body must be JSON: "),
         ("search", {"query": "x", "kk": 3}, 400, "`kk`: Extra inputs are not permitted"),
-        ("embeddings", {"input": "x", "dimensions": 3}, 400, "`dimensions`: Extra inputs"),
         ("nothing", {}, 404, "POST /v1/nothing: Not Found"),
         ("embeddings", {"input": "x", "model": "../retriever"}, 404, "`model` must be query_enc"),
         ("embeddings", {"input": [1]}, 400, "`input"),
@@ -234,7 +266,9 @@ def test_an_index_that_changes_while_it_is_served(bundle, exact, model, tmp_path
         assert (status, answer["deleted"], answer["unknown"]) == (200, ["d5"], ["none"])
 
         query = "green red river"
-        body = json.loads(http(f"{server.search_url}/v1/search", {"query": query, "k": 200})[1])
+        body = json.loads(
+            http(f"{server.search_url}/v1/search", {"query": query, "k": 200, "texts": True})[1]
+        )
         hits = {hit["doc_id"]: hit for hit in body["results"][0]["hits"]}
         assert hits.keys() == {d.doc_id for d in DOCUMENTS} - {"d5"} | {"new"}
         assert (hits["new"]["title"], hits["new"]["text"]) == (new["title"], new["text"])
@@ -297,7 +331,9 @@ def test_an_index_that_changes_while_it_is_served(bundle, exact, model, tmp_path
         with contextlib.closing(sqlite3.connect(tmp_path / "index/changes.sqlite")) as database:
             database.execute("UPDATE documents SET text = 'damaged' WHERE doc_id = 'new'")
             database.commit()
-        status, body = http(f"{reader.search_url}/v1/search", {"query": query, "k": 200})
+        status, body = http(
+            f"{reader.search_url}/v1/search", {"query": query, "k": 200, "texts": True}
+        )
         assert (status, json.loads(body)["error"]["type"]) == (500, "DATA_LOSS")
     finally:
         reader.process.terminate()
@@ -323,7 +359,9 @@ def test_health_and_description(server):
     assert http(f"{server.search_url}/readyz") == (200, b"ready\n")
     description = json.loads(http(f"{server.search_url}/openapi.json")[1])
     # Calls that change the index are off unless they are asked for.
-    assert {"/v1/search", "/v1/embeddings", "/healthz", "/readyz"} == set(description["paths"])
+    assert {"/v1/search", "/v1/embeddings", "/v1/models", "/healthz", "/readyz"} == set(
+        description["paths"]
+    )
     assert http(f"{server.search_url}/v1/index/status")[0] == 404
     status, page = http(f"{server.search_url}/")
     assert status == 200

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Response
 from grpc import StatusCode
-from pydantic import BaseModel, ConfigDict, FailFast, Field
+from pydantic import AliasChoices, BaseModel, ConfigDict, FailFast, Field
 
 from tfde.data.metadata import metadata_of
 from tfde.errors import ConfigError
@@ -31,7 +31,7 @@ class DocumentModel(BaseModel):
 
     model_config = ConfigDict(extra="allow")
 
-    id: str = Field(min_length=1)
+    id: str = Field(min_length=1, validation_alias=AliasChoices("_id", "id"))
     title: str = ""
     text: str
     metadata: dict[str, Any] | None = None

@@ -16,15 +16,17 @@ from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 from grpc import StatusCode
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 from starlette.exceptions import HTTPException
 
 from tfde.errors import CorruptError, MismatchError, TfdeError, shorten
 from tfde.serving.application.json_body import JsonRoute
 from tfde.serving.application.search_service import SearchService
+from tfde.serving.hit import Hit
 from tfde.serving.server.bounded_http import Admit, BoundedHttp
 from tfde.serving.server.limits import Limits
-from tfde.serving.server.status import HTTP_STATUS, StatusError
+from tfde.serving.server.status import HTTP_STATUS, StatusError, invalid_argument
+from tfde.serving.snippet import snippet_of
 from tfde.version import __version__
 
 MAX_TEXTS = 2048  # as many as OpenAI's own takes
@@ -41,7 +43,19 @@ class EmbeddingsRequest(BaseModel):
     input: str | Texts
     model: str = "query_encoder"
     encoding_format: Literal["float", "base64"] = "float"
+    dimensions: int | None = Field(None, description="as the model has them, which has no others")
     user: str = Field("", description="of no effect")
+
+    @field_validator("input", mode="before")
+    @classmethod
+    def _is_text(cls, texts: Any) -> Any:
+        first = texts[0] if isinstance(texts, list) and texts else None
+        if isinstance(first, int) or (isinstance(first, list) and first):
+            raise ValueError(
+                "token ids are another model's; send text (OpenAIEmbeddings of langchain_openai:"
+                " check_embedding_ctx_length=False)"
+            )
+        return texts
 
 
 class Embedding(BaseModel):
@@ -68,6 +82,22 @@ class EmbeddingsResponse(BaseModel):
     usage: Usage
 
 
+class ModelDetail(BaseModel):
+    """A model that encodes."""
+
+    id: str
+    object: Literal["model"] = "model"
+    created: int = 0
+    owned_by: str = "tfde"
+
+
+class ModelsResponse(BaseModel):
+    """The models that encode."""
+
+    object: Literal["list"] = "list"
+    data: list[ModelDetail]
+
+
 class SearchRequest(BaseModel):
     """One query or several."""
 
@@ -75,6 +105,14 @@ class SearchRequest(BaseModel):
 
     query: str | Texts
     k: int = Field(10, ge=1, le=MAX_K)
+    texts: bool = Field(False, description="whether hits bear their whole texts")
+
+    @field_validator("query")
+    @classmethod
+    def _says_something(cls, query: str | list[str]) -> str | list[str]:
+        if not all(text.strip() for text in ([query] if isinstance(query, str) else query)):
+            raise ValueError("a query must not be empty")
+        return query
 
 
 class HitModel(BaseModel):
@@ -84,7 +122,8 @@ class HitModel(BaseModel):
     score: float
     doc_id: str
     title: str
-    text: str
+    snippet: str = Field(description="the sentences with most words of the query")
+    text: str | None = Field(None, description="the whole text, where it was asked for")
     metadata: dict[str, Any] | None = Field(None, description="left out where there is none")
 
 
@@ -177,6 +216,12 @@ def create_app(service: SearchService, *, admin: APIRouter | None = None) -> Fas
         """Encodes texts, as OpenAI's API of this name does."""
         texts = [request.input] if isinstance(request.input, str) else request.input
         made = service.embed(texts, model=request.model)
+        width = made.embeddings.shape[1]
+        if request.dimensions not in (None, width):
+            raise invalid_argument(
+                f"`dimensions` must be {width}, which the model has and no fewer."
+                f" Received: {request.dimensions}"
+            )
         as_base64 = request.encoding_format == "base64"
         return _written(
             EmbeddingsResponse(
@@ -197,7 +242,7 @@ def create_app(service: SearchService, *, admin: APIRouter | None = None) -> Fas
         return _written(
             SearchResponse(
                 results=[
-                    SearchResult(query=query, hits=[HitModel(**hit.record()) for hit in hits])
+                    SearchResult(query=query, hits=[_shown(hit, query, request) for hit in hits])
                     for query, hits in zip(queries, found.hits, strict=True)
                 ],
                 retriever=service.retriever,
@@ -205,6 +250,11 @@ def create_app(service: SearchService, *, admin: APIRouter | None = None) -> Fas
                 index_version=found.index_version,
             )
         )
+
+    @app.get("/v1/models", response_model=ModelsResponse)
+    def models() -> ModelsResponse:
+        """Lists what `/v1/embeddings` takes as `model`, as OpenAI's API of this name does."""
+        return ModelsResponse(data=[ModelDetail(id=name) for name in service.encoders()])
 
     @app.get("/healthz", response_class=Response)
     async def healthz() -> Response:  # in no thread: searches may hold them all
@@ -270,6 +320,13 @@ def _explain(errors: Sequence[Any]) -> str:
     # Of a list's entry the place and the field too: documents.0.id.
     within = first["loc"][1:] if isinstance(first["loc"][-1], str) and reasons[1:] == [] else field
     return f"`{'.'.join(map(str, within)) or 'body'}`: {', or '.join(reasons)}.{received}"
+
+
+def _shown(hit: Hit, query: str, request: SearchRequest) -> HitModel:
+    fields = hit.record()
+    if not request.texts:
+        del fields["text"]
+    return HitModel(**fields, snippet=snippet_of(hit.text, query))
 
 
 def _error_body(code: StatusCode, message: str) -> bytes:

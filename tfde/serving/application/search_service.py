@@ -71,6 +71,11 @@ class SearchService:
             return "stalled"
         return "ready" if manager.ready() else "loading"
 
+    def encoders(self) -> list[str]:
+        """Returns the names of the models that `embed` takes."""
+        knows = self._service.manager.knows
+        return [name for name in (QUERY_ENCODER, DOCUMENT_ENCODER) if knows(name)]
+
     def search(self, queries: Sequence[str], k: int) -> Found:
         """Finds the best documents for each query.
 
