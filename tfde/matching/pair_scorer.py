@@ -238,7 +238,9 @@ def _texts_of(pair: Any) -> PairTexts:
         and isinstance(pair[1], str | Document)
     ):
         first, second = pair
-        return (first, "", second) if isinstance(second, str) else (first, *second[1:])
+        return (
+            (first, "", second) if isinstance(second, str) else (first, second.title, second.text)
+        )
     raise ConfigError(
         "`pairs` must hold pairs of two texts, or of a text and a tfde.Document."
         f" Received: {shorten(pair)}"
