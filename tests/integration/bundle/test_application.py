@@ -367,6 +367,7 @@ def test_health_and_description(server):
     assert status == 200
     assert b'<form role="search">' in page
     assert http(f"{server.search_url}/..%2f..%2fetc/passwd")[0] == 404
+    assert http(f"{server.search_url}/v1/search", {"query": "green red"})[0] == 200
     status, metrics = http(f"{server.url}/monitoring/prometheus/metrics")
     assert status == 200
     assert b":tensorflow:serving:request_count" in metrics
