@@ -15,7 +15,7 @@ from tfde.backbones.seeded_layer import zero_weights
 from tfde.backbones.t5 import T5Encoder
 from tfde.backbones.token_table import TokenTable
 from tfde.config import BackboneConfig, BagOfWordsConfig, BertConfig, T5Config
-from tfde.errors import ConfigError, require
+from tfde.errors import require
 
 
 @dataclass(frozen=True)
@@ -185,10 +185,7 @@ def _name_in_layer(weight: keras.Variable) -> str:
 
 
 def _dtype_policy(name: str | None) -> keras.DTypePolicy:
-    try:
-        return keras.dtype_policies.get(name)
-    except ValueError as error:
-        raise ConfigError(
-            "`dtype` must be float32, bfloat16, float16, mixed_bfloat16 or mixed_float16."
-            f" Received: {name!r}"
-        ) from error
+    names = ("float32", "bfloat16", "float16", "mixed_bfloat16", "mixed_float16")
+    chosen = keras.config.dtype_policy().name if name is None else name
+    require(chosen in names, "dtype", f"{', '.join(names[:-1])} or {names[-1]}", chosen)
+    return keras.dtype_policies.get(chosen)

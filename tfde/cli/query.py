@@ -21,7 +21,8 @@ def build_parser() -> CommandParser:
     parser.add_argument(
         "--target",
         default="localhost:8500",
-        help="HOST:PORT of the gRPC port; several with commas are shards of one index",
+        help="HOST:PORT of the gRPC port; several with commas are shards of one index;"
+        " http://HOST:PORT asks tfde serve's --http_port, which searches its --index too",
     )
     parser.add_argument("-k", type=int, default=5, help="documents a query")
     parser.add_argument("--model", default="retriever", help="the retriever")
@@ -38,7 +39,10 @@ def run(args: Any) -> int:
     if args.k < 1:
         raise ValueError(f"`-k` must be at least 1. Received: {args.k}")
     targets = args.target.split(",")
-    answers = _ask_one(args) if len(targets) == 1 else _ask_shards(args, targets)
+    if args.target.startswith(("http://", "https://")):
+        answers = _ask_over_http(args)
+    else:
+        answers = _ask_one(args) if len(targets) == 1 else _ask_shards(args, targets)
     for text, hits in zip(args.text, answers, strict=True):
         if args.json:
             row = {"query": text, "hits": [hit.record() for hit in hits]}
@@ -78,6 +82,15 @@ def _ask_one(args: Any) -> list[list[Hit]]:
 
     with Client(args.target, **_options(args)) as client:
         return client.search(args.text, args.k)
+
+
+def _ask_over_http(args: Any) -> list[list[Hit]]:
+    from tfde.serving.http_client import search_over_http
+
+    for name in ("tls_ca", "tls_cert", "tls_key"):
+        if args[name] is not None:
+            raise ValueError(f"`--{name}` is for gRPC. Received: --target {args.target}")
+    return search_over_http(args.target, args.text, args.k, timeout_s=args.timeout_s)
 
 
 def _ask_shards(args: Any, targets: list[str]) -> list[list[Hit]]:

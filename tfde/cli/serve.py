@@ -217,7 +217,7 @@ def _tell_ready(args: Any, server: Any, http: Any, *, retrieves: bool) -> None:
     model = "" if args.retriever == "retriever" else f" --model {args.retriever}"
     ask = f'tfde query --target {host}:{server.port}{model} "your question"'
     if args.index is not None:  # which gRPC knows nothing of
-        ask = f"""curl {host}:{http.port}/v1/search -d '{{"query": "your question"}}'"""
+        ask = f'tfde query --target http://{host}:{http.port} "your question"'
     elif not retrieves:
         print(f"tfde: serve: {NO_RETRIEVER}", file=sys.stderr)
         ask = f"""curl {host}:{http.port}/v1/embeddings -d '{{"input": "your question"}}'"""

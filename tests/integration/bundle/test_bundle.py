@@ -198,6 +198,17 @@ def test_query_command(server, capsys, exact, model):
         known = DOCUMENTS[int(hit["doc_id"][1:])].metadata
         fields = {"rank", "score", "doc_id", "title", "text", *(["metadata"] if known else [])}
         assert (set(hit), hit.get("metadata")) == (fields, known)
+    assert main(["query", "--target", server.search_url, "--json", "cat", "-k", "3"]) == 0
+    assert json.loads(capsys.readouterr().out) == row  # over HTTP the same
+    for target, message in (
+        (server.search_url.removeprefix("http://"), "(HTTP is spoken there: tfde query --target"),
+        (server.url, "HTTP 404: "),
+        ("http://localhost:1", "cannot connect to http://localhost:1 (is the server running"),
+    ):
+        assert main(["query", "--target", target, "--timeout_s", "5", "cat"]) == 1
+        assert message in capsys.readouterr().err
+    assert main(["query", "--target", server.search_url, " "]) == 1
+    assert "a query must not be empty" in capsys.readouterr().err
     assert main(["query", "--target", "localhost:1", "--timeout_s", "3", "cat"]) == 1
     assert capsys.readouterr().err.startswith("tfde: query: cannot connect to localhost:1")
     assert main(["query", "--target", server.target, "cat", "-k", "0"]) == 1

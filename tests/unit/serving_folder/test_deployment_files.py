@@ -16,13 +16,16 @@ import yaml
 from google.protobuf import text_format
 from tensorflow_serving.config import model_server_config_pb2
 
+from tfde.cli.serve import build_parser as build_serve_parser
 from tfde.export.serving_files import BATCHING, BATCHING_NOTE, MODELS_ROOT, MONITORING
 from tfde.serving.server.limits import Limits
 
 ROOT = Path(__file__).parents[3]
 SERVING = ROOT / "serving"
 BASE = SERVING / "kubernetes" / "base"
-OVERLAYS = [SERVING / "kubernetes" / name for name in ("tensorflow-serving", "embedded")]
+OVERLAYS = [
+    SERVING / "kubernetes" / name for name in ("tensorflow-serving", "embedded", "application")
+]
 YAML_FILES = sorted(SERVING.rglob("*.yaml"))
 EXPORTED = ["query_encoder", "document_encoder", "retriever", "retriever_scann", "documents"]
 METRICS_PATH = "/monitoring/prometheus/metrics"  # prometheus_exporter.cc, kPrometheusPath
@@ -88,8 +91,49 @@ def test_flags_are_tensorflow_servings(where):
     assert set(flags(where)) <= set(FLAGS)
 
 
-def test_clients_cannot_take_more_memory_than_a_pod_has():
+def application():
+    """What `tfde serve` is started with, where it is deployed."""
+    in_compose = documents(SERVING / "compose.application.yaml")[0]["services"]["application"]
+    changed = {o["path"].rpartition("/")[2]: o["value"] for o in patches(OVERLAYS[2])}
+    return {
+        "compose": [*in_compose["entrypoint"], *in_compose["command"]],
+        "kubernetes": [*changed["command"], *changed["args"]],
+    }
+
+
+@pytest.mark.parametrize("where", ["compose", "kubernetes"])
+def test_the_application_is_started_with_flags_that_it_has(where):
+    program, command, *arguments = application()[where]
+    assert (program, command) == ("tfde", "serve")
+    args = build_serve_parser().parse_args(arguments)
+    assert (args.bundle, args.host) == ("/bundle", "0.0.0.0")
+    assert (args.port, args.rest_api_port, args.http_port) == (8500, 8501, 8502)
+
+
+def test_the_application_is_asked_where_it_listens():
+    service = documents(SERVING / "compose.application.yaml")[0]["services"]["application"]
+    assert [port.split(":")[-1] for port in service["ports"]] == ["8500", "8501", "8502"]
+    assert ":8502/readyz" in service["healthcheck"]["test"][-1]
+    assert "${BUNDLE:?the bundle directory}:/bundle:ro" in service["volumes"]
+    changed = {o["path"].rpartition("/")[2]: o["value"] for o in patches(OVERLAYS[2])}
+    assert changed["-"] == {"name": "http", "containerPort": 8502}
+    probes = {name: changed[name]["httpGet"] for name in changed if name.endswith("Probe")}
+    ready = {"port": "http", "path": "/readyz"}
+    assert probes == {
+        "startupProbe": ready, "readinessProbe": ready,
+        "livenessProbe": {"port": "http", "path": "/healthz"},
+    }  # fmt: skip
+    (service,) = documents(OVERLAYS[2] / "service.yaml")
+    assert service["spec"]["ports"] == [{"name": "http", "port": 8502, "targetPort": "http"}]
+
+
+@pytest.mark.parametrize("where", ["embedded", "application"])
+def test_clients_cannot_take_more_memory_than_a_pod_has(where):
     given = flags("embedded overlay")
+    if where == "application":
+        pairs = (re.fullmatch(r"--(\w+)=(.+)", a) for a in application()["kubernetes"])
+        given = dict(pair.groups() for pair in pairs if pair and pair[1] != "host")
+        given = {"max_texts": "16384", "max_text_bytes": "65536"} | given  # its defaults
     known = {field.name for field in dataclasses.fields(Limits)}
     limits = Limits(**{name: int(value) for name, value in given.items() if name in known})
     assert set(given) - known <= set(FLAGS)

@@ -7,7 +7,7 @@ import pytest
 import tiny
 
 from tfde.data.pairs import pairs
-from tfde.errors import CorruptError
+from tfde.errors import ConfigError, CorruptError
 from tfde.towers.dual_encoder import DualEncoder
 from tfde.towers.weights import stored_dtype
 
@@ -82,3 +82,9 @@ def test_a_damaged_file_is_told(tmp_path):
     path.write_bytes(path.read_bytes()[:200])
     with pytest.raises(CorruptError, match=r"model.weights.h5: .*truncated"):
         DualEncoder.from_preset(tmp_path / "model")
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int8", 32])
+def test_other_types_are_refused(dtype):
+    with pytest.raises(ConfigError, match=rf"`dtype` must be float32, .*Received: '?{dtype}"):
+        tiny.dual_encoder(dtype=dtype)

@@ -1,0 +1,68 @@
+"""Asks the application of `tfde serve` for passages, over HTTP."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from typing import Any
+
+from tfde.errors import ServerError, shorten
+from tfde.serving.hit import Hit
+
+
+def search_over_http(
+    url: str, texts: Sequence[str], k: int, *, timeout_s: float = 30.0
+) -> list[list[Hit]]:
+    """Finds the best documents for each query, in a bundle or in an index that changes.
+
+    Args:
+        url: Of the application, such as `http://localhost:8502`.
+        texts: The queries.
+        k: How many documents a query gets, at most.
+        timeout_s: Seconds to wait for the answer.
+
+    Returns:
+        One list a query, best first.
+
+    Raises:
+        ServerError: the server does not answer, refuses, or is no application of `tfde serve`.
+    """
+    body = json.dumps({"query": list(texts), "k": k, "texts": True}).encode()
+    request = urllib.request.Request(
+        f"{url.rstrip('/')}/v1/search", body, {"Content-Type": "application/json"}
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=timeout_s) as response:
+            answer = json.load(response)
+        return [[_hit(hit) for hit in result["hits"]] for result in answer["results"]]
+    except urllib.error.HTTPError as error:
+        raise ServerError(f"{url} refused the request: {_reason(error)}") from error
+    except TimeoutError as error:
+        raise ServerError(f"{url} did not answer within {timeout_s:g} s") from error
+    except (OSError, http.client.HTTPException) as error:
+        reason = getattr(error, "reason", None) or error
+        raise ServerError(
+            f"cannot connect to {url} (is the server running, and this its --http_port?): {reason}"
+        ) from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise ServerError(f"{url}: its answer is none of tfde serve's: {error}") from error
+
+
+def _hit(fields: dict[str, Any]) -> Hit:
+    rank, score, doc_id = fields["rank"], fields["score"], fields["doc_id"]
+    return Hit(rank, score, doc_id, fields["title"], fields["text"], fields.get("metadata"))
+
+
+def _reason(error: urllib.error.HTTPError) -> str:
+    """What the body says, or its beginning where the server is another one."""
+    body = error.read(4096).decode("utf-8", "replace")
+    try:
+        message = json.loads(body)["error"]
+        message = message["message"] if isinstance(message, dict) else message
+    except (ValueError, KeyError, TypeError):
+        message = shorten(body.strip() or error.reason)
+    where = "; the search is at --http_port (8502)" if error.code == 404 else ""
+    return f"HTTP {error.code}: {message}{where}"
