@@ -60,9 +60,7 @@ def _reason(error: urllib.error.HTTPError) -> str:
     """What the body says, or its beginning where the server is another one."""
     body = error.read(4096).decode("utf-8", "replace")
     try:
-        message = json.loads(body)["error"]
-        message = message["message"] if isinstance(message, dict) else message
-    except (ValueError, KeyError, TypeError):
-        message = shorten(body.strip() or error.reason)
-    where = "; the search is at --http_port (8502)" if error.code == 404 else ""
-    return f"HTTP {error.code}: {message}{where}"
+        return f"HTTP {error.code}: {json.loads(body)['error']['message']}"
+    except (ValueError, KeyError, TypeError):  # another server's, such as the REST port's
+        said = shorten(body.strip() or error.reason)
+        return f"HTTP {error.code}: {said}; the search is at --http_port (8502)"

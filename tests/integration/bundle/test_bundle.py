@@ -202,7 +202,7 @@ def test_query_command(server, capsys, exact, model):
     assert json.loads(capsys.readouterr().out) == row  # over HTTP the same
     for target, message in (
         (server.search_url.removeprefix("http://"), "(HTTP is spoken there: tfde query --target"),
-        (server.url, "HTTP 404: "),
+        (server.url, "the search is at --http_port (8502)"),
         ("http://localhost:1", "cannot connect to http://localhost:1 (is the server running"),
     ):
         assert main(["query", "--target", target, "--timeout_s", "5", "cat"]) == 1

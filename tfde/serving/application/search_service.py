@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Literal, NamedTuple
@@ -19,6 +21,9 @@ from tfde.serving.server.status import StatusError, invalid_argument, not_found
 
 MAX_HITS = 20_000  # of an answer
 _ROWS = 128
+_FEW_ROWS = 16
+# One a core runs; of the four that may wait behind them (batching.config), two are left to others.
+_LARGE_RUNS = threading.BoundedSemaphore((os.cpu_count() or 1) + 2)
 Arrays = dict[str, np.ndarray]
 
 QUERY_ENCODER, DOCUMENT_ENCODER, DOCUMENTS = "query_encoder", "document_encoder", "documents"
@@ -168,10 +173,19 @@ def find_passages(doc_ids: set[str], documents: Servable | None) -> dict[str, Pa
 def run_while_awaited(servable: Servable, signature_name: str, inputs: Arrays) -> Arrays:
     """Runs a model within the time of the request that asks for it.
 
+    Many texts at once wait for their turn, so that they never fill the queue of a model, which
+    would refuse the next client's single question.
+
     Raises:
         StatusError: the model refuses, or nobody waits any more.
     """
-    return servable.runner.run(signature_name, inputs, timeout_s=current_call().left_s())
+    with ExitStack() as stack:
+        if max(array.size for array in inputs.values()) > _FEW_ROWS:
+            left = current_call().left_s()
+            if _LARGE_RUNS.acquire(timeout=-1 if left is None else max(left, 0.0)):
+                stack.callback(_LARGE_RUNS.release)
+            current_call().check()
+        return servable.runner.run(signature_name, inputs, timeout_s=current_call().left_s())
 
 
 def check_size(queries: Sequence[str], k: int) -> None:
