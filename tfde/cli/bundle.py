@@ -8,7 +8,7 @@ from typing import Any
 from jsonargparse.typing import PositiveInt
 
 from tfde.cli.parser import CommandParser, command_parser
-from tfde.errors import ServerError
+from tfde.errors import ServerError, require
 
 _LOOK_S = 0.2  # between questions to a server
 
@@ -89,12 +89,14 @@ _ACTIONS = {
 def _install(args: Any) -> None:
     from tfde.export.install import install_bundle
 
+    _check_target(args)
     _tell(args, install_bundle(args.new, args.bundle))
 
 
 def _roll_back(args: Any) -> None:
     from tfde.export.install import roll_back_bundle
 
+    _check_target(args)
     _tell(args, roll_back_bundle(args.bundle, args.to))
 
 
@@ -119,6 +121,25 @@ def _list(args: Any) -> None:
     ]
     for row in [("version", "state", "model", "documents"), *rows]:
         print("{:>7}  {:<10}  {:<16}  {:>9}".format(*row))
+
+
+def _check_target(args: Any) -> None:
+    """Refuses what cannot be waited for before anything changes.
+
+    Raises:
+        ConfigError: it is no gRPC address.
+        ServerError: no server of the bundle answers there.
+    """
+    from tfde.export.versions import bundle_versions
+    from tfde.serving.client import Client
+
+    versions = bundle_versions(args.bundle)
+    if args.target is not None:
+        plain = "/" not in args.target
+        require(plain, "--target", "HOST:PORT of the gRPC port", args.target)
+        with Client(args.target) as client:
+            if not client.served(versions[max(versions)].models):
+                raise ServerError(f"{args.target}: serves no model of {args.bundle}.")
 
 
 def _tell(args: Any, version: int) -> None:
@@ -148,8 +169,9 @@ def _await(args: Any, version: int) -> float:
                     )
             if time.monotonic() - start > args.timeout_s:
                 raise ServerError(
-                    f"{args.target}: version {version} is not served after {args.timeout_s:g} s."
-                    f" Received: {states or 'none of its models'}"
+                    f"{args.target}: version {version} is live in {args.bundle}, and not served"
+                    f" after {args.timeout_s:g} s; its log says why. A server with --index keeps"
+                    f" the version that it began with. Received: {states or 'none of its models'}"
                 )
             time.sleep(_LOOK_S)
 

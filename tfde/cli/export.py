@@ -175,6 +175,8 @@ def _export_bundle(args: Any) -> int:
             "without --index (tfde build-index) or --embeddings (tfde encode) it holds the"
             f" encoders alone, so search has nothing to ask{taken}"
         )
+    elif documents is None:
+        print("without --dataset it holds no texts: hits are ids alone")
     if found := read_manifest(bundle)["retrievers"].get("retriever_partitioned"):
         queries = "stand-ins for queries" if found["sampled_queries"] else "queries of the dataset"
         print(

@@ -38,6 +38,8 @@ def run(args: Any) -> int:
     """Prints rank, score, title and passage of each answer."""
     if args.k < 1:
         raise ValueError(f"`-k` must be at least 1. Received: {args.k}")
+    if not all(text.strip() for text in args.text):
+        raise ValueError(f"a query must not be empty. Received: {args.text}")
     targets = args.target.split(",")
     if args.target.startswith(("http://", "https://")):
         answers = _ask_over_http(args)

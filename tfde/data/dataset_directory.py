@@ -377,7 +377,8 @@ def _tell_missing(path: Path, judged: Mapping[str, Iterable[str]], doc_ids: Cont
     named = [doc_id for documents in judged.values() for doc_id in documents]
     missing = [doc_id for doc_id in named if doc_id not in doc_ids]
     if missing and len(missing) == len(named):
-        raise DataError(path, None, "no judged document is in the corpus.", missing[0])
+        rule = "no judged document is in the corpus. Passages of tfde chunk want --max_passage."
+        raise DataError(path, None, rule, missing[0])
     if missing:
         _tell_once(
             f"{path}: {len(missing):,} judgements are of documents that are not in the corpus,"

@@ -39,6 +39,11 @@ def install_bundle(new: str | Path, bundle: str | Path) -> int:
     number, models = version.number, version.manifest["models"]
     known = {n: v for n, v in known.items() if (n, v.state) != (number, "unfinished")}
     latest = known[max(known)]
+    if number in known and known[number].manifest == version.manifest:
+        raise ConfigError(
+            f"{new}: is installed in {bundle}, {known[number].state}; tfde bundle rollback {bundle}"
+            f" --to {number} makes it live."
+        )
     if number <= latest.number:
         raise ConfigError(
             f"{new}: its version must be above {latest.number}, the latest of {bundle}: tfde export"

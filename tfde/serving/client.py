@@ -207,7 +207,10 @@ class Client:
         if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
             return f"{self.target} did not answer within {self._timeout_s:g} s (model {model!r})"
         if _is_not_found(error):
-            how = "; a bundle has it where tfde export was given --embeddings"
+            how = (
+                "; a bundle has it where tfde export was given --embeddings or --index. What tfde"
+                " serve --index searches is asked over HTTP: tfde query --target http://..."
+            )
             added = how if model.startswith("retriever") else ""
             return f"{self.target} serves no model {model!r}: {reason}{added}"
         return f"{self.target} refused the request to {model!r}: {error.code().name}: {reason}"

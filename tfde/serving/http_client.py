@@ -42,7 +42,11 @@ def search_over_http(
         raise ServerError(f"{url} refused the request: {_reason(error)}") from error
     except TimeoutError as error:
         raise ServerError(f"{url} did not answer within {timeout_s:g} s") from error
-    except (OSError, http.client.HTTPException) as error:
+    except http.client.HTTPException as error:
+        raise ServerError(
+            f"{url} speaks no HTTP (gRPC's port?); the search is at --http_port (8502)"
+        ) from error
+    except OSError as error:
         reason = getattr(error, "reason", None) or error
         raise ServerError(
             f"cannot connect to {url} (is the server running, and this its --http_port?): {reason}"

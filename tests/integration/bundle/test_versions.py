@@ -75,9 +75,22 @@ def test_installed_taken_back_and_removed(exported, served, capsys):
             assert copy.read_bytes() == file.read_bytes()
 
 
-def test_what_is_refused(exported, served, tmp_path, model):
-    with pytest.raises(ConfigError, match=r"must be above 1, the latest of .* --version 2. Rec"):
+def test_what_is_refused(exported, served, tmp_path, model, capsys):
+    with pytest.raises(ConfigError, match=r"is installed in .*, live; tfde bundle rollback .* 1 m"):
         install_bundle(exported[1], served)
+    another = Path(shutil.copytree(exported[1], tmp_path / "another"))
+    manifest = json.loads((another / "manifest.json").read_text())
+    (another / "manifest.json").write_text(json.dumps(manifest | {"measures": {"P@1": 1}}))
+    with pytest.raises(ConfigError, match=r"must be above 1, the latest of .* --version 2. Rec"):
+        install_bundle(another, served)
+    for target, message in (
+        ("localhost:1", "cannot connect to localhost:1"),
+        ("http://localhost:8500", "`--target` must be HOST:PORT of the gRPC port. Received: 'http"),
+    ):
+        command = ["bundle", "install", str(exported[2]), str(served), "--target", target]
+        assert main(command) == 1
+        assert message in capsys.readouterr().err
+        assert states(served) == {1: "live"}
     encoders = export_bundle(model, None, tmp_path / "encoders", version=2)
     with pytest.raises(ConfigError, match=r"must have the models of .*, document_encoder, docum"):
         install_bundle(encoders, served)
