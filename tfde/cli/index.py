@@ -10,37 +10,28 @@ from typing import Any
 from jsonargparse.typing import PositiveInt
 
 from tfde.cli.lengths import add_lengths, load_model
-from tfde.cli.parser import CommandParser, command_parser
+from tfde.cli.parser import (
+    Action,
+    CommandParser,
+    actions_parser,
+    command_parser,
+    run_action,
+)
 
 
 def build_parser() -> CommandParser:
     """Returns the parser of the command."""
-    parser = command_parser(
+    return actions_parser(
         "index",
         "Changes an index directory (tfde build-index) in place: what a command reports as done"
         " survives a kill. One process at a time can change an index; others read it meanwhile.",
+        _ACTIONS,
     )
-    actions = parser.add_subcommands(metavar="ACTION", description="tfde index ACTION --help")
-    for name, (make, help_text) in _ACTIONS.items():
-        action = make(f"index {name}", f"{help_text[0].upper()}{help_text[1:]}.")
-        prog = action.prog
-        actions.add_subcommand(name, action, help=help_text)
-        action.prog = prog  # without jsonargparse's "[options]" in it
-    return parser
 
 
 def run(args: Any) -> int:
     """Runs one of the actions."""
-    actions = {
-        "add": _add,
-        "delete": _delete,
-        "compact": _compact,
-        "status": _status,
-        "backup": _backup,
-        "recover": _recover,
-    }
-    actions[args.subcommand](args[args.subcommand])
-    return 0
+    return run_action(_ACTIONS, args)
 
 
 def _parser(command: str, description: str) -> CommandParser:
@@ -77,16 +68,6 @@ def _backup_parser(command: str, description: str) -> CommandParser:
     parser = _parser(command, description)
     parser.add_argument("--output", required=True, help="a new directory, which is an index too")
     return parser
-
-
-_ACTIONS = {
-    "add": (_add_parser, "encode documents and insert them, or replace those with the same ids"),
-    "delete": (_delete_parser, "delete documents by id"),
-    "compact": (_parser, "build the index anew of all documents that are there now"),
-    "status": (_status_parser, "print sizes, and whether a compaction is advised"),
-    "backup": (_backup_parser, "copy the index of this moment, also while a server changes it"),
-    "recover": (_parser, "keep what is whole of a damaged file of changes, and count the rest"),
-}
 
 
 def _add(args: Any) -> None:
@@ -208,3 +189,25 @@ def _print_documents(index: str, status: Any) -> None:
     changed = status.base_deleted + status.added
     if status.compaction_advised:
         print(f"{changed:,} changes of {status.compact_from:,}: run `tfde index compact {index}`")
+
+
+_ACTIONS: dict[str, Action] = {
+    "add": (
+        _add_parser,
+        "encode documents and insert them, or replace those with the same ids",
+        _add,
+    ),
+    "delete": (_delete_parser, "delete documents by id", _delete),
+    "compact": (_parser, "build the index anew of all documents that are there now", _compact),
+    "status": (_status_parser, "print sizes, and whether a compaction is advised", _status),
+    "backup": (
+        _backup_parser,
+        "copy the index of this moment, also while a server changes it",
+        _backup,
+    ),
+    "recover": (
+        _parser,
+        "keep what is whole of a damaged file of changes, and count the rest",
+        _recover,
+    ),
+}

@@ -6,6 +6,7 @@ import difflib
 import os
 import re
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -75,3 +76,31 @@ def command_parser(command: str, description: str) -> CommandParser:
         allow_abbrev=False,
         parser_mode=PARSER_MODE,
     )
+
+
+Action = tuple[Callable[[str, str], CommandParser], str, Callable[[Any], None]]
+
+
+def actions_parser(command: str, description: str, actions: Mapping[str, Action]) -> CommandParser:
+    """Returns the parser of a command that has actions, as `tfde index add`.
+
+    Args:
+        command: The command's name.
+        description: What it does, for `--help`.
+        actions: By name: what makes the action's parser of its full name and description, its
+            help in one line, and what runs it.
+    """
+    parser = command_parser(command, description)
+    added = parser.add_subcommands(metavar="ACTION", description=f"tfde {command} ACTION --help")
+    for name, (make, help_text, _) in actions.items():
+        action = make(f"{command} {name}", f"{help_text[0].upper()}{help_text[1:]}.")
+        prog = action.prog
+        added.add_subcommand(name, action, help=help_text)
+        action.prog = prog  # without jsonargparse's "[options]" in it
+    return parser
+
+
+def run_action(actions: Mapping[str, Action], args: Any) -> int:
+    """Runs the action that was given."""
+    actions[args.subcommand][2](args[args.subcommand])
+    return 0

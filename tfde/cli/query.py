@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from tfde.cli.parser import CommandParser, command_parser
+from tfde.cli.what_listens import what_listens
 from tfde.data.metadata import metadata_line
+from tfde.errors import ServerError
 from tfde.serving.hit import Hit
 from tfde.serving.snippet import snippet_of
 
@@ -83,7 +85,13 @@ def _ask_one(args: Any) -> list[list[Hit]]:
     from tfde.serving.client import Client
 
     with Client(args.target, **_options(args)) as client:
-        return client.search(args.text, args.k)
+        try:
+            return client.search(args.text, args.k)
+        except ServerError as error:
+            hint = what_listens(args.target) if "cannot connect" in str(error) else ""
+            if not hint:
+                raise
+            raise ServerError(f"{error}; {hint}") from error
 
 
 def _ask_over_http(args: Any) -> list[list[Hit]]:

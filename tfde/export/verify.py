@@ -15,7 +15,7 @@ import tensorflow_text  # noqa: F401
 
 from tfde.argument_types import typed
 from tfde.data.files import sha256
-from tfde.export.versions import BundleVersion, bundle_versions
+from tfde.export.bundle_versions import BundleVersion, bundle_versions
 from tfde.retrieval.scann_ops import load_scann_ops
 
 # Another machine multiplies in another order; half precision and 8-bit

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-import ssl
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -21,7 +19,6 @@ _OPTIONS = [
     # A name that stands for several servers means all of them, not the first.
     ("grpc.lb_policy_name", "round_robin"),
 ]
-_PROBE_S = 2.0
 _TRIES = 3  # of a search whose version goes before its texts are read
 _STATES = {0: "UNKNOWN", 10: "START", 20: "LOADING", 30: "AVAILABLE", 40: "UNLOADING", 50: "END"}
 
@@ -202,8 +199,7 @@ class Client:
         details = (error.details() or "").strip().splitlines()
         reason = details[0] if details else error.code().name
         if error.code() is grpc.StatusCode.UNAVAILABLE:
-            why = _what_listens(self.target) or f"is the server running?): {reason}"
-            return f"cannot connect to {self.target} ({why}"
+            return f"cannot connect to {self.target} (is the server running?): {reason}"
         if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
             return f"{self.target} did not answer within {self._timeout_s:g} s (model {model!r})"
         if _is_not_found(error):
@@ -214,26 +210,6 @@ class Client:
             added = how if model.startswith("retriever") else ""
             return f"{self.target} serves no model {model!r}: {reason}{added}"
         return f"{self.target} refused the request to {model!r}: {error.code().name}: {reason}"
-
-
-def _what_listens(target: str) -> str:
-    """What to do where something listens that is no gRPC without TLS, else ""."""
-    host, _, port = target.rpartition(":")
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # only asked what it is
-    try:
-        address = (host.strip("[]"), int(port))
-        with socket.create_connection(address, _PROBE_S) as plain:
-            plain.sendall(b"GET / HTTP/1.0\r\n\r\n")
-            if plain.recv(5) == b"HTTP/":
-                return f"HTTP is spoken there: tfde query --target http://{target} asks it)"
-        with (
-            socket.create_connection(address, _PROBE_S) as plain,
-            context.wrap_socket(plain),
-        ):
-            return "TLS is spoken there: --tls_ca, in Python `credentials`)"
-    except (OSError, ValueError):
-        return ""
 
 
 def _is_not_found(error: Any) -> bool:

@@ -12,6 +12,8 @@ from typing import Any
 from tfde.errors import ServerError, shorten
 from tfde.serving.hit import Hit
 
+_MAX_BYTES = 1 << 28  # 20,000 hits of 13 kB each
+
 
 def search_over_http(
     url: str, texts: Sequence[str], k: int, *, timeout_s: float = 30.0
@@ -30,13 +32,16 @@ def search_over_http(
     Raises:
         ServerError: the server does not answer, refuses, or is no application of `tfde serve`.
     """
-    body = json.dumps({"query": list(texts), "k": k, "texts": True}).encode()
+    asked = json.dumps({"query": list(texts), "k": k, "texts": True}).encode()
     request = urllib.request.Request(
-        f"{url.rstrip('/')}/v1/search", body, {"Content-Type": "application/json"}
+        f"{url.rstrip('/')}/v1/search", asked, {"Content-Type": "application/json"}
     )
     try:
         with urllib.request.urlopen(request, timeout=timeout_s) as response:
-            answer = json.load(response)
+            body = response.read(_MAX_BYTES + 1)
+        if len(body) > _MAX_BYTES:
+            raise ServerError(f"{url}: its answer must have at most {_MAX_BYTES} bytes.")
+        answer = json.loads(body)
         return [[_hit(hit) for hit in result["hits"]] for result in answer["results"]]
     except urllib.error.HTTPError as error:
         raise ServerError(f"{url} refused the request: {_reason(error)}") from error

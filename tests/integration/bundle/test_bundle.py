@@ -201,7 +201,7 @@ def test_query_command(server, capsys, exact, model):
     assert main(["query", "--target", server.search_url, "--json", "cat", "-k", "3"]) == 0
     assert json.loads(capsys.readouterr().out) == row  # over HTTP the same
     for target, message in (
-        (server.search_url.removeprefix("http://"), "(HTTP is spoken there: tfde query --target"),
+        (server.search_url.removeprefix("http://"), "; HTTP is spoken there: --target http://"),
         (server.url, "the search is at --http_port (8502)"),
         ("http://localhost:1", "cannot connect to http://localhost:1 (is the server running"),
     ):

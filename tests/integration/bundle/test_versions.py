@@ -1,7 +1,6 @@
 """Versions of a bundle come and go under a server; every answer is of one of them, whole."""
 
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -16,9 +15,9 @@ from bundle_server import DOCUMENTS, BundleServer, http
 from tfde.cli.main import main
 from tfde.errors import ConfigError, CorruptError
 from tfde.export.bundle import export_bundle
-from tfde.export.install import install_bundle, remove_version, roll_back_bundle
+from tfde.export.bundle_versions import bundle_versions
+from tfde.export.install_bundle import install_bundle, remove_version, roll_back_bundle
 from tfde.export.verify import verify_bundle
-from tfde.export.versions import bundle_versions
 from tfde.serving.client import Client
 
 
@@ -55,6 +54,8 @@ def test_installed_taken_back_and_removed(exported, served, capsys):
     assert verify_bundle(served) == []
     install_bundle(exported[3], served)
     assert roll_back_bundle(served) == 2
+    with pytest.raises(ConfigError, match=r"installed in .*, withdrawn; tfde bundle rollback .* 3"):
+        install_bundle(exported[3], served)
     assert states(served) == {1: "earlier", 2: "live", 3: "withdrawn"}
     assert verify_bundle(served) == []
     assert roll_back_bundle(served, to=1) == 1
@@ -76,8 +77,7 @@ def test_installed_taken_back_and_removed(exported, served, capsys):
 
 
 def test_what_is_refused(exported, served, tmp_path, model, capsys):
-    with pytest.raises(ConfigError, match=r"is installed in .*, live; tfde bundle rollback .* 1 m"):
-        install_bundle(exported[1], served)
+    assert install_bundle(exported[1], served) == 1  # which is there already
     another = Path(shutil.copytree(exported[1], tmp_path / "another"))
     manifest = json.loads((another / "manifest.json").read_text())
     (another / "manifest.json").write_text(json.dumps(manifest | {"measures": {"P@1": 1}}))
@@ -121,22 +121,32 @@ def test_verify_names_what_is_wrong_in_a_version(exported, served):
     ]
 
 
-@pytest.mark.parametrize("seconds", [0.0, 0.05])
-def test_an_install_that_was_killed_is_done_again(exported, served, seconds, monkeypatch):
-    monkeypatch.setattr("tfde.export.install.verify_bundle", lambda _: [])
-    child = os.fork()
-    if not child:
-        install_bundle(exported[2], served)
-        os._exit(0)
-    time.sleep(seconds)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
+@pytest.mark.parametrize("renames", [0, 2, 6, 8, 12])
+def test_an_install_that_was_killed_is_done_again(exported, served, renames):
+    """Killed before one of its renames: of copies, of what is kept, of models, of shown files."""
+    code = f"""
+import os, signal, sys
+import tfde.export.install_bundle as module
+left = {renames}
+def dying(rename):
+    def call(*args):
+        global left
+        if not left:
+            os.kill(os.getpid(), signal.SIGKILL)
+        left -= 1
+        return rename(*args)
+    return call
+os.rename, os.replace = dying(os.rename), dying(os.replace)
+module.verify_bundle = lambda path: []  # which takes longest, and is tested by itself
+module.install_bundle(*sys.argv[1:])
+"""
+    command = [sys.executable, "-c", code, str(exported[2]), str(served)]
+    assert subprocess.run(command, capture_output=True).returncode == -signal.SIGKILL
     assert states(served)[1] in ("live", "earlier")
-    if states(served).get(2) != "live":
-        install_bundle(exported[2], served)
+    install_bundle(exported[2], served)
     assert states(served) == {1: "earlier", 2: "live"}
-    for name in list(served.rglob(".*.tmp")):  # a killed process cannot remove them
-        shutil.rmtree(name)
+    for left in list(served.rglob(".*.tmp*")):  # a killed process cannot remove them
+        shutil.rmtree(left) if left.is_dir() else left.unlink(missing_ok=True)
     assert verify_bundle(served) == []
 
 

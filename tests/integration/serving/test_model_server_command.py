@@ -276,7 +276,7 @@ def test_tls(start, toy_base_path, tmp_path, certificates, capsys, mutual):
     with Client(target, model="default", credentials=known) as client:
         assert "AVAILABLE" in client.status().values()
     assert query(["query", "--target", target, "--model", "default", "hamlet"]) == 1
-    assert "(TLS is spoken there: --tls_ca" in capsys.readouterr().err
+    assert "; TLS is spoken there: --tls_ca FILE" in capsys.readouterr().err
     (tmp_path / "cert").write_text(cert)
     (tmp_path / "key").write_text(key)
     files = ["--tls_ca", tmp_path / "cert", "--tls_cert", tmp_path / "cert"]

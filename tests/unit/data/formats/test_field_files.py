@@ -15,6 +15,7 @@ import pytest
 from ir_datasets import formats as theirs
 from ir_datasets.datasets import clueweb09, cord19
 from ir_datasets.util import LocalDownload
+from missing import missing
 
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.formats import dpr, msmarco, multireqa, nq_open
@@ -29,10 +30,17 @@ from tfde.data.json_lines import read_json_lines
 from tfde.types import Document, Query
 
 FOLDER = os.environ.get("TFDE_FIELD_FILES", "")
-pytestmark = pytest.mark.skipif(not FOLDER, reason="TFDE_FIELD_FILES names no folder")
+pytestmark = pytest.mark.field_files
 TOOLS = Path(FOLDER) / "castorini" / "anserini-tools"
 TERRIER = Path(FOLDER) / "terrier-org" / "terrier-core" / "share"
 MULTIREQA = Path(FOLDER) / "google-research-datasets" / "MultiReQA" / "data"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _folder():
+    if not Path(FOLDER, "castorini").is_dir():
+        missing(f"TFDE_FIELD_FILES={FOLDER!r} is not what tests/field_files.sh made")
+
 
 # The library's patterns where a set closes its tags; it has such for some of its own sets.
 CLOSED = {

@@ -10,8 +10,14 @@ from pathlib import Path
 from tfde.data.atomic import atomic_directory, atomic_file
 from tfde.data.files import check_sha256
 from tfde.errors import ConfigError, CorruptError
+from tfde.export.bundle_versions import (
+    INCOMING,
+    VERSIONS,
+    WITHDRAWN,
+    BundleVersion,
+    bundle_versions,
+)
 from tfde.export.verify import verify_bundle
-from tfde.export.versions import INCOMING, VERSIONS, WITHDRAWN, BundleVersion, bundle_versions
 from tfde.progress import progress_bar
 
 
@@ -40,6 +46,9 @@ def install_bundle(new: str | Path, bundle: str | Path) -> int:
     known = {n: v for n, v in known.items() if (n, v.state) != (number, "unfinished")}
     latest = known[max(known)]
     if number in known and known[number].manifest == version.manifest:
+        if known[number].state == "live":  # a kill may have come before all of it was shown
+            _show(bundle, number)
+            return number
         raise ConfigError(
             f"{new}: is installed in {bundle}, {known[number].state}; tfde bundle rollback {bundle}"
             f" --to {number} makes it live."
@@ -103,8 +112,7 @@ def roll_back_bundle(bundle: str | Path, to: int | None = None) -> int:
     for number in sorted((number for number in versions if number > to), reverse=True):
         for name in reversed(_in_order(versions[number].models)):
             _rename(bundle / "models" / name, str(number), f"{number}{WITHDRAWN}")
-    if whole[to].files != bundle:
-        _show(bundle, to)
+    _show(bundle, to)
     return to
 
 
@@ -167,7 +175,7 @@ def _keep(bundle: Path, version: BundleVersion) -> None:
 def _show(bundle: Path, number: int) -> None:
     """Puts a version's own files where a server and a reader look for those of the bundle."""
     version = bundle_versions(bundle)[number]
-    for name in version.own_files:
+    for name in version.own_files if version.files != bundle else []:
         with atomic_file(bundle / name) as path:
             shutil.copyfile(version.files / name, path)
 
