@@ -37,10 +37,10 @@ def prepare(args: argparse.Namespace, work: Path) -> None:
     """Makes the store, models, datasets and embeddings that the works read."""
     import tfde
     from tfde.data.dataset_directory import DatasetDirectory, write_dataset_directory
-    from tfde.data.json_lines import write_json_lines
     from tfde.export.bundle import export_bundle
     from tfde.pretraining.build_store import build_store
     from tfde.retrieval.encode_corpus import encode_corpus
+    from tfde.storage.json_lines import write_json_lines
     from tfde.towers.dual_encoder import DualEncoder
 
     build_store(args.pages, work / "store", workers=2)

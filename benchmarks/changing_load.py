@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "serving"))
 from load_client import GrpcAsk, RestAsk
 
 from tfde.errors import TfdeError
-from tfde.serving import wire
+from tfde.serving import client as wire
 from tfde.serving.client import Client
 
 K = 10

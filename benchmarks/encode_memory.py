@@ -42,7 +42,7 @@ def encode(documents: int, dtype: str, shard_size: int, output: str) -> None:
     """Encodes and prints what it took; runs in a process of its own."""
     import tfde
     from tfde.retrieval.encode_corpus import encode_corpus
-    from tfde.text.word_piece_tokenizer import WordPieceTokenizer
+    from tfde.text.word_piece.tokenizer import WordPieceTokenizer
     from tfde.towers.dual_encoder import DualEncoder
 
     tokens = vocabulary()

@@ -28,7 +28,7 @@ POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
 def trainer(args: argparse.Namespace, data: str, dtype: str, chunk_size: int | None):
     """Returns a function that trains on all pairs once and returns the seconds it took."""
     import tfde
-    from tfde.data.pairs import PairDataset
+    from tfde.data.pairs.dataset import PairDataset
     from tfde.towers.dual_encoder import DualEncoder
 
     model = DualEncoder.from_backbone(

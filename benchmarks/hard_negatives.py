@@ -16,14 +16,13 @@ from pathlib import Path
 
 import numpy as np
 
+from tfde.config.negatives import MiningRules
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.near_duplicates import normal_words, resemblance, shingles
 from tfde.data.split import split_train_share
-from tfde.negatives.bm25_candidates import Bm25Candidates
+from tfde.negatives.candidate_source import Bm25Candidates, RandomCandidates
 from tfde.negatives.mine import MiningReport, mine_negatives
-from tfde.negatives.mining_rules import MiningRules
 from tfde.negatives.model_candidates import ModelCandidates
-from tfde.negatives.random_candidates import RandomCandidates
 from tfde.negatives.removal import REASONS
 from tfde.retrieval.encode_corpus import encode_corpus
 from tfde.retrieval.exact_index import ExactIndex

@@ -18,15 +18,14 @@ from pathlib import Path
 
 import numpy as np
 
+from tfde.config.negatives import MiningRules
+from tfde.config.training import ModelConfig, OptimizerConfig, RefreshConfig, StageConfig, TrainRun
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.split import split_train_share
 from tfde.evaluation.measures import evaluate
-from tfde.negatives.bm25_candidates import Bm25Candidates
+from tfde.negatives.candidate_source import Bm25Candidates, RandomCandidates
 from tfde.negatives.mine import mine_negatives
-from tfde.negatives.mining_rules import MiningRules
 from tfde.negatives.model_candidates import ModelCandidates
-from tfde.negatives.random_candidates import RandomCandidates
-from tfde.recipe import ModelConfig, OptimizerConfig, RefreshConfig, StageConfig, TrainRun
 from tfde.retrieval.retrieve import retrieve_from_corpus
 from tfde.towers.dual_encoder import DualEncoder
 from tfde.training.run import train

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 from index_search import clustered
 
-from tfde.retrieval.live_index import LiveIndex
+from tfde.retrieval.live.live_index import LiveIndex
 from tfde.retrieval.scann_index import ScannIndex
 from tfde.types import Document
 

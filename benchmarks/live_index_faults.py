@@ -27,10 +27,10 @@ from typing import Any
 import numpy as np
 
 from tfde.errors import CorruptError
-from tfde.retrieval.change_log import ACKNOWLEDGED, FILE
 from tfde.retrieval.exact_index import ExactIndex
-from tfde.retrieval.live_index import LiveIndex
-from tfde.retrieval.recover_changes import recover
+from tfde.retrieval.live.change_log import ACKNOWLEDGED, FILE
+from tfde.retrieval.live.live_index import LiveIndex
+from tfde.retrieval.live.recover_changes import recover
 from tfde.types import Document
 
 DIM = 32
@@ -152,7 +152,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     processes = multiprocessing.get_context("forkserver")
-    processes.set_forkserver_preload(["tfde.retrieval.live_index"])
+    processes.set_forkserver_preload(["tfde.retrieval.live.live_index"])
     moments = random.Random(args.seed)
     expected: Vectors = {f"d{i}": np.full(DIM, i, np.float32) for i in range(IDS // 2)}
     results: collections.Counter[tuple[str, str]] = collections.Counter()

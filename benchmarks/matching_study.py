@@ -233,7 +233,7 @@ def costs(args: argparse.Namespace) -> None:
     import numpy as np
 
     import tfde
-    from tfde.data.read_pairs import read_pairs
+    from tfde.data.pairs.read_pairs import read_pairs
 
     mine(args.output)
     task, path = tasks(args.output)["q2p"], os.environ["TFDE_MINILM"]
@@ -272,8 +272,8 @@ def costs(args: argparse.Namespace) -> None:
 def online_flops(model: Any, query: str, document: Any) -> int:
     """Returns what is computed of a pair when the query comes, the document's part stored."""
     import tensorflow as tf
+    from flops import count_flops
 
-    from tfde.analysis.flops import count_flops
     from tfde.matching.networks import meeting, tokens_of_side
 
     inputs = model.prepare(*(tf.constant([x]) for x in (query, document.title, document.text)))

@@ -8,8 +8,8 @@ import json
 import math
 
 import tfde
-from tfde.config import SHARING, T5Config
-from tfde.text.word_piece_tokenizer import WordPieceTokenizer
+from tfde.config.model import SHARING, T5Config
+from tfde.text.word_piece.tokenizer import WordPieceTokenizer
 
 SIZES = {
     "small": T5Config(),

@@ -13,8 +13,8 @@ from collections import defaultdict
 import numpy as np
 
 from tfde.data.dataset_directory import DatasetDirectory
-from tfde.data.json_lines import read_json_lines
 from tfde.retrieval.bm25_index import Bm25Index
+from tfde.storage.json_lines import read_json_lines
 
 
 def main() -> None:

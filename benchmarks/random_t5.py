@@ -18,7 +18,7 @@ import transformers
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
 
-from tfde.text.sentence_piece_model import parse_model
+from tfde.text.sentence_piece.model import parse_model
 
 ROWS = 32_128
 MAX_LENGTH = 256

@@ -30,9 +30,9 @@ import yaml
 import zero_shot
 from matching_tables import tables
 
-from tfde.analysis.results import RESULTS_FILE, STUDY_FILE, read_results
-from tfde.analysis.tables import format_origin, format_results, group_results, load_results
 from tfde.evaluation.report import align_table
+from tfde.studies.results import RESULTS_FILE, STUDY_FILE, read_results
+from tfde.studies.study_tables import format_origin, format_results, group_results, load_results
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "results.md"

@@ -183,8 +183,8 @@ def make_world(folder: Path) -> None:
     import tfde
     from tfde.export.bundle import export_bundle
     from tfde.retrieval.exact_index import ExactIndex
-    from tfde.text.sentence_piece_tokenizer import SentencePieceTokenizer
-    from tfde.text.train_sentencepiece import train_sentencepiece
+    from tfde.text.sentence_piece.tokenizer import SentencePieceTokenizer
+    from tfde.text.sentence_piece.train import train_sentencepiece
     from tfde.types import Document
 
     texts = [f"{a} {b} {c}" for a in WORDS for b in WORDS for c in WORDS[:4]]

@@ -25,8 +25,8 @@ import tfde
 from tfde.export.bundle import export_bundle
 from tfde.retrieval.scann_index import ScannIndex
 from tfde.serving.client import Client
-from tfde.text.sentence_piece_tokenizer import SentencePieceTokenizer
-from tfde.text.train_sentencepiece import train_sentencepiece
+from tfde.text.sentence_piece.tokenizer import SentencePieceTokenizer
+from tfde.text.sentence_piece.train import train_sentencepiece
 
 SEED = 0
 DIM = 256

@@ -64,7 +64,7 @@ def tfde_worker(args: argparse.Namespace) -> None:
     import numpy as np
 
     import tfde
-    from tfde.data.pairs import PairDataset
+    from tfde.data.pairs.dataset import PairDataset
     from tfde.towers.dual_encoder import DualEncoder
 
     class GatedPairs(PairDataset):

@@ -40,7 +40,7 @@ def step(batch: int, length: int, chunk: int) -> None:
     import numpy as np
 
     import tfde
-    from tfde.text.word_piece_tokenizer import WordPieceTokenizer
+    from tfde.text.word_piece.tokenizer import WordPieceTokenizer
     from tfde.towers.dual_encoder import DualEncoder
 
     import tensorflow as tf  # isort: skip  # tfde comes first, it sets an environment variable

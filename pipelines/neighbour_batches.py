@@ -15,7 +15,7 @@ import sys
 
 from tfde.cli.main import run_command
 from tfde.data.dataset_directory import DatasetDirectory
-from tfde.data.query_clusters import write_clusters
+from tfde.data.pairs.query_clusters import write_clusters
 from tfde.errors import require
 
 

@@ -15,9 +15,9 @@ import keras
 import keras_hub
 import tensorflow as tf
 
-from tfde.data.read_pairs import read_pairs
+from tfde.data.pairs.read_pairs import read_pairs
 from tfde.negatives.query_generator import text_of
-from tfde.text.train_sentencepiece import train_sentencepiece
+from tfde.text.sentence_piece.train import train_sentencepiece
 
 
 def main() -> None:

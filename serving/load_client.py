@@ -13,7 +13,7 @@ from urllib.parse import quote
 import grpc
 import numpy as np
 
-from tfde.serving import wire
+from tfde.serving import client as wire
 
 MAX_CONNECTIONS = 500  # REST, a process: select() knows 1,024 files
 START_TIMEOUT_S = 120.0

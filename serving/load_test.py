@@ -25,9 +25,9 @@ from load_client import Answer, Load, ask_once, remember, run_client
 
 from tfde.cli.main import run_command
 from tfde.cli.parser import CommandParser
-from tfde.data.files import write_json
-from tfde.data.json_lines import read_json_lines, string_field
 from tfde.errors import DataError, ServerError, require
+from tfde.storage.files import write_json
+from tfde.storage.json_lines import read_json_lines, string_field
 from tfde.version import __version__
 
 LATE_S = 0.010  # a question sent this long after it was due is the client's fault

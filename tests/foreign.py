@@ -9,7 +9,7 @@ import json
 import random
 from pathlib import Path
 
-from tfde.text.sentence_piece_model import parse_model
+from tfde.text.sentence_piece.model import parse_model
 
 SIZES = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3}
 SIZES |= {"intermediate_size": 40, "max_position_embeddings": 66}

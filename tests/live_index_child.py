@@ -6,7 +6,7 @@ import threading
 
 import numpy as np
 
-from tfde.retrieval.live_index import LiveIndex
+from tfde.retrieval.live.live_index import LiveIndex
 from tfde.types import Document
 
 DIM = 4

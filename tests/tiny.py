@@ -4,9 +4,9 @@ import functools
 import json
 from pathlib import Path
 
-from tfde.config import BagOfWordsConfig, BertConfig, T5Config, TextConfig
+from tfde.config.model import BagOfWordsConfig, BertConfig, T5Config, TextConfig
 from tfde.text.preprocessor import TextPreprocessor
-from tfde.text.word_piece_tokenizer import WordPieceTokenizer
+from tfde.text.word_piece.tokenizer import WordPieceTokenizer
 from tfde.towers.dual_encoder import DualEncoder
 
 WORDS = """

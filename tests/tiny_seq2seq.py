@@ -7,7 +7,7 @@ import keras_hub
 import tensorflow as tf
 import tiny
 
-from tfde.text.train_sentencepiece import train_sentencepiece
+from tfde.text.sentence_piece.train import train_sentencepiece
 
 
 def t5(directory: Path) -> Path:

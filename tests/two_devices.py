@@ -16,9 +16,9 @@ import tensorflow as tf
 import tiny
 
 import tfde
-from tfde.config import BackboneConfig
-from tfde.data.labelled_pairs import LabelledBatches, LabelledPairs
-from tfde.data.pairs import PairDataset
+from tfde.config.model import BackboneConfig
+from tfde.data.pairs.dataset import PairDataset
+from tfde.data.pairs.labelled import LabelledBatches, LabelledPairs
 from tfde.matching.match_trainer import MatchTrainer
 from tfde.matching.matcher import Matcher
 from tfde.training.masked_language_model import MaskedLanguageModel

@@ -2,7 +2,7 @@
 
 from importlib.metadata import PackageNotFoundError, version
 
-from tfde.extras import require_extra
+from tfde.environment import require_extra
 
 
 def without_packages(monkeypatch, *names):
@@ -14,4 +14,4 @@ def without_packages(monkeypatch, *names):
         return version(name)
 
     require_extra.cache_clear()
-    monkeypatch.setattr("tfde.extras.version", known)
+    monkeypatch.setattr("tfde.environment.version", known)

@@ -5,15 +5,41 @@ from __future__ import annotations
 import importlib
 import os
 import platform
+import threading
 import time
 from collections.abc import Callable, Iterator
-from importlib.metadata import PackageNotFoundError, version
+from functools import cache
+from importlib.metadata import PackageNotFoundError, metadata, requires, version
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from tfde.extras import DISTRIBUTION, extra_names, missing_packages, requirements
-from tfde.recommenders import import_recommenders
+from packaging.requirements import Requirement
+
+from tfde.errors import MissingExtraError
 from tfde.version import __version__
+
+_importing = threading.Lock()
+
+
+def import_recommenders() -> tuple[Any, Any]:
+    """Returns tensorflow-recommenders and Keras 2.
+
+    It refuses to be imported, and derives its layers from `tf.keras`, unless that is Keras 2;
+    the task that we call asks for no `tf.keras` later. So `tf.keras` is Keras 2 only while it is
+    imported, whatever it was before and is again after.
+    """
+    import tensorflow as tf
+    import tf_keras
+
+    with _importing:
+        users = vars(tf)["keras"]  # not `tf.keras`, which would load it
+        tf.keras = tf_keras
+        try:
+            import tensorflow_recommenders as tfrs
+        finally:
+            tf.keras = users
+    return tfrs, tf_keras
+
 
 _LOADED: dict[str, Callable[[], object]] = {
     "tensorflow": lambda: importlib.import_module("tensorflow"),
@@ -28,7 +54,68 @@ _FOLDERS = {
     "TFDE_DATA": "dataset directories for recipes, benchmarks and tests",
     "TFDE_MINILM": "all-MiniLM-L6-v2, a start of recipes and studies",
 }
+
+
 _DEVELOPMENT = ("dev", "docs", "peers", "browser")
+
+
+DISTRIBUTION = "tfde"
+
+
+@cache  # what is there stays; what is missing is looked for again
+def require_extra(name: str, what: str) -> None:
+    """Refuses to go on without the packages of an extra; called before they are imported.
+
+    Args:
+        name: The extra.
+        what: What needs it: the beginning of the message.
+
+    Raises:
+        MissingExtraError: one of its packages is not installed.
+    """
+    missing = missing_packages(DISTRIBUTION, name)
+    if missing:
+        raise MissingExtraError(
+            f"{what} needs the extra '{name}': pip install '{DISTRIBUTION}[{name}]'."
+            f" Received: {', '.join(missing)} not installed"
+        )
+
+
+def extra_names(distribution: str) -> list[str]:
+    """Returns the extras of a distribution, sorted."""
+    return sorted(metadata(distribution).get_all("Provides-Extra") or ())
+
+
+def requirements(distribution: str, extra: str = "") -> list[Requirement]:
+    """Returns what a distribution asks for here.
+
+    Args:
+        distribution: Its name.
+        extra: What this extra asks for beyond what is always asked for; "" for the latter.
+    """
+    found = []
+    for requirement in map(Requirement, requires(distribution) or ()):
+        marker = requirement.marker
+        always = marker is None or marker.evaluate({"extra": ""})
+        asked = marker is None or marker.evaluate({"extra": extra})
+        if asked and always != bool(extra):
+            found.append(requirement)
+    return found
+
+
+def missing_packages(distribution: str, extra: str) -> list[str]:
+    """Returns the packages of an extra that are not installed, perhaps as `name[extra]`."""
+    missing = []
+    for requirement in requirements(distribution, extra):
+        try:
+            version(requirement.name)
+        except PackageNotFoundError:
+            missing.append(requirement.name)
+            continue
+        for inner in sorted(requirement.extras):
+            if missing_packages(requirement.name, inner):
+                missing.append(f"{requirement.name}[{inner}]")
+    return missing
 
 
 class Finding(NamedTuple):

@@ -6,7 +6,7 @@ import sys
 
 from script import Namespace, PipelineOptions, job_parser, print_skipped, run_script
 
-from tfde.beam.encode_shards import encode_with_beam
+from tfde.beam.encode import encode_with_beam
 
 parser = job_parser(
     "Encodes the corpus of a dataset directory with the document encoder of a bundle: a directory"

@@ -6,7 +6,7 @@ import sys
 
 from script import Namespace, PipelineOptions, job_parser, print_skipped, run_script
 
-from tfde.beam.draw_pairs import make_pairs_with_beam
+from tfde.beam.make_pairs import make_pairs_with_beam
 from tfde.pretraining.write_pair_file import format_statistics
 
 parser = job_parser(

@@ -6,9 +6,9 @@ import sys
 
 from script import Namespace, PipelineOptions, job_parser, print_skipped, run_script
 
-from tfde.beam.mine_parts import mine_with_beam
+from tfde.beam.mine_negatives import mine_with_beam
+from tfde.config.negatives import MiningRules
 from tfde.data.dataset_directory import DatasetDirectory
-from tfde.negatives.mining_rules import MiningRules
 
 parser = job_parser(
     "Finds hard negatives for the pairs of a dataset among the candidates of a run (retrieve.py"

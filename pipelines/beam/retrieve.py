@@ -6,7 +6,7 @@ import sys
 
 from script import Namespace, PipelineOptions, job_parser, print_skipped, run_script
 
-from tfde.beam.search_shards import retrieve_with_beam
+from tfde.beam.retrieve import retrieve_with_beam
 
 parser = job_parser(
     "Encodes queries with the query encoder of a bundle and searches embeddings exactly, shard by"

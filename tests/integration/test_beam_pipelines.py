@@ -14,7 +14,6 @@ from scifact_part import write_scifact_part
 
 from tfde.beam.saved_encoder import SavedEncoder
 from tfde.cli.main import main
-from tfde.data.compressed import read_lines, write_lines
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.export.bundle import export_bundle
 from tfde.retrieval.embeddings import Embeddings
@@ -22,6 +21,7 @@ from tfde.retrieval.encode_corpus import encode_corpus
 from tfde.retrieval.exact_index import ExactIndex
 from tfde.retrieval.retrieve import retrieve
 from tfde.retrieval.runs import read_run
+from tfde.storage.compressed import read_lines, write_lines
 from tfde.towers.dual_encoder import DualEncoder
 
 SCRIPTS = Path(__file__).parents[2] / "pipelines" / "beam"

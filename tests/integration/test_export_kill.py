@@ -10,10 +10,10 @@ import pytest
 import tiny
 
 from tfde.data.dataset_directory import DatasetDirectory
-from tfde.data.files import read_json, sha256
 from tfde.retrieval.embeddings import Embeddings
 from tfde.retrieval.encode_corpus import encode_corpus
 from tfde.retrieval.scann_index import ScannIndex
+from tfde.storage.files import read_json, sha256
 
 pytestmark = pytest.mark.kill
 

@@ -15,7 +15,7 @@ import tiny
 from missing import missing
 
 from tfde.retrieval.exact_index import ExactIndex
-from tfde.retrieval.live_index import LiveIndex
+from tfde.retrieval.live.live_index import LiveIndex
 from tfde.retrieval.scann_index import ScannIndex
 from tfde.types import Document
 

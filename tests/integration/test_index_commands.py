@@ -11,7 +11,7 @@ import tensorflow as tf
 import tiny
 
 from tfde.cli.main import main
-from tfde.config import ParentConfig
+from tfde.config.model import ParentConfig
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.retrieval.encode_corpus import encode_corpus
 from tfde.retrieval.exact_index import ExactIndex

@@ -11,7 +11,7 @@ import pytest
 
 from tfde.errors import CorruptError
 from tfde.retrieval.exact_index import ExactIndex
-from tfde.retrieval.live_index import LiveIndex
+from tfde.retrieval.live.live_index import LiveIndex
 
 KILLS = 8
 
@@ -19,7 +19,7 @@ KILLS = 8
 @pytest.fixture(scope="module")
 def processes():
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tfde.retrieval.live_index"])  # TensorFlow, once
+    context.set_forkserver_preload(["tfde.retrieval.live.live_index"])  # TensorFlow, once
     return context
 
 

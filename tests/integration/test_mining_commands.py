@@ -7,12 +7,12 @@ import pytest
 import tiny
 
 from tfde.cli.main import main
-from tfde.config import BertConfig
-from tfde.data.query_clusters import read_clusters
-from tfde.data.read_pairs import read_pairs
+from tfde.config.model import BertConfig
+from tfde.config.training import ModelConfig, OptimizerConfig, StageConfig, TrainRun
+from tfde.data.pairs.query_clusters import read_clusters
+from tfde.data.pairs.read_pairs import read_pairs
 from tfde.errors import ConfigError
 from tfde.matching.cross_encoder import CrossEncoder
-from tfde.recipe import ModelConfig, OptimizerConfig, StageConfig, TrainRun
 from tfde.training.checks import stage_pairs
 from tfde.training.early_checks import check_run
 from tfde.training.run import train

@@ -13,9 +13,9 @@ import tiny
 MINE = """
 import sys, time
 from tfde.data.dataset_directory import DatasetDirectory
-from tfde.negatives.bm25_candidates import Bm25Candidates
+from tfde.negatives.candidate_source import Bm25Candidates
 from tfde.negatives.mine import mine_negatives
-from tfde.negatives.mining_rules import MiningRules
+from tfde.config.negatives import MiningRules
 
 class Slow(Bm25Candidates):
     def search(self, queries, k):

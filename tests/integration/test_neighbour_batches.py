@@ -5,7 +5,7 @@ import runpy
 import sys
 from pathlib import Path
 
-from tfde.data.query_clusters import read_clusters
+from tfde.data.pairs.query_clusters import read_clusters
 
 SCRIPT = Path(__file__).parents[2] / "pipelines" / "neighbour_batches.py"
 

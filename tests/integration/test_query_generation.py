@@ -17,9 +17,9 @@ import tiny
 import tiny_seq2seq
 
 from tfde.cli.main import main
+from tfde.config.negatives import GenerationRules
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.negatives.generate_queries import generate_queries
-from tfde.negatives.generation_rules import GenerationRules
 from tfde.negatives.saved_model_generator import SavedModelGenerator
 
 SCRIPT = Path(__file__).parents[2] / "pipelines" / "train_query_generator.py"
@@ -28,7 +28,7 @@ GENERATE = """
 import sys, time
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.negatives.generate_queries import generate_queries
-from tfde.negatives.generation_rules import GenerationRules
+from tfde.config.negatives import GenerationRules
 from tfde.negatives.saved_model_generator import SavedModelGenerator
 
 class Slow(SavedModelGenerator):

@@ -10,9 +10,9 @@ import yaml
 
 from tfde.cli import train, train_matcher
 from tfde.cli.main import main
-from tfde.config import BertConfig
+from tfde.config.model import BertConfig
 from tfde.data.pages import Page, Section, write_pages
-from tfde.data.query_clusters import write_clusters
+from tfde.data.pairs.query_clusters import write_clusters
 from tfde.matching.cross_encoder import CrossEncoder
 from tfde.text.read_tokenizer import read_tokenizer
 

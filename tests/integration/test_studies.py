@@ -14,12 +14,12 @@ import pytest
 import tiny
 import yaml
 
-from tfde.analysis.cell_work import measure
-from tfde.analysis.cells import expand_cells, merge
-from tfde.analysis.study import run_study
-from tfde.analysis.study_config import StudyConfig, VocabularyConfig
 from tfde.cli.main import main
+from tfde.config.study import StudyConfig, VocabularyConfig
 from tfde.data.pages import Page, Section, write_pages
+from tfde.studies.cells import expand_cells, merge
+from tfde.studies.run_cell import measure
+from tfde.studies.study import run_study
 from tfde.training.run import train
 
 PASSAGES = tuple(

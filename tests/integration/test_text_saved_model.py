@@ -7,11 +7,11 @@ import sys
 import pytest
 import tensorflow as tf
 
-from tfde.config import TextConfig
+from tfde.config.model import TextConfig
 from tfde.text.preprocessor import TextPreprocessor
-from tfde.text.sentence_piece_tokenizer import SentencePieceTokenizer
-from tfde.text.train_sentencepiece import train_sentencepiece
-from tfde.text.word_piece_tokenizer import WordPieceTokenizer
+from tfde.text.sentence_piece.tokenizer import SentencePieceTokenizer
+from tfde.text.sentence_piece.train import train_sentencepiece
+from tfde.text.word_piece.tokenizer import WordPieceTokenizer
 
 TITLES = ["Ein Titel", "", "[MASK] ﬁ…", "x" * 101]
 TEXTS = ["Größe, 中文!", "한국어 𞤢𞥊𞤤", "a</s> e\u0302\u0301", "\x00İ"]

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfde.training.fused_adamw import FusedAdamW
+from tfde.training.optimizers import FusedAdamW
 
 
 def trained(optimizer, gradients, dtype="float32"):

@@ -11,7 +11,7 @@ import foreign
 import numpy as np
 import pytest
 
-from tfde.config import DenseConfig
+from tfde.config.model import DenseConfig
 from tfde.errors import ConfigError
 from tfde.towers.dual_encoder import DualEncoder
 

@@ -9,10 +9,10 @@ import pytest
 
 import tfde
 from tfde.backbones.backbone import build_backbone
-from tfde.config import BertConfig, DenseConfig, T5Config, TextConfig, TowersConfig
+from tfde.config.model import BertConfig, DenseConfig, T5Config, TextConfig, TowersConfig
 from tfde.export.sentence_transformers import export_sentence_transformers, limitations
 from tfde.text.preprocessor import TextPreprocessor
-from tfde.text.word_piece_tokenizer import WordPieceTokenizer
+from tfde.text.word_piece.tokenizer import WordPieceTokenizer
 from tfde.towers.dual_encoder import DualEncoder
 
 pytestmark = pytest.mark.peers

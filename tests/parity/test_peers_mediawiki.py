@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tfde.data.intake import Intake
 from tfde.pretraining.mediawiki import read_mediawiki
+from tfde.storage.intake import Intake
 
 pytestmark = pytest.mark.peers
 

@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
-from tfde.config import TextConfig
+from tfde.config.model import TextConfig
 from tfde.text.preprocessor import TextPreprocessor
 from tfde.text.read_tokenizer import read_hugging_face_tokenizer, read_tokenizer
 

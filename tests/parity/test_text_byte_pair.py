@@ -12,9 +12,9 @@ import pytest
 import tensorflow as tf
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, processors, trainers
 
-from tfde.text.byte_pair_merges import BytePairMerges, byte_characters
-from tfde.text.byte_pair_tokenizer import BytePairTokenizer
-from tfde.text.gpt2_words import Gpt2Words
+from tfde.text.byte_pair.merges import BytePairMerges, byte_characters
+from tfde.text.byte_pair.tokenizer import BytePairTokenizer
+from tfde.text.byte_pair.words import Gpt2Words
 
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 BLANKS = [" ", "  ", "   ", "\n", "\n\n", "\t", "\u00a0", "\u3000", "\u200b", "\u2028", "\x85"]

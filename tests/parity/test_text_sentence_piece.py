@@ -5,8 +5,8 @@ import random
 import sentencepiece
 import tensorflow as tf
 
-from tfde.text.sentence_piece_tokenizer import SentencePieceTokenizer
-from tfde.text.train_sentencepiece import train_sentencepiece
+from tfde.text.sentence_piece.tokenizer import SentencePieceTokenizer
+from tfde.text.sentence_piece.train import train_sentencepiece
 
 SENTENCES = [
     "The quick brown fox jumps over the lazy dog.",

@@ -12,8 +12,8 @@ import pytest
 import tensorflow as tf
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-from tfde.text.bert_characters import ORDERED_MARKS
-from tfde.text.word_piece_tokenizer import WordPieceTokenizer
+from tfde.text.word_piece.characters import ORDERED_MARKS
+from tfde.text.word_piece.tokenizer import WordPieceTokenizer
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 POINTS = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]

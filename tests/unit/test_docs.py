@@ -87,11 +87,10 @@ def options_of(command):
 
 
 def fields():
-    from tfde import config, match_recipe, recipe
-    from tfde.analysis import study_config
+    from tfde.config import matching, model, study, training
     from tfde.plain_errors import field_names
 
-    return {"sizes", *field_names(config, recipe, match_recipe, study_config)}
+    return {"sizes", *field_names(model, training, matching, study)}
 
 
 def wrong_words(line):

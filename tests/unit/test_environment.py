@@ -5,8 +5,13 @@ import re
 import sys
 
 from tfde.cli.main import main
-from tfde.environment import check_folders, check_loading, check_packages
-from tfde.extras import missing_packages, requirements
+from tfde.environment import (
+    check_folders,
+    check_loading,
+    check_packages,
+    missing_packages,
+    requirements,
+)
 
 
 def distribution(monkeypatch, folder, name, asked):

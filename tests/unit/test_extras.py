@@ -14,8 +14,8 @@ from without_packages import without_packages
 
 import tfde
 from tfde.cli.main import COMMANDS
+from tfde.environment import require_extra, requirements
 from tfde.errors import MissingExtraError
-from tfde.extras import require_extra, requirements
 
 # What a name or a command needs beyond the core; every other must be there without any.
 NAMES = {"Client": "serve", "ShardedClient": "serve"}

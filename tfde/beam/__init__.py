@@ -4,6 +4,6 @@ They spread the work of the single-process commands over key ranges and call the
 so they give the same files.
 """
 
-from tfde.extras import require_extra
+from tfde.environment import require_extra
 
 require_extra("beam", "a Beam pipeline")

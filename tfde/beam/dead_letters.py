@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tfde.data.intake import Intake
-from tfde.data.json_lines import read_json_lines, write_json_lines
 from tfde.errors import DataError, shorten
+from tfde.storage.intake import Intake
+from tfde.storage.json_lines import read_json_lines, write_json_lines
 
 # The tag of such records beside the main output of a step.
 BAD = "bad"

@@ -16,7 +16,7 @@ from tfde.checkpoints.loading import load_backbone, read_backbone
 from tfde.checkpoints.preset_files import PresetFiles
 from tfde.checkpoints.safetensors_arrays import SafetensorsArrays
 from tfde.checkpoints.sentence_transformers_files import read_modules
-from tfde.config import BertConfig, HiddenActivation, PairTextConfig, T5Config
+from tfde.config.model import BertConfig, HiddenActivation, PairTextConfig, T5Config
 from tfde.errors import ConfigError, DataError, shorten
 from tfde.text.tokenizer import Tokenizer
 

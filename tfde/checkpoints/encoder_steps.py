@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tfde.config import DenseConfig, Pooling
+from tfde.config.model import DenseConfig, Pooling
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from tfde.checkpoints.weight_sources import (
     bert_sources,
     t5_sources,
 )
-from tfde.config import Activation, BackboneConfig, BertConfig, T5Config
+from tfde.config.model import Activation, BackboneConfig, BertConfig, T5Config
 from tfde.errors import ConfigError, shorten
 
 _ACTIVATIONS: dict[str, Activation] = {

@@ -16,7 +16,7 @@ from tfde.checkpoints.encoder_steps import EncoderSteps
 from tfde.checkpoints.families import FAMILIES, Family, FieldsOfConfig
 from tfde.checkpoints.preset_files import PresetFiles
 from tfde.checkpoints.safetensors_arrays import SafetensorsArrays
-from tfde.config import BackboneConfig, DenseConfig
+from tfde.config.model import BackboneConfig, DenseConfig
 from tfde.errors import ConfigError, DataError, shorten
 from tfde.text.read_tokenizer import read_hugging_face_tokenizer
 from tfde.text.tokenizer import Tokenizer

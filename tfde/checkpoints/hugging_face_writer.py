@@ -14,7 +14,7 @@ from safetensors.numpy import save_file
 
 from tfde.backbones.backbone import Backbone
 from tfde.checkpoints.families import FAMILIES
-from tfde.config import Activation, BackboneConfig, BertConfig, T5Config, backbone_kind
+from tfde.config.model import Activation, BackboneConfig, BertConfig, T5Config, backbone_kind
 from tfde.errors import ConfigError, require
 from tfde.text.tokenizer import Tokenizer
 

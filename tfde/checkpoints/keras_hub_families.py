@@ -11,7 +11,7 @@ import keras
 
 from tfde.backbones.backbone import Backbone
 from tfde.checkpoints.families import FieldsOfConfig
-from tfde.config import Activation, BackboneConfig, BertConfig, T5Config
+from tfde.config.model import Activation, BackboneConfig, BertConfig, T5Config
 
 _T5_ACTIVATIONS: dict[str, Activation] = {
     "gelu": "gelu",

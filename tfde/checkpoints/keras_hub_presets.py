@@ -11,11 +11,11 @@ import numpy as np
 from tfde.backbones.backbone import Backbone
 from tfde.checkpoints.encoder_steps import EncoderSteps
 from tfde.checkpoints.families import FieldsOfConfig
-from tfde.checkpoints.hdf5_arrays import Hdf5Arrays
+from tfde.checkpoints.hdf5_file import Hdf5Arrays
 from tfde.checkpoints.keras_hub_families import KERAS_HUB_FAMILIES, KerasHubFamily, numbered
 from tfde.checkpoints.keras_hub_tokenizers import read_keras_hub_tokenizer
 from tfde.checkpoints.preset_files import PresetFiles
-from tfde.config import BackboneConfig, Pooling
+from tfde.config.model import BackboneConfig, Pooling
 from tfde.errors import ConfigError, DataError, shorten
 from tfde.text.tokenizer import Tokenizer
 

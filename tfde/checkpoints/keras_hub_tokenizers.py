@@ -8,13 +8,13 @@ from typing import Any
 from tfde.checkpoints.families import FieldsOfConfig
 from tfde.checkpoints.preset_files import PresetFiles
 from tfde.errors import ConfigError, DataError, shorten
-from tfde.text.byte_pair_tokenizer import BytePairTokenizer
+from tfde.text.byte_pair.tokenizer import BytePairTokenizer
 from tfde.text.hugging_face_directory import AddedToken
-from tfde.text.sentence_piece_model import CONTROL, UNIGRAM, UNKNOWN, new_model, parse_model
-from tfde.text.sentence_piece_tokenizer import SentencePieceTokenizer
+from tfde.text.sentence_piece.model import CONTROL, UNIGRAM, UNKNOWN, new_model, parse_model
+from tfde.text.sentence_piece.tokenizer import SentencePieceTokenizer
+from tfde.text.sentence_piece.unigram_rules import UnigramRules
 from tfde.text.tokenizer import Tokenizer
-from tfde.text.unigram_rules import UnigramRules
-from tfde.text.word_piece_tokenizer import SPECIAL_TOKENS, WordPieceTokenizer
+from tfde.text.word_piece.tokenizer import SPECIAL_TOKENS, WordPieceTokenizer
 
 _FILE = "tokenizer.json"
 _ASSETS = "assets/tokenizer"

@@ -8,7 +8,7 @@ from typing import Any
 
 from tfde.checkpoints.hub_repository import HubRepository
 from tfde.errors import ConfigError, shorten
-from tfde.json_file import read_json_file, refuse_pointer
+from tfde.storage.json_file import read_json_file, refuse_pointer
 
 _HUB = "hf://"
 _RULE = (

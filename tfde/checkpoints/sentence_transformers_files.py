@@ -11,7 +11,7 @@ import numpy as np
 from tfde.checkpoints.encoder_steps import EncoderSteps
 from tfde.checkpoints.preset_files import PresetFiles
 from tfde.checkpoints.safetensors_arrays import SafetensorsArrays
-from tfde.config import DenseActivation, DenseConfig, Pooling
+from tfde.config.model import DenseActivation, DenseConfig, Pooling
 from tfde.errors import ConfigError, DataError, shorten
 
 _LOG = logging.getLogger(__name__)

@@ -34,8 +34,8 @@ def build_parser() -> CommandParser:
 def run(args: Any) -> int:
     """Averages."""
     from tfde.checkpoints.preset_files import check_checkpoint
-    from tfde.data.atomic import refuse_existing
-    from tfde.data.files import read_json
+    from tfde.storage.atomic import refuse_existing
+    from tfde.storage.files import read_json
 
     refuse_existing(args.output, overwrite=False)
     for path in args.model:

@@ -76,9 +76,9 @@ def build_parser() -> CommandParser:
 def run(args: Any) -> int:
     """Builds, measures and saves."""
     from tfde.checkpoints.preset_files import check_checkpoint
-    from tfde.data.atomic import refuse_existing
     from tfde.retrieval.embeddings import Embeddings
     from tfde.retrieval.scann_parameters import ScannParameters
+    from tfde.storage.atomic import refuse_existing
 
     refuse_existing(args.output, overwrite=args.overwrite, flag="--overwrite")
     if (args.dataset is None) != (args.model is None):

@@ -44,7 +44,7 @@ def build_parser() -> CommandParser:
 def run(args: Any) -> int:
     """Cuts."""
     from tfde.data.chunk import chunk_dataset
-    from tfde.towers.load_preprocessor import load_preprocessor
+    from tfde.towers.checkpoint_rules import load_preprocessor
 
     counts = chunk_dataset(
         args.dataset,

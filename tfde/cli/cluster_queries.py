@@ -38,15 +38,15 @@ def run(args: Any) -> int:
     import numpy as np
 
     from tfde.checkpoints.preset_files import check_checkpoint
-    from tfde.data.atomic import refuse_directory
     from tfde.errors import require
+    from tfde.storage.atomic import refuse_directory
 
     require(args.seed >= 0, "seed", "at least 0", args.seed)
     refuse_directory(args.output)
     check_checkpoint(args.model)
 
-    from tfde.data.query_clusters import write_clusters
-    from tfde.data.read_pairs import read_pairs
+    from tfde.data.pairs.query_clusters import write_clusters
+    from tfde.data.pairs.read_pairs import read_pairs
 
     # In the order of their ids: the order in the file must not decide about the first centres.
     queries = sorted(read_pairs(args.data, split=args.split, dataset=args.dataset).queries)

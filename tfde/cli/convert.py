@@ -14,8 +14,8 @@ from tfde.cli.parser import CommandParser, command_parser
 if TYPE_CHECKING:
     from tfde.data.dataset_writer import DatasetCounts
     from tfde.data.formats.records import LabelledPair, Source
-    from tfde.data.formats.table import Format, Role
-    from tfde.data.intake import Intake
+    from tfde.data.formats.registry import Format, Role
+    from tfde.storage.intake import Intake
     from tfde.types import Document
 
 Item = TypeVar("Item")
@@ -23,7 +23,7 @@ Item = TypeVar("Item")
 
 def build_parser() -> CommandParser:
     """Returns the command's parser."""
-    from tfde.data.formats.table import FORMATS
+    from tfde.data.formats.registry import FORMATS
 
     parser = command_parser(
         "convert",
@@ -109,7 +109,7 @@ def _format(name: str) -> str:
 
 
 def _formats() -> str:
-    from tfde.data.formats.table import FORMATS
+    from tfde.data.formats.registry import FORMATS
 
     return "; ".join(f"{name}: {known.summary}" for name, known in FORMATS.items())
 
@@ -124,8 +124,8 @@ def run(args: Any) -> int:
 
 
 def _read(args: Any) -> int:
-    from tfde.data.intake import Intake
     from tfde.errors import ConfigError, DataError
+    from tfde.storage.intake import Intake
 
     intake = Intake(skip_bad=args.skip_bad)
     try:
@@ -140,11 +140,11 @@ def _read_with(args: Any, intake: Intake) -> int:
     from tqdm.contrib.logging import logging_redirect_tqdm
 
     from tfde.cli.logs import show_logs
-    from tfde.data.atomic import refuse_existing
     from tfde.data.dataset_writer import write_dataset
     from tfde.data.formats.labelled_pairs import write_labelled_pairs
-    from tfde.data.formats.table import FORMATS
+    from tfde.data.formats.registry import FORMATS
     from tfde.errors import ConfigError
+    from tfde.storage.atomic import refuse_existing
 
     known = FORMATS[args.format]
     sources = _sources(args.format, known, args.input, args.split)
@@ -217,10 +217,10 @@ def _pairs(args: Any, records: Iterator[LabelledPair], intake: Intake, write: An
 
 
 def _write(args: Any) -> int:
-    from tfde.data.atomic import refuse_existing
     from tfde.data.dataset_directory import DatasetDirectory
-    from tfde.data.formats.table import write_format
+    from tfde.data.formats.registry import write_format
     from tfde.progress import progress_bar
+    from tfde.storage.atomic import refuse_existing
 
     refuse_existing(args.output, overwrite=args.overwrite, flag="--overwrite")
 

@@ -258,9 +258,9 @@ def _check_coverage(path: str, results: Run, query_ids: list[str]) -> None:
 
 def _check_report(directory: str, *, judged: bool) -> None:
     """Refuses before any work what would fail after it."""
-    from tfde.data.atomic import refuse_existing
+    from tfde.environment import require_extra
     from tfde.errors import ConfigError
-    from tfde.extras import require_extra
+    from tfde.storage.atomic import refuse_existing
 
     if not judged:
         raise ConfigError("`--report` needs judgements; this dataset has answers alone.")

@@ -96,7 +96,7 @@ def build_parser() -> CommandParser:
 def run(args: Any) -> int:
     """Exports."""
     from tfde.checkpoints.preset_files import check_checkpoint
-    from tfde.data.atomic import refuse_existing
+    from tfde.storage.atomic import refuse_existing
 
     check_checkpoint(args.model)
     if args.format == _SENTENCE_TRANSFORMERS:
@@ -126,7 +126,7 @@ def _export_bundle(args: Any) -> int:
     from tfde.errors import ConfigError
     from tfde.export.manifest import read_manifest
     from tfde.retrieval.embeddings import Embeddings
-    from tfde.retrieval.live_index import LiveIndex
+    from tfde.retrieval.live.live_index import LiveIndex
     from tfde.retrieval.load_index import load_index
 
     show_logs()
@@ -191,7 +191,7 @@ def _documents(
     path: str, doc_ids: Sequence[str], others: Iterable[Document] | None
 ) -> Iterable[Document] | None:
     """Returns the texts of an index: those that came with its changes before those of a dataset."""
-    from tfde.retrieval.live_index import LiveIndex
+    from tfde.retrieval.live.live_index import LiveIndex
 
     with LiveIndex.open(path, verify=False) as live:
         own = live.documents(doc_ids)

@@ -11,8 +11,8 @@ from jsonargparse.typing import PositiveInt
 from tfde.cli.parser import CommandParser, command_parser
 
 if TYPE_CHECKING:
+    from tfde.config.negatives import GenerationRules
     from tfde.negatives.candidate_source import CandidateSource
-    from tfde.negatives.generation_rules import GenerationRules
     from tfde.negatives.query_generator import QueryGenerator
 
 
@@ -78,9 +78,9 @@ def build_parser() -> CommandParser:
 def run(args: Any) -> int:
     """Generates."""
     from tfde.checkpoints.preset_files import check_checkpoint
+    from tfde.config.negatives import GenerationRules
     from tfde.data.dataset_directory import DatasetDirectory
     from tfde.errors import ConfigError
-    from tfde.negatives.generation_rules import GenerationRules
 
     if args.by is not None and args.keep_rank is None:
         raise ConfigError("`by` goes with `keep_rank`.")
@@ -136,7 +136,7 @@ def _generator(args: Any, rules: GenerationRules) -> QueryGenerator:
 
 def _source(args: Any) -> CandidateSource:
     if args.by in (None, "bm25"):
-        from tfde.negatives.bm25_candidates import Bm25Candidates
+        from tfde.negatives.candidate_source import Bm25Candidates
 
         return Bm25Candidates()
     from tfde.negatives.model_candidates import ModelCandidates

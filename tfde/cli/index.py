@@ -78,7 +78,7 @@ def _add(args: Any) -> None:
     from tfde.data.dataset_directory import unique_documents
     from tfde.progress import progress_bar
     from tfde.retrieval.embeddings_writer import BATCHES_PER_WINDOW, encode_finite
-    from tfde.retrieval.live_index import LiveIndex
+    from tfde.retrieval.live.live_index import LiveIndex
     from tfde.retrieval.parents import ParentEncoder, in_parents
 
     check_checkpoint(args.model)
@@ -107,9 +107,9 @@ def _add(args: Any) -> None:
 
 
 def _delete(args: Any) -> None:
-    from tfde.data.compressed import read_lines
-    from tfde.data.files import check_id
-    from tfde.retrieval.live_index import LiveIndex
+    from tfde.retrieval.live.live_index import LiveIndex
+    from tfde.storage.compressed import read_lines
+    from tfde.storage.files import check_id
 
     if (args.ids is None) == (args.ids_file is None):
         raise ValueError("`--ids` or `--ids_file` must be given, and not both.")
@@ -124,7 +124,7 @@ def _delete(args: Any) -> None:
 
 
 def _compact(args: Any) -> None:
-    from tfde.retrieval.live_index import LiveIndex
+    from tfde.retrieval.live.live_index import LiveIndex
 
     with LiveIndex.open(args.index, write=True) as index:
         start = time.perf_counter()
@@ -136,7 +136,7 @@ def _compact(args: Any) -> None:
 
 
 def _status(args: Any) -> None:
-    from tfde.retrieval.live_index import LiveIndex
+    from tfde.retrieval.live.live_index import LiveIndex
 
     status = LiveIndex.open(args.index, verify=False).status()
     if args.json:
@@ -158,7 +158,7 @@ def _status(args: Any) -> None:
 
 
 def _backup(args: Any) -> None:
-    from tfde.retrieval.backup import back_up_index
+    from tfde.retrieval.live.backup import back_up_index
 
     status = back_up_index(args.index, args.output)
     print(f"{args.output}: a copy of {args.index}, last change {status.sequence:,}")
@@ -168,8 +168,8 @@ def _backup(args: Any) -> None:
 def _recover(args: Any) -> None:
     from pathlib import Path
 
-    from tfde.retrieval.live_index import LiveIndex
-    from tfde.retrieval.recover_changes import recover
+    from tfde.retrieval.live.live_index import LiveIndex
+    from tfde.retrieval.live.recover_changes import recover
 
     done = recover(Path(args.index))
     known = "unknown" if done.acknowledged is None else f"{done.acknowledged:,}"

@@ -127,7 +127,7 @@ def run_command(name: str, run: Callable[[Any], int | None], args: Any) -> int:
 
 
 def _terminated(number: int, frame: object) -> None:
-    from tfde.data.atomic import remove_unfinished
+    from tfde.storage.atomic import remove_unfinished
 
     remove_unfinished()
     # Not an exception: the way out would wait for the processes at work.

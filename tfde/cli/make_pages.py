@@ -11,8 +11,8 @@ from jsonargparse.typing import PositiveFloat, PositiveInt
 from tfde.cli.parser import CommandParser, command_parser
 
 if TYPE_CHECKING:
-    from tfde.data.intake import Intake
     from tfde.data.pages import Page
+    from tfde.storage.intake import Intake
 
 
 def build_parser() -> CommandParser:
@@ -50,7 +50,6 @@ def run(args: Any) -> int:
     """Runs the command."""
     from tfde.cli.logs import show_logs
     from tfde.data.ids import KnownIds
-    from tfde.data.intake import Intake
     from tfde.data.pages import (
         LEFT_OUT_LINKS,
         WITHOUT_TEXT,
@@ -62,6 +61,7 @@ def run(args: Any) -> int:
     from tfde.pretraining.folder import read_folder
     from tfde.pretraining.mediawiki import read_mediawiki
     from tfde.progress import progress_bar
+    from tfde.storage.intake import Intake
 
     path = Path(args.input)
     if not path.exists():

@@ -73,12 +73,12 @@ def run(args: Any) -> int:
     """Runs the command."""
     from tfde.cli.logs import show_logs
     from tfde.cli.make_pages import print_left_out
-    from tfde.data.atomic import refuse_directory, temporary_directory
-    from tfde.data.intake import Intake
     from tfde.errors import ConfigError
     from tfde.pretraining.build_store import page_store
     from tfde.pretraining.pair_stream import PairStream, check_tasks
     from tfde.pretraining.write_pair_file import format_statistics, write_pair_file
+    from tfde.storage.atomic import refuse_directory, temporary_directory
+    from tfde.storage.intake import Intake
 
     if not Path(args.pages).is_file():
         raise ConfigError(f"{args.pages}: `pages` must be a file that exists.")

@@ -93,9 +93,9 @@ def build_parser() -> CommandParser:
 def run(args: Any) -> int:
     """Mines."""
     from tfde.checkpoints.preset_files import check_checkpoint
+    from tfde.config.negatives import MiningRules
     from tfde.data.dataset_directory import DatasetDirectory
     from tfde.errors import ConfigError
-    from tfde.negatives.mining_rules import MiningRules
 
     given = [getattr(args, "from"), args.model, args.run_file]
     if sum(value is not None for value in given) != 1:
@@ -148,16 +148,16 @@ def run(args: Any) -> int:
 
 def _source(args: Any) -> CandidateSource:
     if getattr(args, "from") == "bm25":
-        from tfde.negatives.bm25_candidates import Bm25Candidates
+        from tfde.negatives.candidate_source import Bm25Candidates
 
         language = None if args.bm25_language == "none" else args.bm25_language
         return Bm25Candidates(k1=args.bm25_k1, b=args.bm25_b, language=language)
     if getattr(args, "from") == "random":
-        from tfde.negatives.random_candidates import RandomCandidates
+        from tfde.negatives.candidate_source import RandomCandidates
 
         return RandomCandidates(seed=args.seed)
     if args.run_file is not None:
-        from tfde.negatives.run_candidates import RunCandidates
+        from tfde.negatives.candidate_source import RunCandidates
 
         return RunCandidates(args.run_file)
     from tfde.negatives.model_candidates import ModelCandidates

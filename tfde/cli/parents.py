@@ -10,7 +10,7 @@ from jsonargparse.typing import PositiveFloat, PositiveInt
 from tfde.cli.parser import CommandParser
 
 if TYPE_CHECKING:
-    from tfde.config import ParentConfig
+    from tfde.config.model import ParentConfig
     from tfde.types import Run
 
 
@@ -85,7 +85,7 @@ def fold_passages(args: Any, run: Run, documents: int | None) -> Run:
 
 def parent_config(args: Any) -> ParentConfig | None:
     """Returns what the options ask for; `None` without `--parent_weight`."""
-    from tfde.config import ParentConfig
+    from tfde.config.model import ParentConfig
     from tfde.errors import require
 
     if args.parent_weight is None:

@@ -12,9 +12,9 @@ from typing import Any, NoReturn
 
 import jsonargparse
 
+from tfde.config.yaml_text import PARSER_MODE, check_yaml_file
 from tfde.errors import DataError
 from tfde.plain_errors import field_names, plain_message
-from tfde.yaml_text import PARSER_MODE, check_yaml_file
 
 
 class CommandParser(jsonargparse.ArgumentParser):
@@ -56,10 +56,9 @@ def _suggestion(line: str, options: list[str]) -> str:
 
 def _fields() -> list[str]:
     """Returns the names of all fields of recipes and studies."""
-    from tfde import match_recipe, recipe
-    from tfde.analysis import study_config
+    from tfde.config import matching, study, training
 
-    return field_names(recipe, match_recipe, study_config)
+    return field_names(training, matching, study)
 
 
 def command_parser(command: str, description: str) -> CommandParser:

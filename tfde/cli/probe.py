@@ -78,10 +78,10 @@ def _tsne_parser(command: str, description: str) -> CommandParser:
 
 
 def _attention(args: Any) -> None:
-    from tfde.analysis.attention_probe import draw_attention, pair_attention
+    from tfde.environment import require_extra
     from tfde.errors import naming
-    from tfde.extras import require_extra
     from tfde.matching.load import load_pair_scorer
+    from tfde.studies.attention_probe import draw_attention, pair_attention
 
     require_extra("figures", "tfde probe")
     found: dict[str, Any] = {}
@@ -101,17 +101,17 @@ def _tsne(args: Any) -> None:
     import json
     import sys
 
-    from tfde.analysis.embedding_probe import (
+    from tfde.data.dataset_directory import DatasetDirectory
+    from tfde.environment import require_extra
+    from tfde.evaluation.report import align_table
+    from tfde.storage.atomic import refuse_existing
+    from tfde.studies.embedding_probe import (
         draw_spaces,
         embed_pairs,
         measure_space,
         sample_pairs,
         write_projector,
     )
-    from tfde.data.atomic import refuse_existing
-    from tfde.data.dataset_directory import DatasetDirectory
-    from tfde.evaluation.report import align_table
-    from tfde.extras import require_extra
     from tfde.towers.dual_encoder import DualEncoder
 
     require_extra("figures", "tfde probe")

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import socket
+import ssl
 import sys
 import textwrap
 from pathlib import Path
 from typing import Any
 
 from tfde.cli.parser import CommandParser, command_parser
-from tfde.cli.what_listens import what_listens
 from tfde.data.metadata import metadata_line
 from tfde.errors import ServerError
-from tfde.serving.hit import Hit
-from tfde.serving.snippet import snippet_of
+from tfde.serving.hit import Hit, snippet_of
+
+_TIMEOUT_S = 2.0
 
 
 def build_parser() -> CommandParser:
@@ -111,3 +113,24 @@ def _ask_shards(args: Any, targets: list[str]) -> list[list[Hit]]:
     for target, reason in answer.failed.items():
         print(f"tfde: query: without the shard {target}: {reason}", file=sys.stderr)
     return answer.hits
+
+
+def what_listens(target: str) -> str:
+    """Returns what to give in place of a target, or "" where gRPC, or nothing, is spoken.
+
+    Args:
+        target: `HOST:PORT`, to which a client could not connect.
+    """
+    host, _, port = target.rpartition(":")
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # only asked what it is
+    try:
+        address = (host.strip("[]"), int(port))
+        with socket.create_connection(address, _TIMEOUT_S) as plain:
+            plain.sendall(b"GET / HTTP/1.0\r\n\r\n")
+            if plain.recv(5) == b"HTTP/":
+                return f"HTTP is spoken there: --target http://{target}"
+        with socket.create_connection(address, _TIMEOUT_S) as plain, context.wrap_socket(plain):
+            return "TLS is spoken there: --tls_ca FILE"
+    except (OSError, ValueError):
+        return ""

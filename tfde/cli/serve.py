@@ -198,7 +198,7 @@ def _search_app(args: Any, service: Any, manifest: dict[str, Any] | None) -> Ite
     if manifest is None:
         yield bounded(create_app(SearchService(service, args.retriever)), service.limits)
         return
-    from tfde.retrieval.live_index import LiveIndex
+    from tfde.retrieval.live.live_index import LiveIndex
 
     key = None if args.admin_key_file is None else read_key(args.admin_key_file)
     with LiveIndex.open(args.index, write=key is not None) as index:

@@ -34,9 +34,9 @@ def build_parser() -> CommandParser:
 
 def run(args: Any) -> int:
     """Splits."""
-    from tfde.data.atomic import refuse_existing
     from tfde.data.split import split_by_ratio, split_train_share
     from tfde.errors import ConfigError
+    from tfde.storage.atomic import refuse_existing
 
     if (args.ratio is None) == (args.share is None):
         raise ConfigError("either `ratio` or `share` must be given.")

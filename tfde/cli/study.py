@@ -6,9 +6,9 @@ import shlex
 import sys
 from typing import Any
 
-from tfde.analysis.study_config import StudyConfig
 from tfde.cli.logs import show_logs
 from tfde.cli.parser import CommandParser, command_parser
+from tfde.config.study import StudyConfig
 
 
 def build_parser() -> CommandParser:
@@ -60,17 +60,17 @@ def build_parser() -> CommandParser:
 
 def run(args: Any) -> int:
     """Does what is not done yet, and prints what is."""
-    from tfde.analysis.cells import expand_cells
-    from tfde.analysis.comparisons import (
+    from tfde.errors import ConfigError
+    from tfde.studies.cells import expand_cells
+    from tfde.studies.comparisons import (
         check_baseline,
         compare_with,
         format_comparisons,
         write_csv,
     )
-    from tfde.analysis.study_checks import check_cells
-    from tfde.analysis.study_figures import draw_gains, draw_results
-    from tfde.analysis.tables import format_origin, format_results, load_results
-    from tfde.errors import ConfigError
+    from tfde.studies.study_checks import check_cells
+    from tfde.studies.study_figures import draw_gains, draw_results
+    from tfde.studies.study_tables import format_origin, format_results, load_results
 
     axis, value = _axis_and_value("against", args.against) if args.against else ("", "")
     if args.only and (args.table or args.figure):
@@ -84,7 +84,7 @@ def run(args: Any) -> int:
             check_baseline(study.axes, axis, value)
         check_cells(expand_cells(study), study)  # before TensorFlow is imported
 
-        from tfde.analysis.study import run_study
+        from tfde.studies.study import run_study
 
         show_logs()
         run_study(study, args.output, only=only, jobs=args.jobs, show_progress=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 from tfde.cli.logs import show_logs
 from tfde.cli.parser import CommandParser, command_parser
-from tfde.recipe import (
+from tfde.config.training import (
     OptimizerConfig,
     RefreshConfig,
     SourceConfig,

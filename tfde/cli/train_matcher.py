@@ -9,8 +9,8 @@ from typing import Any
 
 from tfde.cli.logs import show_logs
 from tfde.cli.parser import CommandParser, command_parser
-from tfde.match_recipe import MatchDataConfig, MatchModelConfig, MatchRun, TeachingConfig
-from tfde.recipe import OptimizerConfig
+from tfde.config.matching import MatchDataConfig, MatchModelConfig, MatchRun, TeachingConfig
+from tfde.config.training import OptimizerConfig
 
 _PARTS = {
     "model": MatchModelConfig,

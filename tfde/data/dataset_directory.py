@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tfde.argument_types import typed
-from tfde.data.compressed import SUFFIXES, read_lines
 from tfde.data.dataset_writer import write_dataset
 from tfde.data.formats.records import Judgement, Record
 from tfde.data.ids import KnownIds, parent_of
-from tfde.data.intake import Intake
-from tfde.data.json_lines import id_field, read_json_lines, string_field, strings_field
 from tfde.data.metadata import DOCUMENT_FIELDS, QUERY_FIELDS, metadata_of
 from tfde.data.qrels import read_qrels
 from tfde.errors import ConfigError, DataError, shorten
+from tfde.storage.compressed import SUFFIXES, read_lines
+from tfde.storage.intake import Intake
+from tfde.storage.json_lines import id_field, read_json_lines, string_field, strings_field
 from tfde.types import Document, Qrels, Query
 
 logger = logging.getLogger(__name__)

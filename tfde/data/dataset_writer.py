@@ -8,15 +8,15 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from tfde.data.atomic import atomic_directory
-from tfde.data.compressed import open_writer
 from tfde.data.formats.records import Answers, Judgement, Record, TrainingPair
 from tfde.data.ids import KnownIds
-from tfde.data.intake import Intake
-from tfde.data.json_lines import json_line
 from tfde.data.metadata import document_record, query_record
 from tfde.data.qrels import HEADER
 from tfde.errors import DataError
+from tfde.storage.atomic import atomic_directory
+from tfde.storage.compressed import open_writer
+from tfde.storage.intake import Intake
+from tfde.storage.json_lines import json_line
 from tfde.types import Document, Query
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tfde.data.atomic import atomic_directory
 from tfde.data.ids import key_of
+from tfde.storage.atomic import atomic_directory
 from tfde.types import Document
 
 _TEXTS, _KEYS, _OFFSETS = "documents.jsonl", "keys.npy", "offsets.npy"

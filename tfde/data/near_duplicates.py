@@ -17,7 +17,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-NEARLY_EQUAL = 0.7
+from tfde.config.negatives import NEARLY_EQUAL
 
 # Scripts that put no space between words: each character counts as a word.
 _UNSPACED = (

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tfde.data.compressed import read_lines
 from tfde.data.ids import KnownIds
-from tfde.data.intake import Intake
-from tfde.data.json_lines import id_field, string_field, write_json_lines
 from tfde.errors import DataError
-from tfde.json_file import json_fault
+from tfde.storage.compressed import read_lines
+from tfde.storage.intake import Intake
+from tfde.storage.json_file import json_fault
+from tfde.storage.json_lines import id_field, string_field, write_json_lines
 
 NO_TEXT = "a page must have text: a section with a passage."
 # Why a reader of a wiki or a folder leaves something out that is good.

@@ -6,9 +6,9 @@ import re
 from collections.abc import Container, Iterator
 from pathlib import Path
 
-from tfde.data.compressed import open_writer, read_lines
-from tfde.data.intake import Intake
 from tfde.errors import DataError
+from tfde.storage.compressed import open_writer, read_lines
+from tfde.storage.intake import Intake
 from tfde.types import Qrel, Qrels
 
 HEADER = ("query-id", "corpus-id", "score")

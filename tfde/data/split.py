@@ -18,13 +18,13 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from tfde.data.atomic import atomic_directory, atomic_file, refuse_existing
 from tfde.data.dataset_directory import DatasetDirectory
-from tfde.data.json_lines import id_field, read_json_lines, write_json_lines
-from tfde.data.link_or_copy import link_or_copy
 from tfde.data.near_duplicates import NEARLY_EQUAL, near_duplicate_groups
 from tfde.data.qrels import write_qrels
 from tfde.errors import ConfigError, require
+from tfde.storage.atomic import atomic_directory, atomic_file, refuse_existing
+from tfde.storage.files import link_or_copy
+from tfde.storage.json_lines import id_field, read_json_lines, write_json_lines
 from tfde.types import Qrels, Query
 
 SPLIT_FILE = "split.json"

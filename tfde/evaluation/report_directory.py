@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfde.data.atomic import atomic_directory
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.ranking import first_documents
 from tfde.evaluation.compared_systems import (
@@ -26,8 +25,16 @@ from tfde.evaluation.report_charts import (
     recall_chart,
     score_chart,
 )
-from tfde.evaluation.report_contents import Chart, Example, ExamplePair, Report, ShownDocument
-from tfde.evaluation.report_pages import html_page, markdown_page
+from tfde.evaluation.report_pages import (
+    Chart,
+    Example,
+    ExamplePair,
+    Report,
+    ShownDocument,
+    html_page,
+    markdown_page,
+)
+from tfde.storage.atomic import atomic_directory
 from tfde.types import Document, Qrels, Query
 from tfde.version import __version__
 

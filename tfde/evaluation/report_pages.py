@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
+from typing import NamedTuple
 
 from tfde.data.metadata import metadata_line
+from tfde.evaluation.compared_systems import ComparedPair, EvaluatedSystem
 from tfde.evaluation.report import align_table
-from tfde.evaluation.report_contents import Chart, Example, ExamplePair, Report, ShownDocument
 from tfde.evaluation.significance import CONFIDENCE, RESAMPLES, Interval
+from tfde.types import Document, Query
 
 _LONGEST_TEXT = 400  # characters of a query or document that are shown
 _SURE = 1 - CONFIDENCE
@@ -231,3 +233,72 @@ def _html_document(shown: ShownDocument, pair: ExamplePair) -> str:
     kind = "document relevant" if shown.relevant else "document"
     where, text = escape(_where(shown, pair)), escape(_text(shown))
     return f'<div class="{kind}"><div class="ranks">{where}</div>{text}</div>'
+
+
+class Chart(NamedTuple):
+    """A picture.
+
+    Attributes:
+        name: Of its file.
+        heading: What stands above it.
+        svg: What is drawn.
+        lines: Its numbers as a table, the header first; a line's first cell is its name.
+    """
+
+    name: str
+    heading: str
+    svg: str
+    lines: Sequence[Sequence[str]] = ()
+
+
+class ShownDocument(NamedTuple):
+    """A document of an example, and its rank in both systems (`None`: not found)."""
+
+    document: Document
+    relevant: bool
+    first_rank: int | None
+    second_rank: int | None
+
+
+class Example(NamedTuple):
+    """A query on which two systems differ, with the documents that show why."""
+
+    query: Query
+    first: float
+    second: float
+    documents: list[ShownDocument]
+
+
+class ExamplePair(NamedTuple):
+    """Where one system gains most over another, and where it loses most."""
+
+    first: str
+    second: str
+    gains: list[Example]
+    losses: list[Example]
+
+
+class Report(NamedTuple):
+    """All that stands in a report.
+
+    Attributes:
+        about: What was measured: name -> text.
+        origin: How, and from what exactly: name -> text.
+        measures: The measures.
+        leading: The one of them by which queries are compared.
+        systems: The systems in their order.
+        intervals: System -> measure -> its mean over queries, with the interval.
+        pairs: Every two of them in every measure.
+        charts: The pictures.
+        examples: Of every two systems.
+    """
+
+    about: dict[str, str]
+    origin: dict[str, str]
+    measures: Sequence[str]
+    leading: str
+    systems: Sequence[EvaluatedSystem]
+    intervals: dict[str, dict[str, Interval]]
+    pairs: list[ComparedPair]
+    charts: list[Chart]
+    examples: list[ExamplePair]

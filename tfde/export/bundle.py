@@ -14,15 +14,13 @@ import numpy as np
 import tensorflow as tf
 
 from tfde.argument_types import typed
-from tfde.data.atomic import atomic_directory, refuse_existing
-from tfde.data.files import sha256, write_json
+from tfde.environment import require_extra
 from tfde.errors import MismatchError, require
 from tfde.export.bundle_card import bundle_card
 from tfde.export.documents_model import DocumentsModel, save_documents_model
 from tfde.export.exact_retriever import ExactRetriever
 from tfde.export.manifest import FORMAT, MANIFEST
-from tfde.export.partitioned_retriever import build_partitioned_retriever
-from tfde.export.partitions import check_target_recall
+from tfde.export.partitioned_retriever import build_partitioned_retriever, check_target_recall
 from tfde.export.retriever import Retriever, save_retriever
 from tfde.export.saved_models import DocumentEncoder, QueryEncoder, save_encoder
 from tfde.export.serving_files import (
@@ -34,10 +32,11 @@ from tfde.export.serving_files import (
     write_warmup,
 )
 from tfde.export.stored_rows import RowsDtype, check_rows_dtype
-from tfde.extras import require_extra
 from tfde.retrieval.embeddings import Embeddings
 from tfde.retrieval.exact_index import ExactIndex
 from tfde.retrieval.scann_index import ScannIndex
+from tfde.storage.atomic import atomic_directory, refuse_existing
+from tfde.storage.files import sha256, write_json
 from tfde.towers.dual_encoder import DualEncoder
 from tfde.towers.model_card import CARD_FILE
 from tfde.types import Document, Query

@@ -7,8 +7,6 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from tfde.data.atomic import atomic_directory, atomic_file
-from tfde.data.files import check_sha256
 from tfde.errors import ConfigError, CorruptError
 from tfde.export.bundle_versions import (
     INCOMING,
@@ -19,6 +17,8 @@ from tfde.export.bundle_versions import (
 )
 from tfde.export.verify import verify_bundle
 from tfde.progress import progress_bar
+from tfde.storage.atomic import atomic_directory, atomic_file
+from tfde.storage.files import check_sha256
 
 
 def install_bundle(new: str | Path, bundle: str | Path) -> int:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tfde.data.files import read_json
 from tfde.errors import CorruptError
+from tfde.storage.files import read_json
 
 MANIFEST = "manifest.json"
 FORMAT = 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tfde.config import TextConfig, backbone_kind
+from tfde.config.model import TextConfig, backbone_kind
 from tfde.text.preprocessor import SEPARATOR
 from tfde.towers.dual_encoder import DualEncoder
 from tfde.towers.model_card import table_cell

@@ -18,10 +18,10 @@ from tfde.checkpoints.hugging_face_writer import (
     write_hugging_face,
 )
 from tfde.checkpoints.sentence_transformers_files import POOLINGS
-from tfde.config import BertConfig, DenseActivation, Pooling
-from tfde.data.atomic import atomic_directory, refuse_existing
+from tfde.config.model import BertConfig, DenseActivation, Pooling
 from tfde.export.model_card import model_card
 from tfde.layers.projection import Projection
+from tfde.storage.atomic import atomic_directory, refuse_existing
 from tfde.towers.dual_encoder import DualEncoder
 from tfde.towers.sharing import PARTS
 from tfde.towers.tower import TowerParts

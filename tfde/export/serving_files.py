@@ -8,7 +8,7 @@ from pathlib import Path
 import tensorflow as tf
 from google.protobuf import text_format
 
-from tfde.extras import require_extra
+from tfde.environment import require_extra
 
 MODELS_ROOT = "/models"  # where TensorFlow Serving's container expects them
 WARMUP_FILE = "assets.extra/tf_serving_warmup_requests"

@@ -8,8 +8,8 @@ from typing import Literal, get_args
 import numpy as np
 import tensorflow as tf
 
-from tfde.data.scaled_rows import scale_rows
 from tfde.errors import require
+from tfde.storage.rows import scale_rows
 
 RowsDtype = Literal["float32", "bfloat16", "int8"]
 _STEPS = 254  # of the second byte in one of the first

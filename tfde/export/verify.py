@@ -14,9 +14,9 @@ import tensorflow as tf
 import tensorflow_text  # noqa: F401
 
 from tfde.argument_types import typed
-from tfde.data.files import sha256
 from tfde.export.bundle_versions import BundleVersion, bundle_versions
 from tfde.retrieval.scann_ops import load_scann_ops
+from tfde.storage.files import sha256
 
 # Another machine multiplies in another order; half precision and 8-bit
 # weights keep 8 bits of a number.

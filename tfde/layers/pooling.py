@@ -8,7 +8,7 @@ from typing import Any, get_args
 import keras
 import tensorflow as tf
 
-from tfde import config
+from tfde.config import model as config
 
 
 @keras.saving.register_keras_serializable(package="tfde")

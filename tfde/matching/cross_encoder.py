@@ -13,8 +13,8 @@ import tensorflow as tf
 from tfde.backbones.backbone import Backbone, cut_backbone
 from tfde.backbones.transformer import EncoderStates
 from tfde.checkpoints.cross_encoder_files import LoadedCrossEncoder, load_cross_encoder, pair_limits
-from tfde.checkpoints.starts import check_vocabulary, random_start
-from tfde.config import (
+from tfde.checkpoints.initial_backbones import check_vocabulary, random_start
+from tfde.config.model import (
     BertConfig,
     CrossEncoderConfig,
     PairPooling,
@@ -23,8 +23,8 @@ from tfde.config import (
 )
 from tfde.errors import ConfigError, require
 from tfde.matching.attention_maps import TextTokens
-from tfde.matching.pair_scorer import PairScorer, read_preset
-from tfde.matching.scorer import build_scorer
+from tfde.matching.cross_encoder_network import build_scorer
+from tfde.matching.pair_model import PairScorer, read_preset
 from tfde.text.pair_preprocessor import PairPreprocessor
 from tfde.text.tokenizer import Tokenizer
 from tfde.towers.preset import WEIGHTS_FILE, preset_class

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from tfde.matching.cross_encoder import CrossEncoder
-from tfde.matching.dual_encoder_scorer import DualEncoderScorer
+from tfde.matching.dual_encoder_as_pair_model import DualEncoderScorer
 from tfde.matching.matcher import Matcher
-from tfde.matching.pair_scorer import PairScorer
+from tfde.matching.pair_model import PairScorer
 from tfde.towers.dual_encoder import DualEncoder
 from tfde.towers.preset import DUAL_ENCODER, preset_class
 

@@ -11,7 +11,7 @@ import keras
 import tensorflow as tf
 
 from tfde.backbones.transformer import EncoderStates
-from tfde.data.labelled_pairs import LabelledBatches
+from tfde.data.pairs.labelled import LabelledBatches
 from tfde.errors import ConfigError, naming, require
 from tfde.matching.cross_encoder import CrossEncoder
 from tfde.matching.match_loss import (
@@ -21,11 +21,10 @@ from tfde.matching.match_loss import (
     logit_loss,
     task_loss,
 )
-from tfde.matching.pair_scorer import PairScorer
+from tfde.matching.pair_model import PairScorer
 from tfde.matching.virt import VirtLoss
 from tfde.tasks.replicas import share_of_mean, sum_gradients, take_summed_gradients
-from tfde.towers.fit_loop import distribute_batches, fit_epochs, step_function
-from tfde.towers.throughput import Throughput
+from tfde.towers.fit_loop import Throughput, distribute_batches, fit_epochs, step_function
 
 
 @dataclass(frozen=True)

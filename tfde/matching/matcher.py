@@ -13,8 +13,9 @@ import tensorflow as tf
 
 from tfde.backbones.backbone import Backbone
 from tfde.backbones.transformer import EncoderStates
-from tfde.checkpoints.starts import load_start
-from tfde.config import (
+from tfde.checkpoints.initial_backbones import load_start
+from tfde.config.matching import MatcherConfig, MatcherKind
+from tfde.config.model import (
     BertConfig,
     T5Config,
     TextConfig,
@@ -22,9 +23,8 @@ from tfde.config import (
 )
 from tfde.errors import MismatchError, require
 from tfde.matching.attention_maps import TextTokens
-from tfde.matching.matcher_config import MatcherConfig, MatcherKind
 from tfde.matching.networks import SIDES, MatcherNetworks, meeting, tokens_of_side
-from tfde.matching.pair_scorer import PairScorer, prepare_apart, read_preset
+from tfde.matching.pair_model import PairScorer, prepare_apart, read_preset
 from tfde.matching.stored_texts import StoredTexts, check_stored_dtype, join_texts
 from tfde.text.preprocessor import TextPreprocessor
 from tfde.text.tokenizer import Tokenizer

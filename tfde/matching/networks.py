@@ -13,7 +13,8 @@ import tensorflow as tf
 from tfde.backbones.backbone import Backbone
 from tfde.backbones.bert import BertEncoder
 from tfde.backbones.transformer import EncoderStates
-from tfde.config import DenseConfig
+from tfde.config.matching import MatcherConfig
+from tfde.config.model import DenseConfig
 from tfde.layers.projection import Projection
 from tfde.layers.unit_norm import UnitNorm
 from tfde.matching.interactions import (
@@ -24,7 +25,6 @@ from tfde.matching.interactions import (
     MeanVector,
     VirtAdaptedInteraction,
 )
-from tfde.matching.matcher_config import MatcherConfig
 from tfde.text.tokenizer import Tokenizer
 from tfde.towers.weights import named_weights
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from tfde.data.atomic import atomic_directory
-from tfde.data.files import (
+from tfde.errors import ConfigError, CorruptError, MismatchError, require
+from tfde.storage.atomic import atomic_directory
+from tfde.storage.files import (
     check_sha256,
     open_array,
     read_ids,
@@ -19,8 +20,7 @@ from tfde.data.files import (
     write_ids,
     write_json,
 )
-from tfde.data.scaled_rows import ScaledRows, scale_rows
-from tfde.errors import ConfigError, CorruptError, MismatchError, require
+from tfde.storage.rows import ScaledRows, scale_rows
 
 _MANIFEST = "stored_texts.json"
 _DOC_IDS, _VECTORS, _OFFSETS = "doc_ids.txt", "vectors.npy", "offsets.npy"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tfde.negatives.mining_rules import MiningRules
+from tfde.config.negatives import MiningRules
 
 
 def generator_of(seed: int, *names: str) -> np.random.Generator:

@@ -12,19 +12,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from tfde.data.atomic import atomic_file, refuse_existing
 from tfde.data.batched import batched
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.document_file import DocumentFile
-from tfde.data.files import sha256
-from tfde.data.json_lines import json_line
-from tfde.data.link_or_copy import link_or_copy
 from tfde.data.metadata import document_record
 from tfde.errors import ConfigError, DataError, require
 from tfde.negatives.candidate_source import CandidateSource
 from tfde.negatives.query_generator import QueryGenerator
 from tfde.progress import progress_bar
-from tfde.retrieval.parted_file import PartedFile
+from tfde.storage.atomic import atomic_file, refuse_existing
+from tfde.storage.files import link_or_copy, sha256
+from tfde.storage.json_lines import json_line
+from tfde.storage.resumable_file import PartedFile
 from tfde.types import Document, Query
 
 Form = Literal["pairs", "expansion"]

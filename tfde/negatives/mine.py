@@ -12,17 +12,17 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from tfde.config.negatives import MiningRules
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.document_file import DocumentFile
-from tfde.data.json_lines import json_line
 from tfde.errors import ConfigError, require
 from tfde.negatives.candidate_source import CandidateSource
 from tfde.negatives.judged_queries import JudgedQueries
-from tfde.negatives.mining_rules import MiningRules
 from tfde.negatives.part_miner import PairScorer, PartMiner
 from tfde.negatives.removal import REASONS
 from tfde.progress import progress_bar
-from tfde.retrieval.parted_file import PartedFile
+from tfde.storage.json_lines import json_line
+from tfde.storage.resumable_file import PartedFile
 
 
 class MiningReport(NamedTuple):

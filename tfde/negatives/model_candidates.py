@@ -14,7 +14,7 @@ from tfde.data.document_file import DocumentFile
 from tfde.negatives.candidate_source import Ranking
 from tfde.retrieval.encode_corpus import encode_corpus
 from tfde.retrieval.exact_index import ExactIndex
-from tfde.retrieval.live_index import LiveIndex
+from tfde.retrieval.live.live_index import LiveIndex
 from tfde.retrieval.load_index import index_version, load_index
 from tfde.retrieval.retrieve import DualEncoderLike, check_fingerprints
 from tfde.retrieval.scann_index import ScannIndex

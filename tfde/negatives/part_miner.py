@@ -10,12 +10,12 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
+from tfde.config.negatives import MiningRules
 from tfde.data.document_file import DocumentFile
 from tfde.errors import ConfigError, DataError
 from tfde.negatives.candidate_source import CandidateSource, Ranking
 from tfde.negatives.choice import choice_order
 from tfde.negatives.judged_queries import JudgedQueries
-from tfde.negatives.mining_rules import MiningRules
 from tfde.negatives.removal import ReadText, keep_negatives, like_positives, read_text
 from tfde.types import Document, Query
 

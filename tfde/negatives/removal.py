@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from tfde.config.negatives import MiningRules
 from tfde.data.near_duplicates import Shingles, normal_words, resemblance, shingles
 from tfde.negatives.candidate_source import Ranking
-from tfde.negatives.mining_rules import MiningRules
 from tfde.types import Document, Query
 
 # In the order in which they are tried: a candidate is counted under the first that holds. The

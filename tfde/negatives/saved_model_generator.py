@@ -11,11 +11,11 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  # registers the ops of tokenizers
 
-from tfde.data.files import sha256
+from tfde.config.negatives import GenerationRules
 from tfde.errors import ConfigError, require
 from tfde.negatives.choice import generator_of
-from tfde.negatives.generation_rules import GenerationRules
 from tfde.negatives.query_generator import text_of
+from tfde.storage.files import sha256
 from tfde.types import Document
 
 SIGNATURE = "serving_default"

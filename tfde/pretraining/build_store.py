@@ -15,25 +15,25 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfde.data.atomic import atomic_directory
 from tfde.data.batched import batched
-from tfde.data.compressed import read_lines
 from tfde.data.ids import KnownIds, key_of
-from tfde.data.intake import Intake
 from tfde.data.pages import empty_corpus, fault_kind, parse_page
 from tfde.errors import ConfigError, DataError, require
-from tfde.pretraining.ordered_map import ordered_map
+from tfde.pretraining.guarded_map import ordered_map
 from tfde.pretraining.page_store import (
     NUMBER,
     STORE_FILE,
     STORE_VERSION,
     PageStore,
+    RaggedWriter,
     read_about,
 )
-from tfde.pretraining.ragged_column import RaggedWriter
 from tfde.pretraining.split_page import split_page
 from tfde.pretraining.tasks import has_ict, has_span_crop
 from tfde.progress import progress_bar
+from tfde.storage.atomic import atomic_directory
+from tfde.storage.compressed import read_lines
+from tfde.storage.intake import Intake
 
 _LINES_A_CHUNK = 32
 _RAGGED = ("page_ids", "titles", "page_passages", "texts", "sentences", "questions", "headings")

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, cast
 
-from tfde.data.compressed import COMPRESSION_ERRORS, compression_error, open_binary
-from tfde.data.intake import Intake
 from tfde.errors import DataError
+from tfde.storage.compressed import COMPRESSION_ERRORS, compression_error, open_binary
+from tfde.storage.intake import Intake
 
 MAX_PAGE_BYTES = 1 << 26
 

@@ -10,10 +10,11 @@ import numpy as np
 
 from tfde.data.largest_remainders import largest_remainders
 from tfde.errors import ConfigError, require
-from tfde.pretraining.draws import Draws, ShuffledRange
 from tfde.pretraining.page_store import PageStore
 from tfde.pretraining.tasks import (
     TASKS,
+    Draws,
+    ShuffledRange,
     bfs_pair,
     ict_pair,
     question_pair,

@@ -6,21 +6,24 @@ it works, so that one process, many processes or a cluster make the same pairs.
 
 from __future__ import annotations
 
+import hashlib
+import struct
 from typing import Literal, get_args
 
 from tfde.data.ids import id_of_text
-from tfde.pretraining.draws import Draws
 from tfde.pretraining.split_page import Passage, SplitPage
 from tfde.types import Document, Pair, Query
 
 Task = Literal["ict", "bfs", "wlp", "span_crop", "question"]
 TASKS: tuple[str, ...] = get_args(Task)
-
 # A span takes 5 % to 50 % of a passage, and one word in ten is deleted from it.
 SPAN_SHARES = (0.05, 0.5)
 WORD_DELETION = 0.1
 # With fewer words, 5 % of them would not be one.
 MIN_CROP_WORDS = 20
+_WORDS = struct.Struct("<8Q")
+_MASK = (1 << 64) - 1
+_ROUNDS = 6
 
 
 def ict_pair(page: SplitPage, number: int, draws: Draws, *, title: bool = True) -> Pair:
@@ -142,3 +145,70 @@ def _pair(query: str, page: SplitPage, text: str, title: bool) -> Pair:
     heading = page.title if title else ""
     doc_id = id_of_text(text, title=heading)
     return Pair(Query(id_of_text(query), query), Document(doc_id, heading, text), (), (doc_id,))
+
+
+class Draws:
+    """Uniform random numbers from a key.
+
+    Args:
+        key: Numbers and texts; equal keys draw equal numbers.
+    """
+
+    def __init__(self, *key: int | str) -> None:
+        self._hash = hashlib.blake2b(repr(key).encode(), digest_size=64)
+        self._words: list[int] = []
+        self._block = 0
+
+    def word(self) -> int:
+        """Returns a number of 64 bits."""
+        if not self._words:
+            block = self._hash.copy()
+            block.update(self._block.to_bytes(8, "little"))
+            self._block += 1
+            self._words = list(_WORDS.unpack(block.digest()))
+        return self._words.pop()
+
+    def below(self, bound: int) -> int:
+        """Returns a whole number in [0, bound)."""
+        return (self.word() * bound) >> 64
+
+    def fraction(self) -> float:
+        """Returns a number in [0, 1)."""
+        return (self.word() >> 11) * 2.0**-53
+
+
+class ShuffledRange:
+    """A random order of the numbers below `size` that takes no memory.
+
+    A Feistel network permutes the numbers of an even number of bits; one that is too large is
+    sent through again, until it is below `size` (cycle walking), which keeps it a permutation.
+
+    Args:
+        size: How many numbers.
+        key: As `Draws`.
+
+    Source: Black and Rogaway 2002, "Ciphers with arbitrary finite domains", methods 2 and 3.
+    """
+
+    def __init__(self, size: int, *key: int | str) -> None:
+        draws = Draws("shuffled_range", *key)
+        self.size = size
+        self._half = max(1, ((size - 1).bit_length() + 1) // 2)
+        self._keys = [draws.word() for _ in range(_ROUNDS)]
+
+    def __getitem__(self, place: int) -> int:
+        """Returns the number that stands at `place`."""
+        if not 0 <= place < self.size:
+            raise IndexError(f"`place` must be in [0, {self.size}). Received: {place}")
+        half, mask = self._half, (1 << self._half) - 1
+        value = place
+        while True:
+            left, right = value >> half, value & mask
+            for key in self._keys:
+                # A number's product with an odd constant is well mixed in its upper bits.
+                mixed = ((right ^ key) * 0xBF58476D1CE4E5B9) & _MASK
+                mixed = ((mixed ^ (mixed >> 31)) * 0x94D049BB133111EB) & _MASK
+                left, right = right, left ^ (mixed >> (64 - half))
+            value = left << half | right
+            if value < self.size:
+                return value

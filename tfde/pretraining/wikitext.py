@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tfde.data.pages import Section
-from tfde.extras import require_extra
+from tfde.environment import require_extra
 from tfde.pretraining.plain_text import join_sections, paragraphs
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfde.data.compressed import open_writer
 from tfde.errors import require
-from tfde.pretraining.ordered_map import ordered_map
+from tfde.pretraining.guarded_map import ordered_map
 from tfde.pretraining.page_store import PageStore
 from tfde.pretraining.pair_stream import PairStream
 from tfde.progress import progress_bar
+from tfde.storage.compressed import open_writer
 
 _PAIRS_A_CHUNK = 2000
 

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
-from collections.abc import Iterable, Sequence
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+import regex
 
 from tfde.argument_types import typed
+from tfde.environment import require_extra
 from tfde.errors import ConfigError, DataError, require, shorten
-from tfde.extras import require_extra
 from tfde.progress import progress_bar
-from tfde.retrieval.bm25_words import TOKEN_PATTERN, spread, word_stemmer
 from tfde.retrieval.index_directory import check_doc_ids
 from tfde.retrieval.top_k import TopK
 from tfde.types import Document
 
 logger = logging.getLogger(__name__)
-
 # Languages whose stop words bm25s knows; "english" is Lucene's list of 33 words.
 STOP_WORDS = (
     "danish",
@@ -35,6 +36,21 @@ STOP_WORDS = (
     "swedish",
     "turkish",
 )
+# Words in scripts without spaces: Chinese, Japanese, Thai, Lao, Khmer, Burmese, Tibetan.
+_UNSPACED = (
+    r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}ー々]"
+    r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}ー々\p{M}]*"
+)
+_RUN = regex.compile(_UNSPACED)
+_CLUSTER = regex.compile(r"\X")
+# U.S.A. and e.g. without their dots.
+_ACRONYM = regex.compile(r"(?<![\w.])(?:\p{L}\.){2,}\p{L}?(?!\w)")
+# Accents of letters that are also written without them.
+_ACCENTS = regex.compile(r"(?<=[\p{Latin}\p{Greek}])\p{Mn}+")
+# Runs of two letters or digits, names such as C++ and C#, and the parts of unspaced scripts, which
+# `spread` sets apart by this mark.
+_PART = "\ue000"
+TOKEN_PATTERN = rf"(?u){_PART}[^{_PART}\s]+|\b\w(?:\+\+|#)|\b\w\w+\b"
 
 
 class Bm25Index:
@@ -215,3 +231,54 @@ def _tokenize(texts: Iterable[str], language: str | None, *, return_ids: bool) -
         return_ids=return_ids,
         show_progress=False,
     )
+
+
+def spread(texts: Iterable[str]) -> Iterator[str]:
+    """Yields each text so that `TOKEN_PATTERN` finds its words.
+
+    A run of a script without spaces becomes its characters (with their marks) and each two that
+    are neighbours: what dictionaries split, bigrams find too, in any of these languages.
+
+    Args:
+        texts: Texts as they are.
+    """
+    for text in texts:
+        if "." in text:
+            text = _ACRONYM.sub(lambda match: match[0].replace(".", ""), text)
+        if not text.isascii():
+            text = _RUN.sub(_parts, unicodedata.normalize("NFKC", text))
+        yield text
+
+
+def fold(word: str) -> str:
+    """Returns a word in lower case without accents: café and CAFE are cafe, Straße is strasse."""
+    if word.isascii():
+        return word
+    parts = unicodedata.normalize("NFD", word.casefold())
+    return unicodedata.normalize("NFC", _ACCENTS.sub("", parts))
+
+
+def word_stemmer(stemmer: Any | None, language: str | None) -> Callable[[list[str]], list[str]]:
+    """Returns what makes one word of the forms of a word, for lists of words.
+
+    Stemmers of languages that write accents want to see them; English's does not know any.
+
+    Args:
+        stemmer: PyStemmer's, with `stemWords`; `None` does not stem.
+        language: Of the stemmer.
+    """
+
+    def stem(words: list[str]) -> list[str]:
+        if language in (None, "english", "porter", "lovins"):
+            words = [fold(word) for word in words]
+        if stemmer is not None:
+            words = stemmer.stemWords(words)
+        return [fold(word) for word in words]
+
+    return stem
+
+
+def _parts(run: Any) -> str:
+    clusters = _CLUSTER.findall(run[0])
+    pairs = [one + two for one, two in itertools.pairwise(clusters)]
+    return " " + " ".join(f"{_PART}{part}" for part in (*clusters, *pairs)) + " "

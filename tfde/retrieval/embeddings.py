@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from tfde.config import ParentConfig
-from tfde.data.files import check_sha256, open_array, read_ids, read_json
-from tfde.data.scaled_rows import ScaledRows
+from tfde.config.model import ParentConfig
 from tfde.errors import CorruptError
+from tfde.storage.files import check_sha256, open_array, read_ids, read_json
+from tfde.storage.rows import ScaledRows
 
 MANIFEST = "embeddings.json"
 FORMAT = 1

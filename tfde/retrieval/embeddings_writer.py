@@ -11,9 +11,12 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from tfde.data.atomic import make_directories
-from tfde.data.directory_lock import directory_lock
-from tfde.data.files import (
+from tfde.errors import ConfigError, CorruptError, MismatchError, require
+from tfde.retrieval.embeddings import FORMAT, MANIFEST, Embeddings
+from tfde.retrieval.index_directory import LARGEST
+from tfde.storage.atomic import make_directories
+from tfde.storage.directory_lock import directory_lock
+from tfde.storage.files import (
     check_id,
     check_sha256,
     read_ids,
@@ -23,11 +26,8 @@ from tfde.data.files import (
     write_ids,
     write_json,
 )
-from tfde.data.first_difference import first_difference
-from tfde.data.scaled_rows import scale_rows
-from tfde.errors import ConfigError, CorruptError, MismatchError, require
-from tfde.retrieval.embeddings import FORMAT, MANIFEST, Embeddings
-from tfde.retrieval.index_directory import LARGEST
+from tfde.storage.resumable_file import first_difference
+from tfde.storage.rows import scale_rows
 from tfde.types import Document
 
 EmbeddingDtype = Literal["float32", "float16", "int8"]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import cast
 
 from tfde.argument_types import typed
-from tfde.config import ParentConfig
+from tfde.config.model import ParentConfig
 from tfde.data.batched import batched
 from tfde.progress import progress_bar
 from tfde.retrieval.embeddings import Embeddings

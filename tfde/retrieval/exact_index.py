@@ -9,9 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from tfde.argument_types import typed
-from tfde.config import ParentConfig
-from tfde.data.files import new_file, open_array, read_ids, write_ids
-from tfde.data.scaled_rows import ScaledRows
+from tfde.config.model import ParentConfig
 from tfde.retrieval.embeddings import Embeddings
 from tfde.retrieval.index_directory import (
     DOC_IDS,
@@ -23,6 +21,8 @@ from tfde.retrieval.index_directory import (
 )
 from tfde.retrieval.selected_rows import SelectedRows
 from tfde.retrieval.top_k import TopK
+from tfde.storage.files import new_file, open_array, read_ids, write_ids
+from tfde.storage.rows import ScaledRows
 
 VECTORS = "vectors.npy"
 _QUERIES_AT_ONCE = 512

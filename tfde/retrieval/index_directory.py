@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from tfde.data.atomic import atomic_directory
-from tfde.data.directory_lock import LOCK, directory_lock
-from tfde.data.files import check_id, check_sha256, read_json, sha256, write_json
-from tfde.data.scaled_rows import ScaledRows
 from tfde.errors import ConfigError, CorruptError, DataError, MismatchError, require
+from tfde.storage.atomic import atomic_directory
+from tfde.storage.directory_lock import LOCK, directory_lock
+from tfde.storage.files import check_id, check_sha256, read_json, sha256, write_json
+from tfde.storage.rows import ScaledRows
 
 MANIFEST = "index.json"
 DOC_IDS = "doc_ids.txt"

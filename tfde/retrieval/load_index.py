@@ -6,8 +6,8 @@ import hashlib
 from pathlib import Path
 
 from tfde.retrieval.exact_index import ExactIndex
-from tfde.retrieval.generations import read_files, read_log
-from tfde.retrieval.live_index import LiveIndex
+from tfde.retrieval.live.base_indexes import read_files, read_log
+from tfde.retrieval.live.live_index import LiveIndex
 from tfde.retrieval.scann_index import ScannIndex
 
 

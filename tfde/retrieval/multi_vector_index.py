@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 
 from tfde.argument_types import typed
-from tfde.data.atomic import atomic_directory
+from tfde.config.matching import SCORE_ALONE
 from tfde.errors import MismatchError, require
-from tfde.matching.matcher_config import SCORE_ALONE
 from tfde.matching.stored_texts import StoredTexts
 from tfde.retrieval.scann_index import ScannIndex
 from tfde.retrieval.scann_parameters import ScannParameters
+from tfde.storage.atomic import atomic_directory
 
 _TEXTS, _VECTORS = "texts", "vectors"
 

@@ -13,7 +13,7 @@ from typing import Protocol, cast
 
 import numpy as np
 
-from tfde.config import ParentConfig
+from tfde.config.model import ParentConfig
 from tfde.data.ids import parent_of
 from tfde.errors import ConfigError, naming, shorten
 from tfde.types import Document

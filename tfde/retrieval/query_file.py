@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tfde.data.intake import Intake
-from tfde.data.json_lines import id_field, read_json_lines, string_field
 from tfde.data.metadata import QUERY_FIELDS, metadata_of
 from tfde.errors import DataError
+from tfde.storage.intake import Intake
+from tfde.storage.json_lines import id_field, read_json_lines, string_field
 from tfde.types import Query
 
 

@@ -8,14 +8,14 @@ from typing import Protocol, cast
 import numpy as np
 
 from tfde.argument_types import typed
-from tfde.config import ParentConfig
+from tfde.config.model import ParentConfig
 from tfde.data.batched import batched
-from tfde.data.files import check_id
 from tfde.errors import ConfigError, DataError, MismatchError, require
 from tfde.progress import progress_bar
 from tfde.retrieval.embeddings_writer import BATCHES_PER_WINDOW, DocumentEncoder, encode_finite
 from tfde.retrieval.parents import ParentEncoder, ParentModel, in_parents
 from tfde.retrieval.top_k import TopK
+from tfde.storage.files import check_id
 from tfde.types import Document, Query, Run
 
 _QUERIES_AT_ONCE = 2048

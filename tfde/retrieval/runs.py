@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tfde.argument_types import typed
-from tfde.data.atomic import refuse_directory
-from tfde.data.compressed import open_writer, read_lines
-from tfde.data.files import check_id
-from tfde.data.intake import Intake
 from tfde.data.ranking import ranking
 from tfde.errors import DataError, require
+from tfde.storage.atomic import refuse_directory
+from tfde.storage.compressed import open_writer, read_lines
+from tfde.storage.files import check_id
+from tfde.storage.intake import Intake
 from tfde.types import Run
 
 

@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 
 from tfde.argument_types import typed
-from tfde.config import ParentConfig
-from tfde.data.files import open_array, read_ids, write_array, write_ids
+from tfde.config.model import ParentConfig
+from tfde.environment import require_extra
 from tfde.errors import ConfigError, CorruptError
-from tfde.extras import require_extra
 from tfde.retrieval.embeddings import Embeddings
 from tfde.retrieval.index_directory import (
     DOC_IDS,
@@ -28,6 +27,7 @@ from tfde.retrieval.index_directory import (
 )
 from tfde.retrieval.recall import Recall, measure_recall, sample_queries
 from tfde.retrieval.scann_parameters import LEAST_SAMPLE, ScannParameters
+from tfde.storage.files import open_array, read_ids, write_array, write_ids
 
 SEARCHER = "scann"
 VECTORS = "vectors.npy"

@@ -3,8 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
+
+SNIPPET_CHARACTERS = 300
+_SLACK = 1.2  # a text that is hardly longer is shown whole
+_STOP_WORDS = """
+and are can does for from has have how into its not that the this was what when where which who
+why will with you
+""".split()  # noqa: SIM905
+_WORD = re.compile(r"[^\W_]+")
+# A sentence with the white space behind it; a line's end ends one.
+_SENTENCE = re.compile(r"[^.!?。！？\n]*(?:[.!?]+(?=\s|$)|[。！？]+|\n|$|[.!?])\s*")
 
 
 class Hit(NamedTuple):
@@ -69,3 +81,93 @@ def make_hits(
         ]
         for ids, row in zip(doc_ids, scores, strict=True)
     ]
+
+
+def snippet_of(text: str, query: str) -> str:
+    """Returns the sentences in a row that hold the most words of a query; of equals, the first.
+
+    Args:
+        text: The passage. One of at most 360 characters is returned as it is.
+        query: Whose words count, but for the most common English ones.
+
+    Returns:
+        About 300 characters at most, with " …" where something was left out; lines stay lines.
+    """
+    if len(text) <= SNIPPET_CHARACTERS * _SLACK:
+        return text
+    places = _places(text, query)
+    sentences = [found.span() for found in _SENTENCE.finditer(text) if found[0]]
+    known = _words_of(sentences, places)
+    best, first, last, stop = -1, 0, 0, 0
+    inside: Counter[str] = Counter()  # the words between start and stop
+    for start, (begin, _) in enumerate(sentences):
+        while stop <= start or (
+            stop < len(sentences)
+            and len(text[begin : sentences[stop][1]].rstrip()) <= SNIPPET_CHARACTERS
+        ):
+            inside.update(known[stop])
+            stop += 1
+        if len(+inside) > best:
+            best, first, last = len(+inside), start, stop
+        inside.subtract(known[start])
+    begin, end = sentences[first][0], sentences[last - 1][1]
+    place = next((place - begin for place, _ in places if begin <= place < end), 0)
+    chosen = _cut_around(text[begin:end].strip(), place)
+    before = "… " if first and not chosen.startswith("…") else ""
+    after = " …" if last < len(sentences) and not chosen.endswith("…") else ""
+    return f"{before}{chosen}{after}"
+
+
+def _places(text: str, query: str) -> list[tuple[int, str]]:
+    """Where words of the query stand in a text, and their stems."""
+    words = query_words(query)
+    if not words:
+        return []
+    beginnings = "|".join(sorted(map(re.escape, words), key=len, reverse=True))
+    pattern = re.compile(rf"(?<![^\W_])(?:{beginnings})[^\W_]*", re.IGNORECASE)
+    found = ((match.start(), _stem(match[0].lower())) for match in pattern.finditer(text))
+    return [(place, stem) for place, stem in found if stem in words]
+
+
+def _words_of(sentences: list[tuple[int, int]], places: list[tuple[int, str]]) -> list[set[str]]:
+    known: list[set[str]] = [set() for _ in sentences]
+    number = 0
+    for place, stem in places:
+        while place >= sentences[number][1]:
+            number += 1
+        known[number].add(stem)
+    return known
+
+
+def query_words(query: str) -> set[str]:
+    """Returns the stems of the words that say something of a query."""
+    words = _WORD.findall(query.lower())
+    return {
+        _stem(word)
+        for word in words
+        if (len(word) > 2 and word not in _STOP_WORDS) or not word.isascii()
+    }
+
+
+def _stem(word: str) -> str:
+    """Brings "directories" and "copying" to "directory" and "copy", well enough to find them."""
+    if len(word) > 5:
+        word = re.sub(r"(?:ing|ed|es)$", "", word)
+    if len(word) > 3:
+        word = re.sub(r"s$", "", word)
+    return re.sub(r"[eiy]$", "", word) if len(word) > 3 else word
+
+
+def _cut_around(sentence: str, place: int) -> str:
+    """Cuts what is too long by itself, from a little before a place on."""
+    if len(sentence) <= SNIPPET_CHARACTERS * _SLACK:
+        return sentence
+    start = 0
+    if place >= SNIPPET_CHARACTERS // 2:
+        start = sentence.find(" ", place - SNIPPET_CHARACTERS // 4, place) + 1 or place
+    rest = sentence[start:]
+    before = "… " if start else ""
+    if len(rest) <= SNIPPET_CHARACTERS:
+        return before + rest
+    end = rest.rfind(" ", 0, SNIPPET_CHARACTERS)
+    return f"{before}{rest[: end if end > 0 else SNIPPET_CHARACTERS]} …"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import tensorflow as tf
 
 from tfde.argument_types import typed
+from tfde.environment import import_recommenders
 from tfde.errors import require
-from tfde.recommenders import import_recommenders
 
 PADDING_KEY = 0  # the key of "no document", in `candidate_keys` and `positive_keys`
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from tfde.errors import ConfigError, shorten
-from tfde.json_file import read_json_file
+from tfde.storage.json_file import read_json_file
 
 Kind = Literal["bert", "mpnet", "roberta", "gpt2", "t5", "xlm_roberta"]
 

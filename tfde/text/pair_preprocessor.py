@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from tfde.config import PairTextConfig
+from tfde.config.model import PairTextConfig
 from tfde.text.batch_preprocessor import BatchPreprocessor, cut_rows, fill_template, side_by_side
 from tfde.text.tokenizer import Tokenizer
 from tfde.text.traced import traced

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from tfde.config import TextConfig
+from tfde.config.model import TextConfig
 from tfde.text.batch_preprocessor import BatchPreprocessor, fill_template, side_by_side
 from tfde.text.tokenizer import Tokenizer
 from tfde.text.traced import traced

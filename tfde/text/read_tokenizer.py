@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from tfde.errors import ConfigError, shorten
-from tfde.text.byte_pair_tokenizer import BytePairTokenizer
+from tfde.text.byte_pair.tokenizer import BytePairTokenizer
 from tfde.text.hugging_face_directory import TOKENIZER_JSON, read_json
-from tfde.text.sentence_piece_tokenizer import SentencePieceTokenizer
+from tfde.text.sentence_piece.tokenizer import SentencePieceTokenizer
 from tfde.text.tokenizer import Tokenizer, load_tokenizer, read_settings
-from tfde.text.word_piece_tokenizer import WordPieceTokenizer
+from tfde.text.word_piece.tokenizer import WordPieceTokenizer
 
 _FILES = "vocab.txt, vocab.json with merges.txt, spiece.model, sentencepiece.bpe.model"
 _SIGNS = {"merges": "BPE", "unk_id": "Unigram"}

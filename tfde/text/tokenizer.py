@@ -11,7 +11,7 @@ from typing import Any, Generic, Self, TypeVar
 import tensorflow as tf
 
 from tfde.errors import ConfigError, shorten
-from tfde.json_file import read_json_file
+from tfde.storage.json_file import read_json_file
 from tfde.text.traced import traced
 
 TOKENIZER_FILE = "tokenizer.json"
@@ -166,9 +166,9 @@ def load_tokenizer(directory: str | Path) -> Tokenizer:
     Raises:
         ConfigError: `tokenizer.json` is missing, is not of tfde, or names an unknown class.
     """
-    from tfde.text.byte_pair_tokenizer import BytePairTokenizer
-    from tfde.text.sentence_piece_tokenizer import SentencePieceTokenizer
-    from tfde.text.word_piece_tokenizer import WordPieceTokenizer
+    from tfde.text.byte_pair.tokenizer import BytePairTokenizer
+    from tfde.text.sentence_piece.tokenizer import SentencePieceTokenizer
+    from tfde.text.word_piece.tokenizer import WordPieceTokenizer
 
     name, _ = read_settings(directory)
     classes = (WordPieceTokenizer, SentencePieceTokenizer, BytePairTokenizer)

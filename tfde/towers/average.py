@@ -11,7 +11,7 @@ import keras
 import numpy as np
 
 from tfde.argument_types import typed
-from tfde.config import TowersConfig
+from tfde.config.model import TowersConfig
 from tfde.errors import MismatchError, require
 from tfde.towers.dual_encoder import DualEncoder
 from tfde.towers.preset import preset_class

@@ -5,11 +5,14 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Sequence
+from pathlib import Path
 
 from tfde.checkpoints.encoder_steps import EncoderSteps
-from tfde.checkpoints.loading import LoadedBackbone, OpenedBackbone
-from tfde.config import Pooling, TextConfig
+from tfde.checkpoints.loading import LoadedBackbone, OpenedBackbone, open_backbones
+from tfde.config.model import Pooling, TextConfig
 from tfde.errors import ConfigError
+from tfde.text.preprocessor import TextPreprocessor
+from tfde.towers.preset import preset_class
 
 _log = logging.getLogger(__name__)
 
@@ -71,3 +74,18 @@ def check_pooling(pooling: tuple[Pooling, ...], hidden_dim: int, steps: EncoderS
             " takes; `embedding_dim` puts a new one in its place."
             f" Received: {', '.join(pooling)} of {hidden_dim} numbers each"
         )
+
+
+def load_preprocessor(path: str | Path) -> TextPreprocessor:
+    """Returns the tokenizer, template and lengths of whatever `DualEncoder.load` takes.
+
+    No weight is read.
+
+    Raises:
+        ConfigError: as `DualEncoder.load`.
+        DataError: as `DualEncoder.load`.
+    """
+    if preset_class(path) is not None:
+        return TextPreprocessor.load(path)
+    opened = open_backbones(path)
+    return TextPreprocessor(opened[0].tokenizer, text_config(None, opened))

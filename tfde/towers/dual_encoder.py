@@ -15,8 +15,8 @@ import tensorflow as tf
 from tfde.argument_types import typed
 from tfde.backbones.backbone import Backbone, build_backbone
 from tfde.backbones.seeded_layer import zero_weights
-from tfde.checkpoints.starts import load_starts
-from tfde.config import (
+from tfde.checkpoints.initial_backbones import load_starts
+from tfde.config.model import (
     BackboneConfig,
     DenseConfig,
     Pooling,
@@ -24,8 +24,8 @@ from tfde.config import (
     TextConfig,
     TowersConfig,
 )
-from tfde.data.atomic import atomic_directory
 from tfde.errors import require
+from tfde.storage.atomic import atomic_directory
 from tfde.text.cut_texts import CutTexts
 from tfde.text.preprocessor import TextPreprocessor
 from tfde.text.tokenizer import Tokenizer

@@ -8,6 +8,10 @@ all means that callbacks see the same wherever a model is trained.
 from __future__ import annotations
 
 import itertools
+import logging
+import statistics
+import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,6 +19,11 @@ import keras
 import tensorflow as tf
 
 from tfde.tasks.replicas import mean_over_replicas
+from tfde.text.cut_texts import cut_line
+
+_LOG = logging.getLogger(__name__)
+# Early enough for whoever would train for a day, late enough to say something.
+_FIRST_AT = 100
 
 
 def fit_epochs(
@@ -145,3 +154,54 @@ def _split_rows(part: tf.Tensor, count: int) -> tf.Tensor:
     """(B, ...) -> (count, B / count, ...)."""
     shape = tf.shape(part)
     return tf.reshape(part, tf.concat([[count, shape[0] // count], shape[1:]], 0))
+
+
+class Throughput(keras.callbacks.Callback):
+    """Adds `pairs_per_s` to the logs of each step and epoch.
+
+    It is the median over the last 20 steps, so that a validation or a checkpoint between two
+    steps does not count as training.
+
+    Args:
+        batch_size: Pairs a step.
+    """
+
+    def __init__(self, batch_size: int) -> None:
+        super().__init__()
+        self.batch_size = batch_size
+        self._last: float | None = None
+        self._seconds: deque[float] = deque(maxlen=20)
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
+        """Notes the time and adds the rate."""
+        now = time.perf_counter()
+        if self._last is not None:
+            self._seconds.append(now - self._last)
+        self._last = now
+        self.on_epoch_end(batch, logs)
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
+        """Adds the rate of the last steps."""
+        if logs is not None and self._seconds:
+            logs["pairs_per_s"] = self.batch_size / statistics.median(self._seconds)
+
+
+class CutReport(keras.callbacks.Callback):
+    """Says in the log how many texts were cut, after the first 100 steps and at the end.
+
+    For models with `trained_texts()`.
+    """
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        """Says it early."""
+        if batch + 1 == _FIRST_AT:
+            self._say(f"in the first {_FIRST_AT} steps")
+
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
+        """Says it of all."""
+        self._say("in training")
+
+    def _say(self, when: str) -> None:
+        line = cut_line(self.model.trained_texts())
+        if line:
+            _LOG.info("%s: %s", when, line)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tfde.data.atomic import atomic_file
+from tfde.storage.atomic import atomic_file
 
 CARD_FILE = "README.md"
 _TRAINING = "## Training\n"

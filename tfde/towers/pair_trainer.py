@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfde.data.pair_batches import PairBatches
+from tfde.data.pairs.batches import PairBatches
 from tfde.errors import ConfigError, require
 from tfde.tasks.gradient_cache import cached_gradients
 from tfde.tasks.replicas import (
@@ -24,9 +24,13 @@ from tfde.tasks.retrieval_task import RetrievalTask
 from tfde.tasks.score_blocks import loss_and_accuracy
 from tfde.text.cut_texts import CutTexts
 from tfde.text.preprocessor import TextPreprocessor, cut_counts
-from tfde.towers.cut_report import CutReport
-from tfde.towers.fit_loop import distribute_batches, fit_epochs, step_function
-from tfde.towers.throughput import Throughput
+from tfde.towers.fit_loop import (
+    CutReport,
+    Throughput,
+    distribute_batches,
+    fit_epochs,
+    step_function,
+)
 
 _LOG = logging.getLogger(__name__)
 

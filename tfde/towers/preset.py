@@ -12,16 +12,16 @@ from typing import Any
 
 import keras
 
-from tfde.config import (
+from tfde.config.model import (
     DenseConfig,
     Sharing,
     TowersConfig,
     backbone_from_mapping,
     backbone_to_mapping,
 )
-from tfde.config import from_mapping as config_from_mapping
+from tfde.config.model import from_mapping as config_from_mapping
 from tfde.errors import CorruptError
-from tfde.json_file import read_json_file
+from tfde.storage.json_file import read_json_file
 from tfde.towers.model_card import CARD_FILE, model_card
 from tfde.version import __version__
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 import keras
 
 from tfde.backbones.backbone import Backbone, copy_backbone
-from tfde.config import Sharing, TowersConfig
+from tfde.config.model import Sharing, TowersConfig
 from tfde.errors import ConfigError
 from tfde.layers.projection import Projection
 from tfde.towers.tower import TowerParts, build_tower

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import keras
 
-from tfde import config
+from tfde.config import model as config
 from tfde.layers.pooling import Pooling
 from tfde.layers.unit_norm import UnitNorm
 

@@ -13,13 +13,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfde.data.atomic import atomic_file
+from tfde.config.training import ValidationConfig
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.errors import TrainingError
 from tfde.evaluation.measures import depth, evaluate
-from tfde.recipe import ValidationConfig
 from tfde.retrieval.exact_index import ExactIndex
 from tfde.retrieval.retrieve import retrieve
+from tfde.storage.atomic import atomic_file
 from tfde.training.checkpoint import Progress, save_checkpoint
 from tfde.training.run_record import CHECKPOINT_FILE, HISTORY_FILE
 from tfde.types import Query

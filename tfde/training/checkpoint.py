@@ -12,8 +12,8 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from tfde.data.atomic import atomic_file
 from tfde.errors import CorruptError
+from tfde.storage.atomic import atomic_file
 
 
 @dataclasses.dataclass

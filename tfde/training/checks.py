@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from tfde.config.training import SourceConfig, StageConfig, TrainRun
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.ids import id_of_text
-from tfde.data.pair_batches import PairBatches
-from tfde.data.pair_mixture import PairMixture, shares_of_batch
-from tfde.data.pair_table import PairTable, pool_known_positives
-from tfde.data.pairs import PairDataset
-from tfde.data.query_clusters import read_clusters
-from tfde.data.read_pairs import read_pairs
-from tfde.data.streamed_pairs import StreamedPairs
+from tfde.data.pairs.batches import PairBatches
+from tfde.data.pairs.dataset import PairDataset
+from tfde.data.pairs.mixture import PairMixture, shares_of_batch
+from tfde.data.pairs.query_clusters import read_clusters
+from tfde.data.pairs.read_pairs import read_pairs
+from tfde.data.pairs.streamed import StreamedPairs
+from tfde.data.pairs.table import PairTable, pool_known_positives
 from tfde.errors import ConfigError, DataError
 from tfde.pretraining.build_store import page_store
 from tfde.pretraining.page_store import PageStore
 from tfde.pretraining.pair_stream import PairStream
-from tfde.recipe import SourceConfig, StageConfig, TrainRun
 from tfde.training.early_checks import errors_of_stage, sources_of
 from tfde.training.optimizers import build_optimizer
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from tfde.config.training import Distribution, Precision
 from tfde.errors import ConfigError, shorten
-from tfde.recipe import Distribution, Precision
 
 # From here on a GPU multiplies bfloat16, whose range is float32's: no loss scale is needed.
 _BFLOAT16_CAPABILITY = (8, 0)

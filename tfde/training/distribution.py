@@ -11,8 +11,8 @@ from tensorflow.compiler.xla.tsl.protobuf.coordination_config_pb2 import Coordin
 from tensorflow.python.distribute import multi_worker_util
 from tensorflow.python.eager import context
 
+from tfde.config.training import Distribution
 from tfde.errors import ConfigError, LostProcessError
-from tfde.recipe import Distribution
 
 _HEARTBEAT_S = 60
 # What the survivors see, whichever notices first: the connection, the heartbeat or the timeout.

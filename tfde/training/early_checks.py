@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tfde.checkpoints.preset_files import check_checkpoint
-from tfde.config import Sharing, backbone_from_mapping
+from tfde.config.matching import MatchRun
+from tfde.config.model import Sharing, backbone_from_mapping
+from tfde.config.training import SourceConfig, StageConfig, TrainRun
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.errors import ConfigError, naming
 from tfde.evaluation.measures import parse_measures
-from tfde.match_recipe import MatchRun
 from tfde.pretraining.pair_stream import check_tasks
-from tfde.recipe import SourceConfig, StageConfig, TrainRun
 
 Source = TypeVar("Source", StageConfig, SourceConfig)
 

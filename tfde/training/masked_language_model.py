@@ -11,7 +11,7 @@ import tensorflow as tf
 from tfde.backbones.functional import activate, layer_norm
 from tfde.backbones.seeded_layer import SeededLayer
 from tfde.backbones.transformer import TransformerEncoder
-from tfde.config import T5Config
+from tfde.config.model import T5Config
 from tfde.errors import ConfigError
 from tfde.tasks.replicas import sum_gradients, sum_over_replicas
 from tfde.text.tokenizer import Tokenizer

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from tfde.data.formats.tables import ending
-from tfde.data.labelled_pairs import LabelledPairs, ranked_pairs, read_labelled_pairs
-from tfde.data.read_pairs import read_pairs
+from tfde.config.matching import MatchDataConfig, MatchRun
+from tfde.data.formats.csv_rows import ending
+from tfde.data.pairs.labelled import LabelledPairs, ranked_pairs, read_labelled_pairs
+from tfde.data.pairs.read_pairs import read_pairs
 from tfde.errors import ConfigError, require
-from tfde.match_recipe import MatchDataConfig, MatchRun
 from tfde.training.run_record import checkpoint_checksums, checksum
 
 

@@ -12,22 +12,21 @@ from typing import Any
 import keras
 import numpy as np
 
-from tfde.config import PairTextConfig, TextConfig, backbone_from_mapping
-from tfde.data.files import write_json
-from tfde.data.labelled_pairs import (
+from tfde.config.matching import FIELDS, MatchModelConfig, MatchRun
+from tfde.config.model import PairTextConfig, TextConfig, backbone_from_mapping
+from tfde.data.pairs.labelled import (
     LabelledBatches,
     LabelledPairs,
 )
 from tfde.errors import ConfigError, naming, require
 from tfde.evaluation.matching_measures import MEASURES, matching_measures
-from tfde.match_recipe import MatchModelConfig, MatchRun
 from tfde.matching.cross_encoder import CrossEncoder
-from tfde.matching.dual_encoder_scorer import DualEncoderScorer
+from tfde.matching.dual_encoder_as_pair_model import DualEncoderScorer
 from tfde.matching.load import load_pair_scorer
 from tfde.matching.match_trainer import MatchTrainer, Teaching
 from tfde.matching.matcher import Matcher
-from tfde.matching.matcher_config import FIELDS
-from tfde.matching.pair_scorer import PairScorer
+from tfde.matching.pair_model import PairScorer
+from tfde.storage.files import write_json
 from tfde.text.read_tokenizer import read_tokenizer
 from tfde.towers.dual_encoder import DualEncoder
 from tfde.training.callbacks import BEST_MODEL, StageCallback

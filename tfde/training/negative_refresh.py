@@ -12,17 +12,17 @@ import shutil
 import time
 from pathlib import Path
 
+from tfde.config.negatives import MiningRules
+from tfde.config.training import RefreshConfig, StageConfig, TrainRun
 from tfde.data.dataset_directory import DatasetDirectory
-from tfde.data.json_lines import read_json_lines
-from tfde.data.pair_batches import PairBatches
-from tfde.data.pair_table import PairTable
+from tfde.data.pairs.batches import PairBatches
+from tfde.data.pairs.table import PairTable
 from tfde.errors import ConfigError
 from tfde.negatives.judged_queries import JudgedQueries
 from tfde.negatives.mine import mine_negatives
-from tfde.negatives.mining_rules import MiningRules
 from tfde.negatives.model_candidates import ModelCandidates
-from tfde.recipe import RefreshConfig, StageConfig, TrainRun
-from tfde.retrieval.parted_file import check_finished, record_of
+from tfde.storage.json_lines import read_json_lines
+from tfde.storage.resumable_file import check_finished, record_of
 from tfde.towers.dual_encoder import DualEncoder
 from tfde.training.checks import read_source, stage_pairs
 from tfde.training.early_checks import errors_of_stage, sources_of

@@ -13,19 +13,19 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfde.config import backbone_from_mapping
+from tfde.config.model import backbone_from_mapping
+from tfde.config.training import ModelConfig, StageConfig, TrainRun
 from tfde.errors import ConfigError
-from tfde.recipe import ModelConfig, StageConfig, TrainRun
 from tfde.tasks.retrieval_task import RetrievalTask
 from tfde.text.preprocessor import TextPreprocessor
 from tfde.text.read_tokenizer import read_tokenizer
-from tfde.text.sentence_piece_tokenizer import SentencePieceTokenizer
+from tfde.text.sentence_piece.tokenizer import SentencePieceTokenizer
+from tfde.text.sentence_piece.train import train_sentencepiece
 from tfde.text.tokenizer import Tokenizer
-from tfde.text.train_sentencepiece import train_sentencepiece
+from tfde.towers.change_sharing import check_resharing, reshare
 from tfde.towers.dual_encoder import DualEncoder
 from tfde.towers.pair_trainer import PairTrainer
 from tfde.towers.preset import is_preset
-from tfde.towers.reshare import check_resharing, reshare
 from tfde.towers.sharing import check_freeze, frozen_parts
 from tfde.training.callbacks import RetrievalValidation, StageCallback
 from tfde.training.checkpoint import Progress, read_progress, restore_checkpoint

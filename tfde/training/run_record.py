@@ -16,12 +16,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfde.data.atomic import atomic_file, make_directories
+from tfde.config.training import TrainRun
 from tfde.data.dataset_directory import DatasetDirectory
-from tfde.data.directory_lock import directory_lock
-from tfde.data.first_difference import first_difference
 from tfde.errors import ConfigError, OtherRunError
-from tfde.recipe import TrainRun
+from tfde.storage.atomic import atomic_file, make_directories
+from tfde.storage.directory_lock import directory_lock
+from tfde.storage.resumable_file import first_difference
 from tfde.training.early_checks import sources_of
 
 RUN_FILE = "run.json"

@@ -3,13 +3,13 @@
 import pytest
 from bundle_server import DOCUMENTS, QUERIES, BundleServer
 
-from tfde.config import T5Config, TextConfig
+from tfde.config.model import T5Config, TextConfig
 from tfde.export.bundle import export_bundle
 from tfde.retrieval.exact_index import ExactIndex
 from tfde.retrieval.scann_index import ScannIndex
 from tfde.retrieval.scann_parameters import ScannParameters
-from tfde.text.sentence_piece_tokenizer import SentencePieceTokenizer
-from tfde.text.train_sentencepiece import train_sentencepiece
+from tfde.text.sentence_piece.tokenizer import SentencePieceTokenizer
+from tfde.text.sentence_piece.train import train_sentencepiece
 from tfde.towers.dual_encoder import DualEncoder
 from tfde.types import Document, Query
 

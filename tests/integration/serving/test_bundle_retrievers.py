@@ -13,13 +13,13 @@ from google.protobuf import text_format
 from tensorflow_serving.config import model_server_config_pb2
 
 from tfde.cli.main import main
-from tfde.config import TextConfig
+from tfde.config.model import TextConfig
 from tfde.errors import ConfigError
 from tfde.export.bundle import export_bundle
 from tfde.export.verify import verify_bundle
 from tfde.retrieval.exact_index import ExactIndex
-from tfde.text.sentence_piece_tokenizer import SentencePieceTokenizer
-from tfde.text.train_sentencepiece import train_sentencepiece
+from tfde.text.sentence_piece.tokenizer import SentencePieceTokenizer
+from tfde.text.sentence_piece.train import train_sentencepiece
 from tfde.towers.dual_encoder import DualEncoder
 
 QUERIES = ["green red", "", "cat", "stone tree house " * 9, "river lake"]

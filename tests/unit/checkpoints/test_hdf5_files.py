@@ -9,11 +9,11 @@ import tiny
 import tiny_seq2seq
 from bert_directory import arrays, write
 
-from tfde.checkpoints.hdf5_arrays import Hdf5Arrays
+from tfde.checkpoints.hdf5_file import Hdf5Arrays
 from tfde.checkpoints.loading import load_backbone
 from tfde.checkpoints.preset_files import PresetFiles
+from tfde.config.negatives import GenerationRules
 from tfde.errors import CorruptError, DataError
-from tfde.negatives.generation_rules import GenerationRules
 from tfde.negatives.keras_hub_generator import KerasHubGenerator
 from tfde.towers.dual_encoder import DualEncoder
 

@@ -7,7 +7,7 @@ import pytest
 from bert_directory import H, write_dense, write_sentence_transformers
 
 from tfde.checkpoints.loading import load_backbone, load_backbones
-from tfde.config import DenseConfig, TextConfig
+from tfde.config.model import DenseConfig, TextConfig
 from tfde.errors import ConfigError
 from tfde.towers.dual_encoder import DualEncoder
 

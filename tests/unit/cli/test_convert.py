@@ -7,7 +7,7 @@ import pytest
 
 from tfde.cli.main import main
 from tfde.data.dataset_directory import DatasetDirectory
-from tfde.data.formats.table import FORMATS
+from tfde.data.formats.registry import FORMATS
 
 CONTEXT = "It began in 1973. Prices rose."
 

@@ -154,7 +154,7 @@ def test_the_help_of_train_names_the_fields_of_a_stage(capsys):
 TERMINATED = """
 import os, signal, sys
 from tfde.cli.main import run_command
-from tfde.data.atomic import atomic_directory, atomic_file, temporary_directory
+from tfde.storage.atomic import atomic_directory, atomic_file, temporary_directory
 
 def work(args):
     with (

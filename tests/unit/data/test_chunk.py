@@ -96,7 +96,7 @@ def test_impossible_options(preprocessor, options, message):
 @pytest.mark.peers
 @pytest.mark.parametrize("name", ["stackexchange_bev", "xquad_multi"])
 def test_real_texts_of_many_scripts(minilm, data_dir, name):
-    from tfde.towers.load_preprocessor import load_preprocessor
+    from tfde.towers.checkpoint_rules import load_preprocessor
 
     preprocessor = load_preprocessor(minilm)
     documents = list(DatasetDirectory(data_dir / name).documents())[:600:3]

@@ -7,10 +7,10 @@ import pytest
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.dataset_writer import DatasetCounts, write_dataset
 from tfde.data.formats.records import Answers, Judgement, TrainingPair, without_repeats
-from tfde.data.intake import Intake
-from tfde.data.json_lines import read_json_lines
-from tfde.data.read_pairs import read_pairs
+from tfde.data.pairs.read_pairs import read_pairs
 from tfde.errors import ConfigError, DataError
+from tfde.storage.intake import Intake
+from tfde.storage.json_lines import read_json_lines
 from tfde.types import Document, Query
 
 D1, D2, Q1 = Document("d1", "T", "one"), Document("d2", "", "two"), Query("q1", "?")
@@ -150,7 +150,7 @@ def test_bad_records_are_named_in_the_log(tmp_path):
     lines = []
     handler = logging.Handler()
     handler.emit = lambda record: lines.append(record.getMessage())
-    logger = logging.getLogger("tfde.data.intake")
+    logger = logging.getLogger("tfde.storage.intake")
     logger.addHandler(handler)
     try:
         write_dataset(tmp_path / "out", [*GOOD, D1], intake=Intake(skip_bad=True))

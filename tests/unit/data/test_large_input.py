@@ -6,13 +6,13 @@ import json
 import pytest
 import zstandard
 
-from tfde.data import compressed
-from tfde.data.compressed import raw_lines
 from tfde.data.formats import json_array
 from tfde.data.formats.json_array import read_json_array
-from tfde.data.intake import Intake
-from tfde.data.json_lines import read_json_lines
 from tfde.errors import DataError
+from tfde.storage import compressed
+from tfde.storage.compressed import raw_lines
+from tfde.storage.intake import Intake
+from tfde.storage.json_lines import read_json_lines
 
 MIB = 1 << 20
 PACK = {".jsonl": bytes, ".gz": gzip.compress, ".zst": zstandard.ZstdCompressor().compress}

@@ -12,10 +12,10 @@ from tfde.data.dataset_directory import DatasetDirectory, write_dataset_director
 from tfde.data.document_file import DocumentFile
 from tfde.data.formats import beir
 from tfde.data.formats.records import Source
-from tfde.data.intake import Intake
 from tfde.data.metadata import metadata_line, metadata_of
 from tfde.errors import DataError
-from tfde.retrieval.change_log import ChangeLog, LogState, salvage
+from tfde.retrieval.live.change_log import ChangeLog, LogState, salvage
+from tfde.storage.intake import Intake
 from tfde.types import Document, Query
 
 KNOWN = {"url": "http://a", "year": 2004, "tags": ["é", None, 1.5], "open": True}

@@ -1,7 +1,7 @@
 import pytest
 
-from tfde.data.json_lines import read_json_lines
 from tfde.data.sentences import split_sentences
+from tfde.storage.json_lines import read_json_lines
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import scipy.sparse
 from tfde.cli.main import main
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.near_duplicates import NEARLY_EQUAL, normal_words
-from tfde.data.pairs import pairs
+from tfde.data.pairs.dataset import pairs
 from tfde.data.split import split_by_ratio, split_train_share
 from tfde.errors import ConfigError, DataError
 

@@ -4,11 +4,11 @@ import os
 import pytest
 
 from tfde.data.dataset_directory import DatasetDirectory
-from tfde.data.json_lines import read_json_lines
 from tfde.data.pages import Page, Section
-from tfde.data.read_pairs import read_pairs
+from tfde.data.pairs.read_pairs import read_pairs
 from tfde.demo.demo_dataset import CLOZES_FILE, SUMMARIES_FILE, demo_dataset
 from tfde.errors import ConfigError
+from tfde.storage.json_lines import read_json_lines
 
 PAIRS = (SUMMARIES_FILE, CLOZES_FILE)
 PARTS = ["arm", "eye", "ear", "leg", "toe", "lip", "hip", "rib", "jaw", "gum", "chin", "shin"]

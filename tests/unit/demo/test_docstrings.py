@@ -1,7 +1,7 @@
 import inspect
 
 from tfde.data.pages import Section
-from tfde.demo.docstrings import docstring_sections
+from tfde.demo.python_docs import docstring_sections
 
 
 def test_google_style():

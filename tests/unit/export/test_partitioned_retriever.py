@@ -9,8 +9,13 @@ import tensorflow as tf
 import tiny
 
 from tfde.errors import ConfigError
-from tfde.export.partitioned_retriever import PartitionedRetriever, build_partitioned_retriever
-from tfde.export.partitions import Partitions, leaves_for_recall, partition
+from tfde.export.partitioned_retriever import (
+    PartitionedRetriever,
+    Partitions,
+    build_partitioned_retriever,
+    leaves_for_recall,
+    partition,
+)
 from tfde.export.saved_models import QueryEncoder
 
 DIM = 16

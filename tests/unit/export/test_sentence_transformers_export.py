@@ -12,13 +12,13 @@ from safetensors.numpy import load_file
 from tfde.backbones.backbone import build_backbone
 from tfde.checkpoints.families import FAMILIES, FieldsOfConfig
 from tfde.checkpoints.hugging_face_writer import hugging_face_config, write_arrays
-from tfde.config import DenseConfig, Sharing, TextConfig, TowersConfig
+from tfde.config.model import DenseConfig, Sharing, TextConfig, TowersConfig
 from tfde.errors import ConfigError
 from tfde.export.sentence_transformers import export_sentence_transformers, limitations
 from tfde.text.preprocessor import TextPreprocessor
-from tfde.text.sentence_piece_tokenizer import SentencePieceTokenizer
-from tfde.text.train_sentencepiece import train_sentencepiece
-from tfde.text.word_piece_tokenizer import WordPieceTokenizer
+from tfde.text.sentence_piece.tokenizer import SentencePieceTokenizer
+from tfde.text.sentence_piece.train import train_sentencepiece
+from tfde.text.word_piece.tokenizer import WordPieceTokenizer
 from tfde.towers.dual_encoder import DualEncoder
 
 TEXT = TextConfig(query_max_length_tokens=16, document_max_length_tokens=16, query_prompt="query: ")

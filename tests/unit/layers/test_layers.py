@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfde.config import DenseConfig
+from tfde.config.model import DenseConfig
 from tfde.errors import ConfigError
 from tfde.layers.pooling import Pooling
 from tfde.layers.projection import Projection

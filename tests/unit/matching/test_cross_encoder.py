@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 import tiny
 
-from tfde.config import CrossEncoderConfig, PairTextConfig
+from tfde.config.model import CrossEncoderConfig, PairTextConfig
 from tfde.errors import ConfigError, CorruptError
 from tfde.matching.cross_encoder import CrossEncoder
 from tfde.towers.dual_encoder import DualEncoder

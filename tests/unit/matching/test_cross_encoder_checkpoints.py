@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from bert_directory import H
 
-from tfde.config import PairTextConfig
+from tfde.config.model import PairTextConfig
 from tfde.errors import ConfigError, DataError
 from tfde.matching.cross_encoder import CrossEncoder
 

@@ -7,14 +7,14 @@ import tensorflow as tf
 import tiny
 
 import tfde
-from tfde.config import PairTextConfig, TextConfig
-from tfde.data.labelled_pairs import LabelledBatches, LabelledPairs
+from tfde.config.model import PairTextConfig, TextConfig
+from tfde.data.pairs.labelled import LabelledBatches, LabelledPairs
 from tfde.errors import ConfigError
 from tfde.matching.cross_encoder import CrossEncoder
 from tfde.matching.match_loss import logit_loss, task_loss
 from tfde.matching.match_trainer import MatchTrainer, Teaching
 from tfde.matching.matcher import Matcher
-from tfde.text.word_piece_tokenizer import WordPieceTokenizer
+from tfde.text.word_piece.tokenizer import WordPieceTokenizer
 from tfde.types import Document
 
 TEXT = TextConfig(query_max_length_tokens=8, document_max_length_tokens=10)

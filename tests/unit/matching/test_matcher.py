@@ -9,13 +9,13 @@ import pytest
 import tensorflow as tf
 import tiny
 
-from tfde.config import TextConfig
+from tfde.config.matching import MatcherConfig
+from tfde.config.model import TextConfig
 from tfde.errors import ConfigError, CorruptError, MismatchError
 from tfde.matching.matcher import Matcher
-from tfde.matching.matcher_config import MatcherConfig
 from tfde.matching.networks import SIDES, punctuation_ids
 from tfde.matching.stored_texts import StoredTexts
-from tfde.text.word_piece_tokenizer import WordPieceTokenizer
+from tfde.text.word_piece.tokenizer import WordPieceTokenizer
 from tfde.types import Document
 
 TEXT = TextConfig(query_max_length_tokens=12, document_max_length_tokens=20)

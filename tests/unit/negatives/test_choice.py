@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
+from tfde.config.negatives import MiningRules
 from tfde.negatives.choice import choice_order, generator_of
-from tfde.negatives.mining_rules import MiningRules
 
 SCORES = [3.0, 2.0, 2.0, 0.0]
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tfde.negatives.drawn_sampler import DrawnSampler
+from tfde.negatives.keras_hub_generator import DrawnSampler
 
 
 def probabilities(rows, vocabulary, seed=0):

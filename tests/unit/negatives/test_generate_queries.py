@@ -5,13 +5,13 @@ import json
 
 import pytest
 
+from tfde.config.negatives import MiningRules
 from tfde.data.dataset_directory import DatasetDirectory
-from tfde.data.read_pairs import read_pairs
+from tfde.data.pairs.read_pairs import read_pairs
 from tfde.errors import ConfigError, CorruptError, DataError, MismatchError
-from tfde.negatives.bm25_candidates import Bm25Candidates
+from tfde.negatives.candidate_source import Bm25Candidates
 from tfde.negatives.generate_queries import GenerationReport, generate_queries
 from tfde.negatives.mine import mine_negatives
-from tfde.negatives.mining_rules import MiningRules
 from tfde.retrieval.bm25_index import Bm25Index
 
 TEXTS = {

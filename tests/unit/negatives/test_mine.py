@@ -9,20 +9,18 @@ import numpy as np
 import pytest
 import tiny
 
-from tfde.config import ParentConfig
+from tfde.config.model import ParentConfig
+from tfde.config.negatives import MiningRules
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.dataset_writer import write_dataset
 from tfde.data.document_file import DocumentFile
 from tfde.data.formats.records import Judgement
 from tfde.data.near_duplicates import NEARLY_EQUAL, normal_words, resemblance, shingles
-from tfde.data.read_pairs import read_pairs
+from tfde.data.pairs.read_pairs import read_pairs
 from tfde.errors import ConfigError, CorruptError, DataError, MismatchError
-from tfde.negatives.bm25_candidates import Bm25Candidates
+from tfde.negatives.candidate_source import Bm25Candidates, RandomCandidates, RunCandidates
 from tfde.negatives.mine import MiningReport, mine_negatives
-from tfde.negatives.mining_rules import MiningRules
 from tfde.negatives.model_candidates import ModelCandidates
-from tfde.negatives.random_candidates import RandomCandidates
-from tfde.negatives.run_candidates import RunCandidates
 from tfde.retrieval.bm25_index import Bm25Index
 from tfde.retrieval.encode_corpus import encode_corpus
 from tfde.retrieval.exact_index import ExactIndex

@@ -10,8 +10,8 @@ import tensorflow as tf
 import tiny
 import tiny_seq2seq
 
+from tfde.config.negatives import GenerationRules
 from tfde.errors import ConfigError
-from tfde.negatives.generation_rules import GenerationRules
 from tfde.negatives.keras_hub_generator import KerasHubGenerator
 from tfde.negatives.saved_model_generator import SavedModelGenerator
 from tfde.types import Document

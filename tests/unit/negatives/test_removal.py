@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
+from tfde.config.negatives import MiningRules
 from tfde.errors import ConfigError
-from tfde.negatives.mining_rules import MiningRules
 from tfde.negatives.removal import REASONS, keep_negatives, like_positives, read_text
 from tfde.types import Document, Query
 

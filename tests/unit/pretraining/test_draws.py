@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tfde.pretraining.draws import Draws, ShuffledRange
+from tfde.pretraining.tasks import Draws, ShuffledRange
 
 
 def test_equal_keys_draw_equal_numbers_and_others_do_not():

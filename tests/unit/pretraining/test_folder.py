@@ -1,11 +1,10 @@
 import pytest
 from without_packages import without_packages
 
-from tfde.data.intake import Intake
 from tfde.data.pages import Page, Section, read_pages
 from tfde.errors import ConfigError, DataError, MissingExtraError
-from tfde.pretraining.folder import read_folder
-from tfde.pretraining.html_text import parse_html
+from tfde.pretraining.folder import parse_html, read_folder
+from tfde.storage.intake import Intake
 
 HTML = """<!DOCTYPE html><html><head><title>The site</title><style>p {}</style></head><body>
 <nav><a href="nowhere.html">Menu</a></nav>

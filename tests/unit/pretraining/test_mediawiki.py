@@ -8,13 +8,12 @@ import pytest
 from without_packages import without_packages
 
 from tfde.cli.main import main
-from tfde.data.intake import Intake
 from tfde.data.pages import Page, Section, read_pages
 from tfde.errors import DataError, MissingExtraError
 from tfde.pretraining import mediawiki_dump
-from tfde.pretraining.mediawiki import read_mediawiki
-from tfde.pretraining.title_table import TitleTable
+from tfde.pretraining.mediawiki import TitleTable, read_mediawiki
 from tfde.pretraining.wikitext import parse_wikitext
+from tfde.storage.intake import Intake
 
 # The fields of version 0.11 of the export format, in their order
 # (https://www.mediawiki.org/xml/export-0.11.xsd).

@@ -3,9 +3,9 @@ import json
 
 import pytest
 
-from tfde.data.intake import Intake
 from tfde.data.pages import Page, Section, read_pages, write_pages
 from tfde.errors import DataError
+from tfde.storage.intake import Intake
 
 GOOD = {"id": "a", "title": "A", "sections": [{"heading": "", "passages": ["x"]}], "links": ["b"]}
 

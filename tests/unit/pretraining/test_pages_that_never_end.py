@@ -8,12 +8,12 @@ import pickle
 import pytest
 
 from tfde.cli.main import main
-from tfde.data.intake import Intake
 from tfde.errors import DataError
 from tfde.pretraining import folder
 from tfde.pretraining.folder import read_folder
 from tfde.pretraining.guarded_map import Lost, guarded_map
 from tfde.pretraining.mediawiki import MAX_TEXT_CHARACTERS, read_mediawiki
+from tfde.storage.intake import Intake
 
 ENDLESS = {"ref": "<ref>" * 40_000, "links": "[http://a " * 40_000}
 

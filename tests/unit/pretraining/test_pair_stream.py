@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 from tfde.data.pages import Page, Section, read_pages, write_pages
-from tfde.data.read_pairs import read_pairs
+from tfde.data.pairs.read_pairs import read_pairs
 from tfde.data.sentences import split_sentences
 from tfde.errors import ConfigError
 from tfde.pretraining.build_store import build_store

@@ -4,9 +4,9 @@ import pytest
 from scipy import stats
 
 from tfde.data.pages import Page, Section
-from tfde.pretraining.draws import Draws
 from tfde.pretraining.split_page import Question, split_page
 from tfde.pretraining.tasks import (
+    Draws,
     bfs_pair,
     has_ict,
     has_span_crop,

@@ -4,11 +4,11 @@ import json
 import numpy as np
 import pytest
 
-from tfde.data.scaled_rows import scale_rows
 from tfde.errors import ConfigError, CorruptError, DataError, MismatchError
 from tfde.retrieval.embeddings import Embeddings
 from tfde.retrieval.encode_corpus import encode_corpus
 from tfde.retrieval.exact_index import ExactIndex
+from tfde.storage.rows import scale_rows
 from tfde.types import Document
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tfde.errors import ConfigError, DataError, MismatchError
 from tfde.retrieval.exact_index import ExactIndex
-from tfde.retrieval.live_index import LiveIndex
+from tfde.retrieval.live.live_index import LiveIndex
 from tfde.retrieval.load_index import index_version, load_index
 from tfde.retrieval.scann_index import ScannIndex
 from tfde.retrieval.scann_parameters import ScannParameters

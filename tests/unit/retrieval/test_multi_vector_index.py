@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tiny
 
-from tfde.config import TextConfig
+from tfde.config.model import TextConfig
 from tfde.errors import ConfigError, MismatchError
 from tfde.matching.matcher import Matcher
 from tfde.matching.stored_texts import StoredTexts

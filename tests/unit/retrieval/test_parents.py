@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tiny
 
-from tfde.config import ParentConfig
+from tfde.config.model import ParentConfig
 from tfde.errors import ConfigError, MismatchError
 from tfde.retrieval.encode_corpus import encode_corpus
 from tfde.retrieval.parents import in_parents

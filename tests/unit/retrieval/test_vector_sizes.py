@@ -6,7 +6,7 @@ import pytest
 from tfde.errors import ConfigError
 from tfde.retrieval.embeddings_writer import encode_finite
 from tfde.retrieval.exact_index import ExactIndex
-from tfde.retrieval.live_index import LiveIndex
+from tfde.retrieval.live.live_index import LiveIndex
 from tfde.retrieval.scann_index import ScannIndex
 from tfde.retrieval.scann_parameters import ScannParameters
 from tfde.types import Document

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from tfde.config import ParentConfig
+from tfde.config.model import ParentConfig
 from tfde.errors import ConfigError
 from tfde.retrieval.exact_index import ExactIndex
-from tfde.retrieval.live_index import LiveIndex
+from tfde.retrieval.live.live_index import LiveIndex
 from tfde.serving.application.live_search import LiveSearchService
 from tfde.serving.server.metrics import Metrics
 from tfde.serving.server.service import InferenceService

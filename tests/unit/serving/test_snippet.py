@@ -2,7 +2,7 @@
 
 import pytest
 
-from tfde.serving.snippet import snippet_of
+from tfde.serving.hit import snippet_of
 
 FILLER = "Nothing of note happens in this sentence, which is only long. "
 

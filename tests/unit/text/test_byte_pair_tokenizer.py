@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from tfde.errors import ConfigError
-from tfde.text.byte_pair_tokenizer import BytePairTokenizer
+from tfde.text.byte_pair.tokenizer import BytePairTokenizer
 from tfde.text.tokenizer import load_tokenizer
 
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]

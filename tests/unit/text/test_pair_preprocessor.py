@@ -6,11 +6,11 @@ import pytest
 import tensorflow as tf
 import tokenizers
 
-from tfde.config import PairTextConfig
+from tfde.config.model import PairTextConfig
 from tfde.errors import ConfigError
 from tfde.text.pair_preprocessor import PairPreprocessor
 from tfde.text.preprocessor import TextPreprocessor
-from tfde.text.word_piece_tokenizer import WordPieceTokenizer
+from tfde.text.word_piece.tokenizer import WordPieceTokenizer
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "b", "c"]
 PAD, UNK, CLS, SEP, A, B, C = range(len(WORDS))

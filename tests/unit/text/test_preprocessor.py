@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfde.config import TextConfig
+from tfde.config.model import TextConfig
 from tfde.errors import ConfigError
 from tfde.text.preprocessor import TextPreprocessor
-from tfde.text.sentence_piece_tokenizer import SentencePieceTokenizer
-from tfde.text.train_sentencepiece import train_sentencepiece
-from tfde.text.word_piece_tokenizer import WordPieceTokenizer
+from tfde.text.sentence_piece.tokenizer import SentencePieceTokenizer
+from tfde.text.sentence_piece.train import train_sentencepiece
+from tfde.text.word_piece.tokenizer import WordPieceTokenizer
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "b", "c", "t", "u", "query", ":"]
 PAD, UNK, CLS, SEP, A, B, C, T, U, QUERY, COLON = range(len(WORDS))

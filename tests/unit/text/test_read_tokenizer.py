@@ -3,9 +3,9 @@ import json
 import pytest
 
 from tfde.errors import ConfigError
-from tfde.text.byte_pair_tokenizer import BytePairTokenizer
+from tfde.text.byte_pair.tokenizer import BytePairTokenizer
 from tfde.text.read_tokenizer import read_hugging_face_tokenizer, read_tokenizer
-from tfde.text.word_piece_tokenizer import WordPieceTokenizer
+from tfde.text.word_piece.tokenizer import WordPieceTokenizer
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 ROBERTA = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3, "<mask>": 4, "a": 5, "b": 6, "ab": 7}

@@ -4,8 +4,8 @@ import keras
 import tensorflow as tf
 import tiny
 
-from tfde.text.sentence_piece_tokenizer import SentencePieceTokenizer
-from tfde.text.train_sentencepiece import train_sentencepiece
+from tfde.text.sentence_piece.tokenizer import SentencePieceTokenizer
+from tfde.text.sentence_piece.train import train_sentencepiece
 
 
 def test_tokenizer_survives_a_new_seed(tmp_path):

@@ -5,8 +5,8 @@ import sentencepiece
 import tensorflow as tf
 
 from tfde.errors import ConfigError
-from tfde.text.sentence_piece_tokenizer import SentencePieceTokenizer
-from tfde.text.train_sentencepiece import train_sentencepiece
+from tfde.text.sentence_piece.tokenizer import SentencePieceTokenizer
+from tfde.text.sentence_piece.train import train_sentencepiece
 
 TEXTS = ["to be or not to be that is the question", "a rose is a rose is a rose"]
 

@@ -2,10 +2,10 @@ import pytest
 import tensorflow as tf
 
 from tfde.errors import ConfigError
-from tfde.text.sentence_piece_tokenizer import SentencePieceTokenizer
+from tfde.text.sentence_piece.tokenizer import SentencePieceTokenizer
+from tfde.text.sentence_piece.train import train_sentencepiece
 from tfde.text.tokenizer import load_tokenizer
-from tfde.text.train_sentencepiece import train_sentencepiece
-from tfde.text.word_piece_tokenizer import WordPieceTokenizer
+from tfde.text.word_piece.tokenizer import WordPieceTokenizer
 
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "##b"]
 

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tfde.errors import ConfigError
-from tfde.text.word_piece_tokenizer import WordPieceTokenizer
+from tfde.text.word_piece.tokenizer import WordPieceTokenizer
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 VOCABULARY = [*SPECIAL, "un", "##aff", "##able", "cafe", "Café", ",", "中", "!", "x", "##x"]

@@ -9,7 +9,7 @@ import pytest
 import tiny
 
 from tfde.cli.main import main
-from tfde.config import TextConfig
+from tfde.config.model import TextConfig
 from tfde.errors import ConfigError, MismatchError
 from tfde.towers.average import average_models
 from tfde.towers.dual_encoder import DualEncoder

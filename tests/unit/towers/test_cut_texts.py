@@ -5,11 +5,11 @@ import tiny
 from tokenizers import Tokenizer
 
 from tfde.data.dataset_directory import DatasetDirectory
-from tfde.data.pairs import PairDataset
+from tfde.data.pairs.dataset import PairDataset
 from tfde.text.cut_texts import cut_line
 from tfde.text.preprocessor import cut_counts
+from tfde.towers.checkpoint_rules import load_preprocessor
 from tfde.towers.dual_encoder import DualEncoder
-from tfde.towers.load_preprocessor import load_preprocessor
 from tfde.towers.preset import WEIGHTS_FILE
 from tfde.types import Document, Pair, Query
 

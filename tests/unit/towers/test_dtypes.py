@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tiny
 
-from tfde.data.pairs import pairs
+from tfde.data.pairs.dataset import pairs
 from tfde.errors import ConfigError, CorruptError
 from tfde.towers.dual_encoder import DualEncoder
 from tfde.towers.weights import stored_dtype

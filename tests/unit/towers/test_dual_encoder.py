@@ -8,10 +8,10 @@ import pytest
 import tensorflow as tf
 import tiny
 
-from tfde.config import SHARING, TextConfig
-from tfde.data.pairs import pairs
+from tfde.config.model import SHARING, TextConfig
+from tfde.config.training import ValidationConfig
+from tfde.data.pairs.dataset import pairs
 from tfde.errors import ConfigError, CorruptError
-from tfde.recipe import ValidationConfig
 from tfde.tasks.retrieval_task import RetrievalTask
 from tfde.towers.dual_encoder import DualEncoder
 from tfde.towers.weights import read_weights, write_weights

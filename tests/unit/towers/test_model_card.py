@@ -5,7 +5,7 @@ import json
 import tiny
 
 from tfde.cli.main import main
-from tfde.config import TextConfig
+from tfde.config.model import TextConfig
 from tfde.towers.model_card import add_training
 
 

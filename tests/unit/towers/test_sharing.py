@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tiny
 
-from tfde.config import SHARING, Sharing
+from tfde.config.model import SHARING, Sharing
 from tfde.errors import ConfigError
 
 D = 5

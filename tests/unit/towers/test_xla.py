@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import tiny
 
-from tfde.data.pairs import pairs
+from tfde.data.pairs.dataset import pairs
 from tfde.tasks.retrieval_task import RetrievalTask
 
 

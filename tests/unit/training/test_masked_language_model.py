@@ -6,12 +6,12 @@ import pytest
 import tensorflow as tf
 import tiny
 
-from tfde.data.json_lines import write_json_lines
-from tfde.data.pairs import pairs
+from tfde.config.training import SourceConfig, StageConfig
+from tfde.data.pairs.dataset import pairs
 from tfde.errors import ConfigError
-from tfde.recipe import SourceConfig, StageConfig
-from tfde.text.sentence_piece_tokenizer import SentencePieceTokenizer
-from tfde.text.train_sentencepiece import train_sentencepiece
+from tfde.storage.json_lines import write_json_lines
+from tfde.text.sentence_piece.tokenizer import SentencePieceTokenizer
+from tfde.text.sentence_piece.train import train_sentencepiece
 from tfde.training.masked_language_model import MaskedLanguageModel, MaskedTokenHead
 from tfde.training.optimizers import adamw
 

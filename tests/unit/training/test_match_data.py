@@ -4,7 +4,7 @@ import json
 
 import tiny
 
-from tfde.match_recipe import MatchDataConfig, MatchModelConfig, MatchRun
+from tfde.config.matching import MatchDataConfig, MatchModelConfig, MatchRun
 from tfde.training.match_data import read_parts
 from tfde.training.match_run import build_model
 

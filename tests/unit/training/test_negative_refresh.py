@@ -9,13 +9,9 @@ import numpy as np
 import pytest
 import tiny
 
-from tfde.config import TextConfig
-from tfde.data.dataset_directory import DatasetDirectory
-from tfde.errors import ConfigError, CorruptError
-from tfde.negatives.mine import mine_negatives
-from tfde.negatives.mining_rules import MiningRules
-from tfde.negatives.model_candidates import ModelCandidates
-from tfde.recipe import (
+from tfde.config.model import TextConfig
+from tfde.config.negatives import MiningRules
+from tfde.config.training import (
     ModelConfig,
     OptimizerConfig,
     RefreshConfig,
@@ -23,6 +19,10 @@ from tfde.recipe import (
     StageConfig,
     TrainRun,
 )
+from tfde.data.dataset_directory import DatasetDirectory
+from tfde.errors import ConfigError, CorruptError
+from tfde.negatives.mine import mine_negatives
+from tfde.negatives.model_candidates import ModelCandidates
 from tfde.towers.dual_encoder import DualEncoder
 from tfde.training.checks import stage_pairs
 from tfde.training.negative_refresh import NegativeRefresh, check_refreshes

@@ -3,8 +3,7 @@ import numpy as np
 import pytest
 
 from tfde.errors import ConfigError
-from tfde.training.fused_adamw import FusedAdamW
-from tfde.training.optimizers import LinearDecay, adafactor, adamw
+from tfde.training.optimizers import FusedAdamW, LinearDecay, adafactor, adamw
 
 
 def test_linear_decay_by_hand():

@@ -5,8 +5,7 @@ import dataclasses
 import pytest
 import tiny
 
-from tfde.errors import ConfigError, DataError, TrainingError
-from tfde.recipe import (
+from tfde.config.training import (
     ModelConfig,
     OptimizerConfig,
     SourceConfig,
@@ -14,6 +13,7 @@ from tfde.recipe import (
     TrainRun,
     ValidationConfig,
 )
+from tfde.errors import ConfigError, DataError, TrainingError
 from tfde.training.checks import check_replicas
 from tfde.training.early_checks import check_run, expand_run
 from tfde.training.run import train

@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 import tiny
 
-from tfde.config import Sharing, TextConfig
-from tfde.data.pages import Page, Section, write_pages
-from tfde.errors import ConfigError
-from tfde.recipe import (
+from tfde.config.model import Sharing, TextConfig
+from tfde.config.training import (
     ModelConfig,
     OptimizerConfig,
     SourceConfig,
@@ -19,6 +17,8 @@ from tfde.recipe import (
     TrainRun,
     ValidationConfig,
 )
+from tfde.data.pages import Page, Section, write_pages
+from tfde.errors import ConfigError
 from tfde.towers.dual_encoder import DualEncoder
 from tfde.towers.sharing import frozen_parts
 from tfde.training.callbacks import RetrievalValidation

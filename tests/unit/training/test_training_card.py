@@ -8,7 +8,7 @@ import pytest
 import tiny
 import yaml
 
-from tfde import config, recipe
+from tfde.config import model, training
 from tfde.training.training_card import _NULL_SAYS, write_training_cards
 
 
@@ -64,7 +64,7 @@ def test_null_is_kept_where_it_says_something(output):
 
 
 def test_these_are_the_fields_whose_null_is_not_the_default():
-    kinds = [kind for module in (config, recipe) for kind in vars(module).values()]
+    kinds = [kind for module in (model, training) for kind in vars(module).values()]
     fields = [
         f for kind in kinds if dataclasses.is_dataclass(kind) for f in dataclasses.fields(kind)
     ]

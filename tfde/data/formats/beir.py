@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tfde.data.compressed import write_lines
 from tfde.data.dataset_directory import (
     DatasetDirectory,
     stream_answers,
@@ -13,16 +12,17 @@ from tfde.data.dataset_directory import (
     stream_queries,
 )
 from tfde.data.formats.records import Answers, Judgement, Record, Source, TrainingPair
-from tfde.data.intake import Intake
-from tfde.data.json_lines import (
+from tfde.data.metadata import document_record, query_record
+from tfde.data.qrels import HEADER, stream_qrels
+from tfde.storage.compressed import write_lines
+from tfde.storage.intake import Intake
+from tfde.storage.json_lines import (
     id_field,
     read_json_lines,
     string_field,
     strings_field,
     write_json_lines,
 )
-from tfde.data.metadata import document_record, query_record
-from tfde.data.qrels import HEADER, stream_qrels
 from tfde.types import Query
 
 

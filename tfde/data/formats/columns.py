@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.formats.beir import read_pair_file
+from tfde.data.formats.csv_rows import ending, read_rows
 from tfde.data.formats.records import Judgement, Record, Source, TrainingPair, without_repeats
-from tfde.data.formats.tables import ending, read_rows
 from tfde.data.ids import id_of_text
-from tfde.data.intake import Intake
-from tfde.data.json_lines import id_field, string_field, strings_field, write_json_lines
 from tfde.data.metadata import metadata_of
 from tfde.errors import DataError, require
+from tfde.storage.intake import Intake
+from tfde.storage.json_lines import id_field, string_field, strings_field, write_json_lines
 from tfde.types import Document, Query
 
 # What a column may be called, in any case, where `columns` does not say it.

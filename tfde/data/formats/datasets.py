@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tfde.data.formats import columns as pair_columns
+from tfde.data.formats.csv_rows import read_rows
 from tfde.data.formats.records import Judgement, Record, Source
-from tfde.data.formats.tables import read_rows
-from tfde.data.intake import Intake
-from tfde.data.json_lines import id_field, string_field
 from tfde.data.metadata import metadata_of
 from tfde.errors import ConfigError, DataError
+from tfde.storage.intake import Intake
+from tfde.storage.json_lines import id_field, string_field
 from tfde.types import Document, Query
 
 # What a column may be called in the tables of each role, where `columns` does not say it.

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tfde.data.compressed import open_writer, write_lines
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.formats.beir import read_pair_file
+from tfde.data.formats.csv_rows import read_table, require_columns
 from tfde.data.formats.json_array import read_json_array
 from tfde.data.formats.records import (
     Answers,
@@ -22,11 +22,11 @@ from tfde.data.formats.records import (
     TrainingPair,
     without_repeats,
 )
-from tfde.data.formats.tables import read_table, require_columns
 from tfde.data.ids import id_of_text
-from tfde.data.intake import Intake
-from tfde.data.json_lines import id_field, list_field, string_field, strings_field
 from tfde.errors import DataError
+from tfde.storage.compressed import open_writer, write_lines
+from tfde.storage.intake import Intake
+from tfde.storage.json_lines import id_field, list_field, string_field, strings_field
 from tfde.types import Document, Query
 
 _PASSAGE_IDS = ("passage_id", "psg_id")

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from tfde.data.formats.records import Answers, Judgement, Record, Source, without_repeats
-from tfde.data.intake import Intake
 from tfde.data.metadata import metadata_of
+from tfde.environment import require_extra
 from tfde.errors import ConfigError, DataError, require
-from tfde.extras import require_extra
+from tfde.storage.intake import Intake
 from tfde.types import Document, Query
 
 _KINDS = ("query", "document", "title")

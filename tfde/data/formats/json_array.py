@@ -9,15 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tfde.data.compressed import (
+from tfde.errors import DataError
+from tfde.storage.compressed import (
     COMPRESSION_ERRORS,
     MAX_LINE_BYTES,
     compression_error,
     open_binary,
 )
-from tfde.data.intake import Intake
-from tfde.errors import DataError
-from tfde.json_file import json_fault
+from tfde.storage.intake import Intake
+from tfde.storage.json_file import json_fault
 
 _CHUNK_BYTES = 1 << 20
 _SPACE = " \t\r\n"

@@ -8,12 +8,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from tfde.data.atomic import atomic_directory
-from tfde.data.compressed import open_writer
+from tfde.data.formats.csv_rows import ending, read_rows, read_table, require_columns
 from tfde.data.formats.records import LabelledPair, Source
-from tfde.data.formats.tables import ending, read_rows, read_table, require_columns
-from tfde.data.intake import Intake
 from tfde.errors import DataError, require
+from tfde.storage.atomic import atomic_directory
+from tfde.storage.compressed import open_writer
+from tfde.storage.intake import Intake
 
 COLUMNS = ("sentence1", "sentence2", "label")
 # First sentence, second sentence, label; a table is taken for the first that it has whole.

@@ -10,15 +10,15 @@ from typing import Any
 from tfde.data.formats.paragraphs import Level, Paragraph, Question, paragraph_records
 from tfde.data.formats.records import Record, Source
 from tfde.data.ids import KnownIds, id_of_text
-from tfde.data.intake import Intake
-from tfde.data.json_lines import (
+from tfde.errors import DataError
+from tfde.storage.intake import Intake
+from tfde.storage.json_lines import (
     id_field,
     list_field,
     read_json_lines,
     string_field,
     strings_field,
 )
-from tfde.errors import DataError
 from tfde.types import Document, Query
 
 MARK = re.compile(r"\s*\[(DOC|PAR|TLE|SEP)\]\s*")

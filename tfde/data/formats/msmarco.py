@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tfde.data.compressed import read_lines, write_lines
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.formats.beir import read_pair_file
 from tfde.data.formats.records import Judgement, Record, Source, TrainingPair, without_repeats
 from tfde.data.formats.trec_lines import read_trec_qrels
 from tfde.data.ids import id_of_text
-from tfde.data.intake import Intake
 from tfde.errors import ConfigError, DataError
+from tfde.storage.compressed import read_lines, write_lines
+from tfde.storage.intake import Intake
 from tfde.types import Document, Query
 
 

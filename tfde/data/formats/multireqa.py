@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 from tfde.data.formats.mrqa import MARK, read_mrqa
 from tfde.data.formats.paragraphs import Paragraph
 from tfde.data.formats.records import Answers, Judgement, Record, Source
-from tfde.data.intake import Intake
-from tfde.data.json_lines import id_field, read_json_lines
 from tfde.errors import ConfigError, DataError
+from tfde.storage.intake import Intake
+from tfde.storage.json_lines import id_field, read_json_lines
 from tfde.types import Document
 
 # "SQuAD_<qid>/<qid>/_0": the set, MRQA's ids of the questions about the context, one counter

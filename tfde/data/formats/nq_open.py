@@ -7,8 +7,8 @@ from typing import Any
 
 from tfde.data.formats.dpr import read_passages
 from tfde.data.formats.records import Answers, Record, Source
-from tfde.data.intake import Intake
-from tfde.data.json_lines import read_json_lines, string_field, strings_field
+from tfde.storage.intake import Intake
+from tfde.storage.json_lines import read_json_lines, string_field, strings_field
 from tfde.types import Query
 
 

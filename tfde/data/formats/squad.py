@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tfde.data.compressed import read_whole
 from tfde.data.formats.paragraphs import Level, Paragraph, Question, paragraph_records
 from tfde.data.formats.records import Record, Source
-from tfde.data.intake import Intake
 from tfde.errors import DataError, shorten
-from tfde.json_file import json_fault
+from tfde.storage.compressed import read_whole
+from tfde.storage.intake import Intake
+from tfde.storage.json_file import json_fault
 from tfde.types import Document, Query
 
 

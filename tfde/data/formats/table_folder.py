@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-from tfde.data.formats.tables import ENDINGS, ending
+from tfde.data.formats.csv_rows import ENDINGS, ending
 from tfde.errors import ConfigError, DataError
-from tfde.json_file import read_json_file
+from tfde.storage.json_file import read_json_file
 
 SPLITS = {"train": "train", "dev": "dev", "validation": "dev", "val": "dev", "test": "test"}
 _NO_TABLES = ("dataset_dict.json", "dataset_info.json", "dataset_infos.json", "state.json")

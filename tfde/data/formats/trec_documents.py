@@ -15,8 +15,8 @@ from tfde.data.formats.trec_markup import (
     read_blocks,
     split_fields,
 )
-from tfde.data.intake import Intake
 from tfde.errors import DataError
+from tfde.storage.intake import Intake
 from tfde.types import Document
 
 _TITLES = frozenset(("headline", "title", "head", "hl", "ttl", "ti"))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from tfde.data.compressed import read_lines
-from tfde.data.intake import Intake
 from tfde.errors import DataError
+from tfde.storage.compressed import read_lines
+from tfde.storage.intake import Intake
 from tfde.types import Qrel
 
 

@@ -9,9 +9,9 @@ from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tfde.data.compressed import read_lines
-from tfde.data.intake import Intake
 from tfde.errors import DataError
+from tfde.storage.compressed import read_lines
+from tfde.storage.intake import Intake
 
 logger = logging.getLogger(__name__)
 

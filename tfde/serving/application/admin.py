@@ -13,7 +13,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, FailFast, Field
 
 from tfde.data.metadata import metadata_of
 from tfde.errors import ConfigError
-from tfde.retrieval.live_status import LiveStatus
+from tfde.retrieval.live.status import LiveStatus
 from tfde.serving.application.json_body import JsonRoute
 from tfde.serving.application.live_search import LiveSearchService
 from tfde.serving.server.bounded_http import Admit

@@ -22,11 +22,10 @@ from starlette.exceptions import HTTPException
 from tfde.errors import CorruptError, MismatchError, TfdeError, shorten
 from tfde.serving.application.json_body import JsonRoute
 from tfde.serving.application.search_service import SearchService
-from tfde.serving.hit import Hit
+from tfde.serving.hit import Hit, snippet_of
 from tfde.serving.server.bounded_http import Admit, BoundedHttp
 from tfde.serving.server.limits import Limits
 from tfde.serving.server.status import HTTP_STATUS, StatusError, invalid_argument
-from tfde.serving.snippet import snippet_of
 from tfde.version import __version__
 
 MAX_TEXTS = 2048  # as many as OpenAI's own takes

@@ -15,8 +15,8 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
-from tfde.json_file import json_fault
 from tfde.serving.server.bounded_http import without_escapes
+from tfde.storage.json_file import json_fault
 
 SMALL_BYTES = 1 << 16  # is read within a millisecond
 MAX_STRINGS = 1 << 15

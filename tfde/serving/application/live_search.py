@@ -8,10 +8,9 @@ from functools import partial
 
 import numpy as np
 
-from tfde.data.files import check_id
 from tfde.errors import ConfigError, MismatchError
-from tfde.retrieval.live_index import Deletion, LiveIndex
-from tfde.retrieval.live_status import LiveStatus
+from tfde.retrieval.live.live_index import Deletion, LiveIndex
+from tfde.retrieval.live.status import LiveStatus
 from tfde.serving.application.search_service import (
     DOCUMENT_ENCODER,
     DOCUMENTS,
@@ -28,6 +27,7 @@ from tfde.serving.hit import Passage, make_hits
 from tfde.serving.server.calls import current_call
 from tfde.serving.server.request_size import check_text_count, encoded_texts
 from tfde.serving.server.service import InferenceService
+from tfde.storage.files import check_id
 from tfde.types import Document
 
 

@@ -7,6 +7,7 @@ given a time limit.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -26,7 +27,6 @@ from tfde.protos.batching_parameters_pb2 import BatchingParameters
 from tfde.serving.server import session_run
 from tfde.serving.server.batching import Arrays, Batcher, check_batching_parameters, in_parts
 from tfde.serving.server.calls import current_call
-from tfde.serving.server.progress import Progress
 from tfde.serving.server.status import CODES, StatusError, invalid_argument
 from tfde.serving.server.tensors import dtype_name
 
@@ -336,3 +336,31 @@ def _outputs(signature: meta_graph_pb2.SignatureDef, output_filter: Sequence[str
 
 def _join(names: Any) -> str:
     return ",".join(sorted(names))
+
+
+class Progress:
+    """Sees runs begin and end, from many threads."""
+
+    def __init__(self) -> None:
+        self._begun: dict[object, float] = {}
+        self._ended = 0.0
+
+    @contextmanager
+    def run(self) -> Iterator[None]:
+        """Counts its block as one run."""
+        key = object()
+        self._begun[key] = time.monotonic()
+        try:
+            yield
+        finally:
+            del self._begun[key]
+            self._ended = time.monotonic()
+
+    def runs(self) -> bool:
+        """Whether one is under way."""
+        return bool(self._begun)
+
+    def stalled_s(self) -> float:
+        """Returns for how many seconds runs have been under way without one that ended."""
+        oldest = min(list(self._begun.values()), default=None)
+        return 0.0 if oldest is None else time.monotonic() - max(oldest, self._ended)

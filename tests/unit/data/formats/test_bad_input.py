@@ -19,8 +19,8 @@ from tfde.data.formats import (
     trec,
 )
 from tfde.data.formats.records import Source
-from tfde.data.intake import Intake
 from tfde.errors import ConfigError, DataError
+from tfde.storage.intake import Intake
 from tfde.types import Query
 
 CONTEXT = "It began in 1973. Prices rose."

@@ -21,12 +21,12 @@ from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.formats import dpr, msmarco, multireqa, nq_open
 from tfde.data.formats.mrqa import read_mrqa
 from tfde.data.formats.records import Answers, Judgement, Source, TrainingPair
+from tfde.data.formats.trec import read_topics
 from tfde.data.formats.trec_documents import read_documents
 from tfde.data.formats.trec_lines import read_trec_qrels
-from tfde.data.formats.trec_topics import read_topics
 from tfde.data.ids import id_of_text
-from tfde.data.intake import Intake
-from tfde.data.json_lines import read_json_lines
+from tfde.storage.intake import Intake
+from tfde.storage.json_lines import read_json_lines
 from tfde.types import Document, Query
 
 FOLDER = os.environ.get("TFDE_FIELD_FILES", "")

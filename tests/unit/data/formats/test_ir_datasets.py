@@ -10,8 +10,8 @@ from tfde.cli.main import main
 from tfde.data.formats import beir
 from tfde.data.formats import ir_datasets as reader
 from tfde.data.formats.records import Answers, Judgement, Source
-from tfde.data.intake import Intake
 from tfde.errors import ConfigError, DataError
+from tfde.storage.intake import Intake
 from tfde.types import Document, Query
 
 

@@ -5,7 +5,6 @@ import json
 
 import pytest
 
-from tfde.data.compressed import write_lines
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.dataset_writer import write_dataset
 from tfde.data.formats import (
@@ -20,12 +19,13 @@ from tfde.data.formats import (
 )
 from tfde.data.formats.json_array import read_json_array
 from tfde.data.formats.records import Answers, Judgement, LabelledPair, Source, TrainingPair
-from tfde.data.formats.table import write_format
+from tfde.data.formats.registry import write_format
+from tfde.data.formats.trec import read_topics
 from tfde.data.formats.trec_documents import read_documents
-from tfde.data.formats.trec_topics import read_topics
 from tfde.data.ids import id_of_text
-from tfde.data.intake import Intake
 from tfde.errors import ConfigError, DataError
+from tfde.storage.compressed import write_lines
+from tfde.storage.intake import Intake
 from tfde.types import Document, Query
 
 CONTEXT = "It began in 1973. Prices rose in 1973."

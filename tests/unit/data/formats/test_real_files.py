@@ -11,7 +11,7 @@ from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.dataset_writer import write_dataset
 from tfde.data.formats import beir, labelled_pairs, squad
 from tfde.data.formats.records import Source
-from tfde.data.intake import Intake
+from tfde.storage.intake import Intake
 from tfde.types import Query
 
 EXPECTED = [

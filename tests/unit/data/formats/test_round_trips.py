@@ -19,9 +19,9 @@ from tfde.data.formats.records import (
     Source,
     TrainingPair,
 )
-from tfde.data.formats.table import write_format
-from tfde.data.intake import Intake
-from tfde.data.json_lines import read_json_lines, write_json_lines
+from tfde.data.formats.registry import write_format
+from tfde.storage.intake import Intake
+from tfde.storage.json_lines import read_json_lines, write_json_lines
 from tfde.types import Document, Query
 
 # SQuAD's dev file each time, both files (98,169 questions) with the slow tests.

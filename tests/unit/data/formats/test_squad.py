@@ -9,8 +9,8 @@ from tfde.data.formats import squad
 from tfde.data.formats.paragraphs import paragraph_records
 from tfde.data.formats.records import Answers, Judgement, Source
 from tfde.data.formats.squad import read_squad
-from tfde.data.intake import Intake
 from tfde.errors import DataError
+from tfde.storage.intake import Intake
 from tfde.types import Document, Query
 
 CONTEXT = "It began in 1973. It ended in March 1974. Prices rose."

@@ -5,10 +5,10 @@ import time
 import pytest
 
 from tfde.data.formats import trec_markup
+from tfde.data.formats.trec import read_topics
 from tfde.data.formats.trec_documents import read_documents
-from tfde.data.formats.trec_topics import read_topics
-from tfde.data.intake import Intake
 from tfde.errors import DataError
+from tfde.storage.intake import Intake
 
 SIZE = trec_markup.MAX_BLOCK_CHARACTERS
 RULE = r":3: <DOC> must be closed by </DOC> within 16 Mi characters\."

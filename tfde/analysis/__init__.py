@@ -1,1 +1,0 @@
-"""Studies: grids of training runs, their results and their tables."""

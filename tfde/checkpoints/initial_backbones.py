@@ -1,0 +1,107 @@
+"""What a model starts from: a pre-trained checkpoint, or random weights of given sizes."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from tfde.backbones.backbone import build_backbone, cut_backbone
+from tfde.checkpoints.encoder_steps import EncoderSteps
+from tfde.checkpoints.loading import LoadedBackbone, load_backbones, only_one
+from tfde.config.model import BackboneConfig
+from tfde.errors import ConfigError
+from tfde.text.tokenizer import Tokenizer
+
+
+def load_starts(
+    backbone: str | Path | BackboneConfig,
+    document_backbone: str | Path | None = None,
+    *,
+    num_layers: int | None,
+    tokenizer: Tokenizer | None,
+    dropout: float | None,
+    dtype: str | None,
+    seed: int | None,
+) -> list[LoadedBackbone]:
+    """Loads or builds one backbone for both towers, or that of queries and that of documents.
+
+    Args:
+        backbone: What `load_backbones` takes, or a description for random weights.
+        document_backbone: The documents' checkpoint, where it is another.
+        num_layers: Only the first so many layers; `None` for all.
+        tokenizer: Takes the place of the checkpoint's; needed for random weights.
+        dropout: Replaces the dropout rate.
+        dtype: Keras dtype policy; `None` takes the current one.
+        seed: Seed of random weights.
+
+    Raises:
+        ConfigError: a tokenizer is missing or does not fit; a checkpoint is missing, of a kind
+            that is not supported, or does not fit the other one.
+        DataError: a file of a checkpoint is not what its name says.
+    """
+    if isinstance(backbone, str | Path):
+        starts = load_backbones(backbone, document_backbone, dropout=dropout, dtype=dtype)
+    elif document_backbone is not None:
+        raise ConfigError(
+            "`document_backbone` needs a checkpoint as `backbone`, not a description."
+            f" Received: {document_backbone}"
+        )
+    else:
+        starts = [random_start(backbone, tokenizer, dropout=dropout, dtype=dtype, seed=seed)]
+    if tokenizer is not None:
+        starts = [dataclasses.replace(start, tokenizer=tokenizer) for start in starts]
+    if num_layers is not None:
+        starts = [
+            dataclasses.replace(start, backbone=cut_backbone(start.backbone, num_layers))
+            for start in starts
+        ]
+    check_vocabulary(starts[0].tokenizer, starts[0].backbone.config)
+    return starts
+
+
+def load_start(backbone: str | Path | BackboneConfig, **options: Any) -> LoadedBackbone:
+    """Loads or builds the one backbone of a model; options and errors as in `load_starts`.
+
+    Raises:
+        ConfigError: the checkpoint has one for queries and one for documents.
+    """
+    return only_one(backbone, load_starts(backbone, **options))
+
+
+def random_start(
+    config: BackboneConfig,
+    tokenizer: Tokenizer | None,
+    *,
+    dropout: float | None,
+    dtype: str | None,
+    seed: int | None,
+) -> LoadedBackbone:
+    """Builds a backbone with random weights; arguments as in `load_starts`.
+
+    Raises:
+        ConfigError: there is no tokenizer.
+    """
+    if tokenizer is None:
+        raise ConfigError(
+            "`tokenizer` is needed when `backbone` is a description: random weights bring no"
+            " vocabulary; train one with tfde.train_sentencepiece."
+        )
+    if dropout is not None:
+        config = dataclasses.replace(config, dropout=dropout)
+    backbone = build_backbone(config, seed=seed, dtype=dtype)
+    longest = getattr(config, "max_sequence_length", None)
+    return LoadedBackbone(backbone, tokenizer, longest, EncoderSteps())
+
+
+def check_vocabulary(tokenizer: Tokenizer, config: Any) -> None:
+    """Checks that a backbone has an embedding for every token.
+
+    Raises:
+        ConfigError: it has not.
+    """
+    if tokenizer.vocabulary_size > config.vocabulary_size:
+        raise ConfigError(
+            f"`tokenizer` has {tokenizer.vocabulary_size} tokens, more than the backbone's"
+            f" vocabulary_size={config.vocabulary_size}."
+        )

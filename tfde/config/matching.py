@@ -1,0 +1,279 @@
+"""The frozen descriptions of a matcher and of a run that trains on pairs with labels."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+from tfde.config.model import BertConfig, T5Config, check_labels
+from tfde.config.training import OptimizerConfig, Precision
+from tfde.errors import ConfigError, require
+
+Kind = Literal[
+    "cross_encoder",
+    "siamese",
+    "deformer",
+    "dipair",
+    "poly_encoder",
+    "virt_encoder",
+    "late_interaction",
+    "multi_vector",
+    "dual_encoder",
+]
+MatcherKind = Literal[
+    "siamese",
+    "deformer",
+    "dipair",
+    "poly_encoder",
+    "virt_encoder",
+    "late_interaction",
+    "multi_vector",
+]
+# Which fields beside those of all kinds a kind has.
+FIELDS: dict[str, tuple[str, ...]] = {
+    "siamese": (),
+    "deformer": ("apart_layers",),
+    "dipair": ("first_tokens", "second_tokens", "top_layers"),
+    "poly_encoder": ("num_codes",),
+    "virt_encoder": (),
+    "late_interaction": ("embedding_dim", "skip_punctuation"),
+    "multi_vector": ("embedding_dim", "second_tokens"),
+}
+_DEFAULTS: dict[str, Any] = {
+    "first_tokens": 8,
+    "second_tokens": 16,
+    "top_layers": 2,
+    "num_codes": 360,
+    "embedding_dim": 128,
+    "skip_punctuation": True,
+}
+# One score, not a label for each logit.
+SCORE_ALONE = ("late_interaction", "multi_vector")
+
+
+@dataclass(frozen=True)
+class MatchModelConfig:
+    """What is trained.
+
+    Args:
+        kind: `cross_encoder`, or where a matcher's two texts meet: `siamese`, `deformer`,
+            `dipair`, `poly_encoder`, `virt_encoder`, `late_interaction`, `multi_vector`; or
+            `dual_encoder`, for retrieval.
+        backbone: A checkpoint, or a mapping `{kind: t5 | bert, sizes}` for random weights.
+        tokenizer: For random weights: a SentencePiece `.model`, a `vocab.txt`, or a directory.
+        num_layers: Only the first so many layers; `null` for all.
+        pooling: cross_encoder: `first` token or `mean`; `null` takes the first token (T5: mean).
+        dropout: Replaces the checkpoint's rate; `null` keeps it.
+        first_max_length_tokens: Longest first text, special tokens included.
+        second_max_length_tokens: Longest second text; a cross-encoder reads both together, up to
+            the sum of the two.
+        document_template: How title and text of a second text become one.
+        options: Fields of the kind, such as `{apart_layers: 9}` (see `tfde.MatcherConfig`), or
+            of a dual encoder: `sharing`, `embedding_dim`.
+    """
+
+    kind: Kind
+    backbone: str | dict[str, Any]
+    tokenizer: str | None = None
+    num_layers: int | None = None
+    pooling: Literal["first", "mean"] | None = None
+    dropout: float | None = None
+    first_max_length_tokens: int = 64
+    second_max_length_tokens: int = 64
+    document_template: str = "{title} {text}"
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class MatchDataConfig:
+    """Pairs with labels.
+
+    Args:
+        data: A folder of `SPLIT.tsv` (`tfde convert --format sentence-pairs`), or a pair file with
+            negatives (`tfde mine-negatives`), whose positives are labelled 1 and negatives 0.
+        split: Of the folder.
+        dataset: For a pair file that names documents by id: the directory that holds them.
+        negatives: How many of a pair file's negatives each query has.
+        limit: A sample of so many pairs, seeded; `null` takes all.
+        held_out: This share is left out of training; where `part` is `held_out`, it alone is taken:
+            with the same data and share the two parts have nothing in common.
+        part: `training` or `held_out`.
+    """
+
+    data: str
+    split: str = "train"
+    dataset: str | None = None
+    negatives: int = 1
+    limit: int | None = None
+    held_out: float = 0.0
+    part: Literal["training", "held_out"] = "training"
+
+    def check(self, where: str) -> None:
+        """Raises a `ConfigError` for an impossible value; `where` is the place in the run."""
+        require(self.negatives >= 1, f"{where}.negatives", "at least 1", self.negatives)
+        limit = self.limit
+        require(limit is None or limit >= 1, f"{where}.limit", "at least 1", limit)
+        require(0 <= self.held_out < 1, f"{where}.held_out", "in [0, 1)", self.held_out)
+        taken = self.part == "training" or self.held_out > 0
+        require(taken, f"{where}.held_out", "above 0 for the part held out", self.held_out)
+
+
+@dataclass(frozen=True)
+class TeachingConfig:
+    """Fine-tuned cross-encoders, and what is learned from them.
+
+    Args:
+        models: Their model directories; the attention of the first one is what VIRT teaches, the
+            logits are the mean of all. For a dual encoder they must give one score.
+        virt_weight: Of the distance between attention maps (alpha); 0 for none.
+        virt_layers: A student's layer -> the teacher's, by name; empty: the last from the last,
+            the others evenly from below.
+        logit_weight: Of the loss of the teachers' logits; 0 for none.
+        logit_loss: `kl`, `mse`, or for `ranking` also `margin_mse`.
+        temperature: Of `kl`.
+        label_weight: Of the labels' own loss.
+    """
+
+    models: tuple[str, ...]
+    virt_weight: float = 0.0
+    virt_layers: dict[str, str] = field(default_factory=dict)
+    logit_weight: float = 0.0
+    logit_loss: Literal["kl", "mse", "margin_mse"] = "kl"
+    temperature: float = 1.0
+    label_weight: float = 1.0
+
+
+@dataclass(frozen=True)
+class MatchRun:
+    """Training of a cross-encoder or a matcher.
+
+    `${NAME}` in a path stands for an environment variable.
+
+    Args:
+        model: What is trained.
+        data: What it is trained on.
+        validation: What chooses the best epoch; `null`: the last one is kept.
+        test: What the kept model is measured on at the end; `null` for nothing.
+        objective: `classification` (as many logits as labels), `binary` (one logit), `regression`
+            (labels are values), `ranking` (softmax over a query's positive and negatives).
+        labels: The labels in the order of the logits, which a teacher of logits must share; empty:
+            those of the training pairs, sorted. For `binary` the second is the one that is meant.
+        teaching: What is learned from other models; `null` for nothing.
+        epochs: Passes over the pairs.
+        batch_size: Pairs a batch; for `ranking`, whose groups are not torn, a multiple of one plus
+            `data.negatives`.
+        warmup: Share of the steps in which the learning rate grows.
+        score_scale: For `ranking` alone, one over the temperature of the scores.
+        optimizer: Optimizer and learning rate; its `warmup_steps` are left to `warmup`.
+        seed: Of new weights, dropout, and the order of pairs.
+        precision: Keras' dtype policy; `auto` as in `tfde train`.
+        log_every_steps: Steps between lines of `history.jsonl` and TensorBoard.
+    """
+
+    model: MatchModelConfig
+    data: MatchDataConfig
+    validation: MatchDataConfig | None = None
+    test: MatchDataConfig | None = None
+    objective: Literal["classification", "binary", "regression", "ranking"] = "classification"
+    labels: tuple[str, ...] = ()
+    teaching: TeachingConfig | None = None
+    epochs: int = 3
+    batch_size: int = 28
+    warmup: float = 0.1
+    score_scale: float = 1.0
+    optimizer: OptimizerConfig = field(
+        default_factory=lambda: OptimizerConfig("adamw", learning_rate=5e-5)
+    )
+    seed: int = 0
+    precision: Precision = "auto"
+    log_every_steps: int = 20
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size", "log_every_steps"):
+            require(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
+        require(0 <= self.warmup < 1, "warmup", "in [0, 1)", self.warmup)
+        require(self.score_scale > 0, "score_scale", "above 0", self.score_scale)
+        self.optimizer.check("optimizer")
+        if self.optimizer.warmup_steps:
+            raise ConfigError(
+                "`optimizer.warmup_steps` must be 0: `warmup` says which share of the steps."
+                f" Received: {self.optimizer.warmup_steps}"
+            )
+        for name in ("data", "validation", "test"):
+            part = getattr(self, name)
+            if part is not None:
+                part.check(name)
+
+
+@dataclass(frozen=True)
+class MatcherConfig:
+    """A matcher without its weights: backbone, and where its two texts meet.
+
+    Args:
+        backbone: Kind and sizes of the encoder, which both texts share.
+        kind: `siamese` (pooled vectors), `deformer` (the upper layers read both texts), `dipair`
+            (a light Transformer over the first tokens of each), `poly_encoder` (codes that attend
+            over the first text), `virt_encoder` (attention between the last hidden states),
+            `late_interaction` (each token of the first text finds its best of the second),
+            `multi_vector` (so many vectors of the second text, one of the first).
+        num_labels: Logits of a pair; 1 is a score.
+        labels: What the logits are called, in their order (see `check_labels`).
+        dropout: Rate before the classifier.
+        apart_layers: deformer: how many lower layers see each text apart; by default all but one.
+        first_tokens: dipair: outputs taken of the first text.
+        second_tokens: dipair, multi_vector: outputs taken of the second.
+        top_layers: dipair: depth of the light Transformer.
+        num_codes: poly_encoder: context codes.
+        embedding_dim: late_interaction, multi_vector: size of a stored vector.
+        skip_punctuation: late_interaction: no vectors for the second text's punctuation.
+
+    Fields that a kind does not have must be `None`; those it has are filled in where they are.
+    """
+
+    backbone: BertConfig | T5Config
+    kind: MatcherKind
+    num_labels: int = 1
+    labels: tuple[str, ...] = ()
+    dropout: float = 0.1
+    apart_layers: int | None = None
+    first_tokens: int | None = None
+    second_tokens: int | None = None
+    top_layers: int | None = None
+    num_codes: int | None = None
+    embedding_dim: int | None = None
+    skip_punctuation: bool | None = None
+
+    def __post_init__(self) -> None:
+        rule = "a tfde.BertConfig or tfde.T5Config"
+        require(isinstance(self.backbone, BertConfig | T5Config), "backbone", rule, self.backbone)
+        kinds = get_args(MatcherKind)
+        require(self.kind in kinds, "kind", f"one of {', '.join(kinds)}", self.kind)
+        require(self.num_labels >= 1, "num_labels", "at least 1", self.num_labels)
+        check_labels(self.labels, num_labels=self.num_labels)
+        alone = self.kind not in SCORE_ALONE or self.num_labels == 1
+        require(alone, "num_labels", f"1 with {self.kind}, which gives a score", self.num_labels)
+        require(0 <= self.dropout < 1, "dropout", "in [0, 1)", self.dropout)
+        own = FIELDS[self.kind]
+        for own_field in dataclasses.fields(self)[5:]:
+            value = getattr(self, own_field.name)
+            if own_field.name not in own:
+                if value is not None:
+                    raise ConfigError(
+                        f"`{own_field.name}` belongs to another kind of matcher; {self.kind} has"
+                        f" {', '.join(own) or 'no fields of its own'}. Received: {value}"
+                    )
+                continue
+            if value is None:
+                last = self.backbone.num_layers - 1
+                value = last if own_field.name == "apart_layers" else _DEFAULTS[own_field.name]
+                object.__setattr__(self, own_field.name, value)
+            if own_field.name != "skip_punctuation":
+                require(type(value) is int, own_field.name, "an integer", value)
+            if own_field.name == "apart_layers":
+                rule = f"in [1, {self.backbone.num_layers - 1}], of the backbone's layers"
+                require(1 <= value < self.backbone.num_layers, own_field.name, rule, value)
+            elif own_field.name == "skip_punctuation":
+                require(isinstance(value, bool), own_field.name, "true or false", value)
+            else:
+                require(value >= 1, own_field.name, "at least 1", value)

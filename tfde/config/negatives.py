@@ -1,0 +1,160 @@
+"""Which candidates of a query may stand as its negatives, and which of these are taken."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import get_args
+
+from tfde.config.training import NegativeChoice
+from tfde.errors import require
+
+# From this resemblance on (tfde/data/near_duplicates.py), texts are near duplicates.
+NEARLY_EQUAL = 0.7
+
+
+@dataclass(frozen=True)
+class MiningRules:
+    """The rules of mining, a pure description.
+
+    Args:
+        count: Negatives of each pair.
+        min_rank: Candidates ranked better are left out; ranks count from 1, positives included.
+        max_rank: How many candidates are asked for.
+        nearly_equal: Candidates that resemble a positive so much are left out; 1 leaves out equal
+            sets of words.
+        ignore_identical_ids: Whether a candidate whose id is the query's is left out. One whose
+            text is the query's always is.
+        score_margin: A candidate must score so much less than the pair's positive; `None` asks
+            for no margin.
+        relative_margin: The same as a share of the positive's score: 0.05 keeps what scores at
+            most 95 % of it.
+        max_cross_score: A candidate to which the cross-encoder gives more is left out.
+        cross_margin: A candidate must score so much less than the pair's positive by the
+            cross-encoder.
+        choice: `top` takes the best ranked that are left, `random` any, `sampled` draws by the
+            softmax of the scores, without replacement.
+        temperature: Divides the scores for `sampled`.
+        seed: Of the choice; each pair has a generator of its own.
+
+    Raises:
+        ConfigError: an impossible value.
+
+    Source:
+        Rank window: Xiong et al. 2021 (ANCE); relative margin: Moreira et al. 2024 (NV-Retriever);
+        cross-encoder: Qu et al. 2021 (RocketQA).
+    """
+
+    count: int = 4
+    min_rank: int = 1
+    max_rank: int = 100
+    nearly_equal: float = NEARLY_EQUAL
+    ignore_identical_ids: bool = False
+    score_margin: float | None = None
+    relative_margin: float | None = None
+    max_cross_score: float | None = None
+    cross_margin: float | None = None
+    choice: NegativeChoice = "top"
+    temperature: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("count", "min_rank"):
+            require(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
+        require(
+            self.max_rank >= self.min_rank,
+            "max_rank",
+            f"at least `min_rank`, {self.min_rank}",
+            self.max_rank,
+        )
+        require(0 < self.nearly_equal <= 1, "nearly_equal", "in (0, 1]", self.nearly_equal)
+        for name in ("score_margin", "cross_margin"):
+            value = getattr(self, name)
+            require(value is None or value >= 0, name, "at least 0", value)
+        share = self.relative_margin
+        require(share is None or 0 <= share < 1, "relative_margin", "in [0, 1)", share)
+        kinds = get_args(NegativeChoice)
+        require(self.choice in kinds, "choice", f"one of {', '.join(kinds)}", self.choice)
+        require(self.temperature > 0, "temperature", "above 0", self.temperature)
+        require(self.seed >= 0, "seed", "at least 0", self.seed)
+
+    @property
+    def needs_scores(self) -> bool:
+        """Whether the candidates' scores decide about anything."""
+        margins = (self.score_margin, self.relative_margin)
+        return any(margin is not None for margin in margins) or self.choice == "sampled"
+
+    @property
+    def needs_cross_encoder(self) -> bool:
+        """Whether a rule asks a cross-encoder."""
+        return self.max_cross_score is not None or self.cross_margin is not None
+
+    def highest_score(self, positive: float | None) -> float:
+        """Returns the highest score that a negative may have beside its positive.
+
+        Args:
+            positive: The positive's score; `None` if the ranking does not hold it, so that no
+                candidate is known to score less.
+        """
+        limits = [float("inf")]
+        if self.score_margin is not None:
+            limits.append(_UNKNOWN if positive is None else positive - self.score_margin)
+        if self.relative_margin is not None:
+            limits.append(
+                _UNKNOWN if positive is None else positive - self.relative_margin * abs(positive)
+            )
+        return min(limits)
+
+    def highest_cross_score(self, positive: float) -> float:
+        """Returns the highest score of the cross-encoder that a negative may have."""
+        limits = [float("inf")]
+        if self.max_cross_score is not None:
+            limits.append(self.max_cross_score)
+        if self.cross_margin is not None:
+            limits.append(positive - self.cross_margin)
+        return min(limits)
+
+
+_UNKNOWN = float("-inf")
+
+
+@dataclass(frozen=True)
+class GenerationRules:
+    """The rules of query generation, a pure description.
+
+    A SavedModel cuts and draws in its own way; for it only `queries_per_document`,
+    `document_prompt` and `seed` count.
+
+    Args:
+        queries_per_document: Queries of each document.
+        query_max_length_tokens: Longest query, special tokens included.
+        document_max_length_tokens: What is read of a document, special tokens included.
+        document_prompt: Put before every document, for a model of several tasks.
+        top_k: Each token is drawn from the so many most probable; 1 takes the most probable.
+        temperature: Divides the logits before the softmax.
+        seed: Of the draws; each document has a generator of its own.
+
+    Raises:
+        ConfigError: an impossible value.
+
+    Source: top-k sampling with k = 10: Nogueira and Lin 2019 (docT5query).
+    """
+
+    queries_per_document: int = 5
+    query_max_length_tokens: int = 32
+    document_max_length_tokens: int = 256
+    document_prompt: str = ""
+    top_k: int = 10
+    temperature: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, smallest in (
+            ("queries_per_document", 1),
+            ("query_max_length_tokens", 3),
+            ("document_max_length_tokens", 3),
+            ("top_k", 1),
+            ("seed", 0),
+        ):
+            value = getattr(self, name)
+            require(value >= smallest, name, f"at least {smallest}", value)
+        require(self.temperature > 0, "temperature", "above 0", self.temperature)

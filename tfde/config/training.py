@@ -1,0 +1,380 @@
+"""The frozen description of a training run (stdlib only); a recipe's YAML holds these fields."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from tfde.config.model import Pooling, TextConfig
+from tfde.errors import ConfigError, require
+
+TowerPart = Literal["token_embedder", "encoder", "projection"]
+NegativeChoice = Literal["top", "random", "sampled"]
+Precision = Literal["auto", "float32", "mixed_bfloat16", "mixed_float16"]
+Distribution = Literal["auto", "one_device", "mirrored", "multi_worker", "tpu"]
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """What a recipe trains.
+
+    Args:
+        backbone: Where it starts: a tfde model directory, a keras-hub preset, a directory of
+            Hugging Face or sentence-transformers, two of these with a comma between for queries
+            and documents; or a mapping `{kind: t5 | bert | bag_of_words, sizes}` for random
+            weights.
+        tokenizer: For random weights: a SentencePiece `.model`, a `vocab.txt`, or a directory
+            with either; `null` trains a SentencePiece vocabulary on the first stage's texts.
+        num_layers: Only the first so many layers of a checkpoint; `null` for all.
+        sharing: A preset's name or a mapping of parts; `null` takes `sde`, or `ade` where queries
+            and documents start from checkpoints of their own. Ignored for a tfde model directory,
+            like all options that follow.
+        pooling: `mean` over real tokens, the `first` token, ...; `null` takes what the checkpoint
+            says, else the mean.
+        embedding_dim: Size of a new projection; `null` keeps the checkpoint's, if it has one.
+        projection_bias: Whether the projection has a bias.
+        normalize: Unit length, that is cosine similarity; `null` takes what the checkpoint says,
+            else yes.
+        dropout: Replaces the checkpoint's rate; `null` keeps it.
+        text: Lengths, template, prompts; `null` takes what the checkpoint says, else the
+            defaults.
+    """
+
+    backbone: str | dict[str, Any]
+    tokenizer: str | None = None
+    num_layers: int | None = None
+    sharing: str | dict[str, str] | None = None
+    pooling: Pooling | None = None
+    embedding_dim: int | None = None
+    projection_bias: bool = False
+    normalize: bool | None = None
+    dropout: float | None = None
+    text: TextConfig | None = None
+
+
+@dataclass(frozen=True)
+class OptimizerConfig:
+    """Optimizer and learning rate.
+
+    Args:
+        name: `adafactor` (Dong et al., Ni et al.) or `adamw`.
+        learning_rate: Highest rate, > 0.
+        schedule: After the warm-up, `linear` decay to 0 at the stage's end, or `constant`.
+        warmup_steps: Steps of linear growth from 0.
+        weight_decay: For `adamw`, which is Adam where it is 0; biases and norms are left out.
+        clip_norm: Largest global norm of the gradients; `null` for no clipping.
+    """
+
+    name: Literal["adafactor", "adamw"] = "adafactor"
+    learning_rate: float = 1e-3
+    schedule: Literal["linear", "constant"] = "linear"
+    warmup_steps: int = 0
+    weight_decay: float = 0.01
+    clip_norm: float | None = 1.0
+
+    def check(self, where: str) -> None:
+        """Raises a `ConfigError` for an impossible value; `where` is the place in the run."""
+        require(self.learning_rate > 0, f"{where}.learning_rate", "above 0", self.learning_rate)
+        for name in ("warmup_steps", "weight_decay"):
+            value = getattr(self, name)
+            require(value >= 0, f"{where}.{name}", "at least 0", value)
+        clip_norm = self.clip_norm
+        require(clip_norm is None or clip_norm > 0, f"{where}.clip_norm", "above 0", clip_norm)
+
+
+@dataclass(frozen=True)
+class ValidationConfig:
+    """Retrieval on a dev split while training.
+
+    Args:
+        dataset: Dataset directory.
+        split: Its split of judged queries; never a test split that is reported.
+        every_steps: Steps between validations.
+        max_queries: A seeded sample of the queries; `null` takes all.
+        max_documents: Their judged documents, filled up to this number with others of the
+            corpus; `null` searches the whole corpus.
+        measures: The first one decides which model is the best.
+    """
+
+    dataset: str
+    split: str = "dev"
+    every_steps: int = 1000
+    max_queries: int | None = 1000
+    max_documents: int | None = 20_000
+    measures: tuple[str, ...] = ("P@1", "RR")
+
+    def check(self, where: str) -> None:
+        """Raises a `ConfigError` for an impossible value; `where` is the place in the run."""
+        for name in ("every_steps", "max_queries", "max_documents"):
+            value = getattr(self, name)
+            require(value is None or value >= 1, f"{where}.{name}", "at least 1", value)
+        require(len(self.measures) > 0, f"{where}.measures", "not empty", self.measures)
+
+
+@dataclass(frozen=True)
+class RefreshConfig:
+    """Hard negatives mined anew from the model in training (ANCE).
+
+    The fields that `tfde mine-negatives` has as options mean the same here.
+
+    Args:
+        every_steps: Steps between refreshes; the pairs of the steps after one have its negatives.
+        at_start: Whether the model with which the stage begins mines too. Otherwise the stage's
+            own negatives serve until the first refresh, or the batch alone where it has none.
+        count: Negatives that are found for each pair; a batch draws `negatives_per_query` of them.
+        min_rank: First rank that may be taken, from 1, positives included.
+        max_rank: Last such rank.
+        score_margin: How much less than the positive a negative must score; `null` for no margin.
+        relative_margin: The same as a share of the positive's score.
+        choice: Of what is left, the best (`top`), any (`random`), or drawn by the softmax of the
+            scores (`sampled`).
+        temperature: Divides the scores for `sampled`.
+        batch_size: Texts that are encoded at once.
+    """
+
+    every_steps: int
+    at_start: bool = False
+    count: int = 4
+    min_rank: int = 1
+    max_rank: int = 100
+    score_margin: float | None = None
+    relative_margin: float | None = None
+    choice: NegativeChoice = "top"
+    temperature: float = 1.0
+    batch_size: int = 64
+
+    def check(self, where: str) -> None:
+        """Raises a `ConfigError` for an impossible value; `where` is the place in the run."""
+        for name in ("every_steps", "batch_size"):
+            value = getattr(self, name)
+            require(value >= 1, f"{where}.{name}", "at least 1", value)
+
+
+@dataclass(frozen=True)
+class SourceConfig:
+    """One of several sources of a stage's pairs.
+
+    Args:
+        data: A dataset directory, or a pair file (JSON Lines); give this or `pages`.
+        split: The split of a dataset directory.
+        dataset: For a pair file that names documents by id: the directory that holds them.
+        limit: Only the first so many pairs.
+        pages: A file of pages (JSON Lines), from which pairs are drawn anew in each epoch.
+        tasks: Task -> weight, of pages: `ict`, `bfs`, `wlp`, `span_crop`, `question`.
+        titles: The tasks whose documents have their page's title.
+        weight: Share of each batch, relative to the other sources'.
+    """
+
+    data: str | None = None
+    split: str = "train"
+    dataset: str | None = None
+    limit: int | None = None
+    pages: str | None = None
+    tasks: dict[str, float] = field(default_factory=lambda: {"ict": 1.0, "bfs": 1.0, "wlp": 1.0})
+    titles: tuple[str, ...] = ("ict",)
+    weight: float = 1.0
+
+    def check(self, where: str) -> None:
+        """Raises a `ConfigError` for an impossible value; `where` is the place in the run."""
+        if (self.data is None) == (self.pages is None):
+            raise ConfigError(
+                f"`{where}` needs either `data` or `pages`, and not both."
+                f" Received: data={self.data!r}, pages={self.pages!r}"
+            )
+        of_pages, of_data = ("tasks", "titles"), ("split", "dataset", "limit")
+        other, names = ("data", of_data) if self.data is None else ("pages", of_pages)
+        for name in names:
+            value, default = getattr(self, name), getattr(SourceConfig(), name)
+            require(value == default, f"{where}.{name}", f"left out, for it is of `{other}`", value)
+        limit, weight = self.limit, self.weight
+        require(limit is None or limit >= 1, f"{where}.limit", "at least 1", limit)
+        require(weight > 0, f"{where}.weight", "above 0", weight)
+
+
+@dataclass(frozen=True)
+class StageConfig:
+    """One stage of training.
+
+    Args:
+        data: A dataset directory, or a pair file (JSON Lines); give this or `mixture`.
+        split: The split of a dataset directory.
+        dataset: For a pair file that names documents by id: the directory that holds them.
+        mixture: Several sources, or pages; each batch has rows of all, by their weights.
+        objective: `retrieval`, in-batch softmax of queries and documents; or `masked_lm`, which
+            trains the backbone to find masked tokens of the same texts (then `temperature`,
+            `bidirectional` and `sampling_correction` do not count).
+        steps: Batches to train; give this or `epochs`.
+        epochs: Passes over the pairs.
+        batch_size: Queries a batch.
+        chunk_size: How many texts a tower works on at once, so that memory does not grow with
+            the batch; `null` for the whole batch at once.
+        negatives_per_query: Given hard negatives of each query in the denominator.
+        refresh: Negatives mined anew from the model in training at intervals (ANCE).
+        limit: Only the first so many pairs.
+        topic_clusters: A file of `tfde cluster-queries`; each batch holds queries of one cluster.
+        temperature: Divides the similarity.
+        bidirectional: Documents also choose among queries.
+        query_max_length_tokens: Longest query in this stage; `null` takes the model's.
+        document_max_length_tokens: Longest document in this stage; `null` takes the model's.
+        freeze: Parts that do not train in this stage: `token_embedder`, `encoder`, `projection`.
+        sharing: What the towers share from this stage on, as the model's `sharing`; parts that
+            become separate start alike. `null` changes nothing.
+        embedding_dim: Size of a new projection that takes the place of the model's in this stage,
+            random, and each tower's own where it is separate. `null` changes nothing.
+        sampling_correction: Subtract the log of each document's share of the training pairs.
+        optimizer: Optimizer and learning rate.
+        validation: Retrieval on a dev split at intervals.
+        checkpoint_every_steps: Steps between checkpoints from which a killed run goes on.
+        log_every_steps: Steps between lines of `history.jsonl` and TensorBoard.
+    """
+
+    data: str | None = None
+    split: str = "train"
+    dataset: str | None = None
+    mixture: tuple[SourceConfig, ...] = ()
+    objective: Literal["retrieval", "masked_lm"] = "retrieval"
+    steps: int | None = None
+    epochs: int | None = None
+    batch_size: int = 64
+    chunk_size: int | None = None
+    negatives_per_query: int = 0
+    refresh: RefreshConfig | None = None
+    limit: int | None = None
+    topic_clusters: str | None = None
+    temperature: float = 0.05
+    bidirectional: bool = False
+    query_max_length_tokens: int | None = None
+    document_max_length_tokens: int | None = None
+    freeze: tuple[TowerPart, ...] = ()
+    sharing: str | dict[str, str] | None = None
+    embedding_dim: int | None = None
+    sampling_correction: bool = False
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    validation: ValidationConfig | None = None
+    checkpoint_every_steps: int = 500
+    log_every_steps: int = 50
+
+    def check(self, where: str) -> None:
+        """Raises a `ConfigError` for an impossible value; `where` is the place in the run."""
+
+        def must(holds: bool, name: str, rule: str, value: object) -> None:
+            require(holds, f"{where}.{name}", rule, value)
+
+        if (self.data is None) != bool(self.mixture):
+            raise ConfigError(
+                f"`{where}` needs either `data` or `mixture`, and not both."
+                f" Received: data={self.data!r}, {len(self.mixture)} sources of a mixture"
+            )
+        if (self.steps is None) == (self.epochs is None):
+            raise ConfigError(
+                f"`{where}` needs either `steps` or `epochs`, and not both."
+                f" Received: steps={self.steps}, epochs={self.epochs}"
+            )
+        for name in ("chunk_size", "freeze", "validation", "refresh"):
+            value, default = getattr(self, name), getattr(StageConfig, name)
+            holds = self.objective == "retrieval" or value == default
+            must(holds, name, f"{default} with objective masked_lm", value)
+        for name in ("dataset", "limit"):
+            value = getattr(self, name)
+            must(not self.mixture or value is None, name, "that of a source", value)
+        for name in ("topic_clusters", "refresh"):
+            value = getattr(self, name)
+            must(not self.mixture or value is None, name, "null with `mixture`", value)
+        corrects = self.topic_clusters is not None and self.sampling_correction
+        rule = "false with `topic_clusters`, whose batches are no sample of all pairs"
+        must(not corrects, "sampling_correction", rule, True)
+        for name in (
+            "steps",
+            "epochs",
+            "batch_size",
+            "chunk_size",
+            "limit",
+            "embedding_dim",
+            "checkpoint_every_steps",
+            "log_every_steps",
+        ):
+            value = getattr(self, name)
+            must(value is None or value >= 1, name, "at least 1", value)
+        for name in ("query_max_length_tokens", "document_max_length_tokens"):
+            value = getattr(self, name)
+            must(value is None or value >= 3, name, "at least 3", value)
+        wanted = self.negatives_per_query
+        must(wanted >= 0, "negatives_per_query", "at least 0", wanted)
+        must(self.temperature > 0, "temperature", "above 0", self.temperature)
+        for place, source in enumerate(self.mixture):
+            source.check(f"{where}.mixture[{place}]")
+        self.optimizer.check(f"{where}.optimizer")
+        if self.validation is not None:
+            self.validation.check(f"{where}.validation")
+        if self.refresh is not None:
+            self.refresh.check(f"{where}.refresh")
+            must(wanted >= 1, "negatives_per_query", "at least 1 with `refresh`", wanted)
+            found = self.refresh.count
+            rule = f"at least `negatives_per_query`, {wanted}"
+            must(found >= wanted, "refresh.count", rule, found)
+            steps, every = self.steps, self.refresh.every_steps
+            comes = self.refresh.at_start or steps is None or every < steps
+            rule = f"below `steps`, {steps}, or there is no refresh, unless `at_start`"
+            must(comes, "refresh.every_steps", rule, every)
+
+
+@dataclass(frozen=True)
+class TrainRun:
+    """A training run: a model and its stages, one after the other.
+
+    `${NAME}` in a path stands for an environment variable.
+
+    Args:
+        model: What is trained.
+        stages: Name -> stage, in order.
+        seed: Seed of weights, dropout and the order of pairs.
+        precision: Keras' dtype policy. `auto` takes mixed_bfloat16 on TPUs and newer GPUs,
+            mixed_float16 on other GPUs, float32 on CPUs.
+        jit_compile: Whether XLA compiles the step; `auto` does so on one GPU.
+        distribution: `one_device`; `mirrored`, all GPUs of this process; `multi_worker`, the
+            processes that `TF_CONFIG` names; `tpu`. `auto` takes what it finds.
+        collective_timeout_s: With several processes, after so many seconds without an answer of
+            another one the run ends with an error.
+        deterministic: Make TensorFlow's kernels deterministic (slower on some devices).
+    """
+
+    model: ModelConfig
+    stages: dict[str, StageConfig]
+    seed: int = 0
+    precision: Precision = "auto"
+    jit_compile: bool | Literal["auto"] = "auto"
+    distribution: Distribution = "auto"
+    collective_timeout_s: int = 600
+    deterministic: bool = False
+
+    def __post_init__(self) -> None:
+        require(len(self.stages) > 0, "stages", "not empty", self.stages)
+        require(0 <= self.seed < 2**32, "seed", "in [0, 2**32)", self.seed)
+        timeout_s = self.collective_timeout_s
+        require(timeout_s >= 1, "collective_timeout_s", "at least 1", timeout_s)
+        for name, stage in self.stages.items():
+            near = difflib.get_close_matches(name, [n for n in self.stages if n != name], n=1)
+            if near and stage.data is None and not stage.mixture:
+                raise ConfigError(
+                    f"`stages.{name}` has neither `data` nor `mixture`; did you mean"
+                    f" `stages.{near[0]}`?"
+                )
+            stage.check(f"stages.{name}")
+
+    def competing_stages(self, last: str) -> list[str]:
+        """Returns the validated stages up to `last` that were measured alike, one after the other.
+
+        Alike is all but `every_steps`. Of their models the best is kept; a stage with another
+        validation begins anew.
+        """
+        names: list[str] = []
+        alike = None
+        for name, stage in self.stages.items():
+            if stage.validation is not None:
+                validation = replace(stage.validation, every_steps=1)
+                names = [*names, name] if validation == alike else [name]
+                alike = validation
+            if name == last:
+                break
+        return names

@@ -1,0 +1,227 @@
+"""Tables of text: rows by the names in the header, quoted as CSV or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import json
+import math
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tfde.data.formats.json_array import begins_array, read_json_array
+from tfde.environment import require_extra
+from tfde.errors import ConfigError, DataError
+from tfde.storage.compressed import SUFFIXES, raw_lines, read_lines
+from tfde.storage.intake import Intake
+from tfde.storage.json_file import refuse_pointer
+from tfde.storage.json_lines import read_json_lines
+
+# Python's own limit, 128 KiB, is less than a long document.
+csv.field_size_limit(max(csv.field_size_limit(), 1 << 24))
+
+ENDINGS = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".arrow")
+_DELIMITERS = {",": "commas", "\t": "tabs"}
+_ARROW_FILE = b"ARROW1"  # else it is a stream, which `datasets` writes
+
+
+def read_table(
+    path: str | Path, intake: Intake, *, delimiter: str, quoted: bool
+) -> Iterator[dict[str, str]]:
+    """Yields the rows of a table as `{column: cell}`; the first line names the columns.
+
+    `intake.line` is the line on which a row ends.
+
+    Args:
+        path: The file, plain or packed.
+        intake: The place, and what becomes of bad rows.
+        delimiter: What stands between cells.
+        quoted: Whether cells may be quoted with `"`, as CSV does it; else every `"` is text.
+
+    Raises:
+        DataError: a row has more or fewer cells than the header, a quote is not closed, a line
+            is not UTF-8, the packed stream is damaged, there is no header, another delimiter
+            stands in it.
+    """
+    rows = _quoted_rows(path, intake, delimiter) if quoted else _plain_rows(path, intake, delimiter)
+    header: Sequence[str] | None = None
+    for row in rows:
+        if header is None:
+            header = row
+            _refuse_other_delimiter(path, row, delimiter)
+        elif len(row) != len(header):
+            rule = _cells_rule(len(header), len(row))
+            intake.bad(DataError(path, intake.line, rule, row))
+        else:
+            yield dict(zip(header, row, strict=True))
+    if header is None:
+        intake.bad(DataError(path, None, "must begin with a line that names the columns."))
+
+
+def _refuse_other_delimiter(path: str | Path, header: Sequence[str], delimiter: str) -> None:
+    """Refuses a header of one cell that holds what spreadsheets elsewhere put between cells."""
+    if len(header) == 1 and any(other in header[0] for other in ";\t|,"):
+        rule = f"cells must be separated by {_DELIMITERS.get(delimiter, repr(delimiter))}."
+        raise DataError(path, 1, rule, header[0])
+
+
+def require_columns(path: str | Path, row: Mapping[str, Any], columns: Sequence[str]) -> None:
+    """Refuses a table that lacks a column.
+
+    Raises:
+        DataError: a column is missing.
+    """
+    for column in columns:
+        if column not in row:
+            raise DataError(path, 1, f"column {column!r} is missing.", " ".join(row))
+
+
+def ending(path: Path) -> str:
+    """Returns what a file's name ends in, such as `.csv`, packed or not; "" for nothing."""
+    suffixes = [suffix for suffix in path.suffixes if suffix not in SUFFIXES]
+    return suffixes[-1] if suffixes else ""
+
+
+def read_rows(path: Path, intake: Intake) -> Iterator[Mapping[str, Any]]:
+    """Yields the rows of a table as `{column: cell}`; the name's ending says how they are written.
+
+    `.jsonl` has an object a line, `.json` that or an array of objects, `.csv` and `.tsv` are quoted
+    as CSV is. `.parquet` and `.arrow` need pyarrow; `intake.line` is then the number of a row, and
+    a class that the library `datasets` numbers is its name.
+
+    Raises:
+        ConfigError: another ending; parquet or arrow without pyarrow.
+        DataError: a row is damaged.
+    """
+    kind = ending(path)
+    if kind == ".json" and begins_array(path):
+        return _array_rows(path, intake)
+    if kind in (".jsonl", ".json"):
+        return (record for _, record in read_json_lines(path, intake))
+    if kind in (".csv", ".tsv"):
+        delimiter = "," if kind == ".csv" else "\t"
+        return read_table(path, intake, delimiter=delimiter, quoted=True)
+    if path.suffix in (".parquet", ".arrow"):
+        return _pyarrow_rows(path, intake)
+    raise ConfigError(
+        "`input` must be a .jsonl, .json, .csv, .tsv (each also .gz or .zst), .parquet or .arrow"
+        f" file. Received: {path.name!r}"
+    )
+
+
+def _array_rows(path: Path, intake: Intake) -> Iterator[Mapping[str, Any]]:
+    for line, row in read_json_array(path, intake):
+        if isinstance(row, dict):
+            yield row
+        else:
+            intake.bad(DataError(path, line, "an element must be an object.", row))
+
+
+def _pyarrow_rows(path: Path, intake: Intake) -> Iterator[Mapping[str, Any]]:
+    kind = path.suffix.removeprefix(".")
+    require_extra("parquet", f"{path}: {'an' if kind == 'arrow' else 'a'} {kind} file")
+    from pyarrow import ArrowException
+
+    refuse_pointer(path)
+    number = 0
+    intake.at(path)
+    try:
+        with contextlib.ExitStack() as stack:
+            schema, batches = _open_parquet(path, stack)
+            names = _class_names(schema.metadata)
+            for batch in batches:
+                for row in batch.to_pylist():
+                    number += 1
+                    intake.at(path, number)  # a row, where other files have lines
+                    for column in names.keys() & row.keys():
+                        row[column] = names[column].get(row[column], row[column])
+                    yield {name: json_cell(value) for name, value in row.items()}
+    except (ArrowException, OSError) as error:
+        if isinstance(error, FileNotFoundError):
+            raise
+        fault = str(error).splitlines()[0]
+        intake.bad(DataError(path, None, f"must be a whole {kind} file ({fault})."))
+
+
+def _open_parquet(path: Path, stack: contextlib.ExitStack) -> tuple[Any, Iterable[Any]]:
+    """Returns the schema of a parquet or arrow file, and its batches of rows."""
+    from pyarrow import OSFile, ipc
+    from pyarrow.parquet import ParquetFile
+
+    if path.suffix == ".parquet":
+        table = stack.enter_context(ParquetFile(path))
+        return table.schema_arrow, table.iter_batches(batch_size=1024)
+    file = stack.enter_context(OSFile(str(path)))
+    if file.read(len(_ARROW_FILE)) == _ARROW_FILE:
+        whole = stack.enter_context(ipc.open_file(file))
+        return whole.schema, map(whole.get_batch, range(whole.num_record_batches))
+    file.seek(0)
+    stream = stack.enter_context(ipc.open_stream(file))
+    return stream.schema, stream
+
+
+def _class_names(metadata: Mapping[bytes, bytes] | None) -> dict[str, dict[int, str]]:
+    """Returns the names of numbered classes by column, which `datasets` keeps in the schema."""
+    try:
+        features = json.loads((metadata or {}).get(b"huggingface", b"{}"))["info"]["features"]
+        return {
+            column: dict(enumerate(map(str, feature["names"])))
+            for column, feature in features.items()
+            if isinstance(feature, dict) and feature.get("_type") == "ClassLabel"
+        }
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return {}  # another library's metadata, or none
+
+
+def json_cell(value: Any) -> Any:
+    """Returns a cell as JSON would hold it: dates and the like as text, no number as null."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if value is None or isinstance(value, str | int | float | list | dict):
+        return value
+    return str(value)
+
+
+def _plain_rows(path: str | Path, intake: Intake, delimiter: str) -> Iterator[list[str]]:
+    for _, line in read_lines(path, intake):
+        yield line.split(delimiter)
+
+
+def _quoted_rows(path: str | Path, intake: Intake, delimiter: str) -> Iterator[list[str]]:
+    """Yields rows; a quote that is not closed costs the line it stands on, not all it swallows."""
+    lines = raw_lines(path, intake)
+    again: deque[tuple[int, str]] = deque()  # swallowed by a bad row, to be read as rows
+    taken: list[tuple[int, str]] = []  # the lines of the row at work
+
+    def feed() -> Iterator[str]:
+        while (item := again.popleft() if again else next(lines, None)) is not None:
+            taken.append(item)
+            intake.at(path, item[0])
+            yield item[1]
+
+    width = None
+    while True:
+        rule = ""
+        try:
+            for row in csv.reader(feed(), delimiter=delimiter, strict=True):
+                if width is not None and row and len(row) != width and len(taken) > 1:
+                    rule = f"{_cells_rule(width, len(row))} It goes on to line {taken[-1][0]}."
+                    break
+                taken.clear()
+                if row:
+                    width = len(row) if width is None else width
+                    yield row
+            else:
+                return
+        except csv.Error as error:
+            rule = f"must be a table in CSV's quoting ({error})."
+        (line, text), *swallowed = taken
+        intake.bad(DataError(path, line, rule, text))
+        again.extendleft(reversed(swallowed))
+        taken.clear()
+
+
+def _cells_rule(wanted: int, found: int) -> str:
+    return f"a row must have {wanted} cells, as the header; it has {found}."

@@ -1,0 +1,1 @@
+"""Training pairs: read, shuffled, mixed, cut into batches."""

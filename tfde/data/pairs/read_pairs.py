@@ -1,0 +1,183 @@
+"""Training pairs from a dataset directory or from a file of pairs."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tfde.data.dataset_directory import DatasetDirectory
+from tfde.data.ids import id_of_text
+from tfde.data.pairs.rows import pairs_of_rows
+from tfde.data.pairs.table import PairTable
+from tfde.errors import ConfigError, DataError, require
+from tfde.storage.json_lines import id_field, read_json_lines, string_field, write_json_lines
+from tfde.types import Document, Pair, Query
+
+
+def read_pairs(
+    path: str | Path | Iterable[Any],
+    *,
+    split: str = "train",
+    dataset: str | Path | None = None,
+    limit: int | None = None,
+    columns: Sequence[str] | None = None,
+) -> PairTable:
+    """Returns the training pairs of a dataset directory, of a pair file, or of what is in memory.
+
+    A dataset directory gives one pair for each judgement above 0 of the split. A pair file is
+    JSON Lines, `{"query": text, "positive": DOCUMENT, "negatives": [DOCUMENT, ...]}`, where
+    `negatives` may be absent and DOCUMENT is `{"title", "text"}`, or a string: a text, or with
+    `dataset` the id of one of its documents. A text without id gets one from its hash. `query_id`
+    tells queries apart that have one text; other fields, such as `scores`, are not read.
+
+    Args:
+        path: The dataset directory, or the pair file (`.jsonl` or `.jsonl.gz`); or what
+            `pairs_of_rows` takes: a list of pairs, a pandas frame.
+        split: The split of the dataset directory; a pair file has none.
+        dataset: The dataset directory whose documents a pair file names by id.
+        limit: Take only the first so many pairs; `None` takes all. Lines of a pair file below it
+            are not read, so what they know of the same queries is not known.
+        columns: As in `pairs_of_rows`, for what is in memory.
+
+    Raises:
+        ConfigError: `path` does not exist; `dataset` beside a dataset directory, or none for a
+            file that was made with ids; no such split.
+        DataError: a record breaks a rule, a judgement or pair names an unknown id, or there is
+            no pair at all.
+    """
+    require(limit is None or limit >= 1, "limit", "at least 1", limit)
+    if not isinstance(path, str | Path):
+        require(dataset is None, "dataset", "left out where pairs are in memory", dataset)
+        table = PairTable(pairs_of_rows(path, columns=columns, limit=limit))
+        require(len(table) > 0, "path", "pairs, at least one", [])
+        return table
+    require(columns is None, "columns", "left out where pairs are read from files", columns)
+    path = Path(path)
+    if not path.exists():
+        raise ConfigError(f"{path}: a dataset directory or a pair file must stand here.")
+    if path.is_dir():
+        if dataset is not None:
+            raise ConfigError(
+                f"`dataset` goes with a pair file, but {path} is a dataset directory."
+                f" Received: {str(dataset)!r}"
+            )
+        pairs = _pairs_of_dataset(DatasetDirectory(path), split, limit)
+        rule = f"split {split!r} must have at least one judgement above 0."
+    else:
+        if dataset is None and _names_ids(path):
+            raise ConfigError(f"{path} names documents by their ids: `dataset` must name theirs.")
+        pairs = _pairs_of_file(path, None if dataset is None else DatasetDirectory(dataset), limit)
+        rule = "must hold at least one pair."
+    table = PairTable(pairs)
+    if not len(table):
+        raise DataError(path, None, rule)
+    return table
+
+
+def write_pairs(path: str | Path, pairs: Iterable[Pair]) -> int:
+    """Writes a pair file with titles and texts, atomically; returns the number of pairs."""
+    return write_json_lines(
+        path,
+        (
+            {
+                "query": pair.query.text,
+                "positive": {"title": pair.positive.title, "text": pair.positive.text},
+                "negatives": [{"title": d.title, "text": d.text} for d in pair.negatives],
+            }
+            for pair in pairs
+        ),
+    )
+
+
+def _names_ids(path: Path) -> bool:
+    """Returns whether tfde made a pair file with ids: by the record beside it, or where it lies."""
+    record = path.with_name(f"{path.name}.json")
+    if record.is_file():
+        with contextlib.suppress(ValueError, TypeError):  # somebody else's file may be anything
+            settings = dict(dict(json.loads(record.read_bytes())).get("settings", ()))
+            return settings.get("documents") == "ids" or settings.get("form") == "pairs"
+    return path.parent.name == "pairs" and any(path.parent.parent.glob("corpus.jsonl*"))
+
+
+def _pairs_of_dataset(dataset: DatasetDirectory, split: str, limit: int | None) -> Iterator[Pair]:
+    positives = dataset.relevant(split)
+    wanted = [(query_id, doc_id) for query_id, ids in positives.items() for doc_id in ids][:limit]
+    queries = {query.query_id: query for query in dataset.queries(split)}
+    store = dataset.document_store({doc_id for _, doc_id in wanted})
+    for query_id, doc_id in wanted:
+        yield Pair(queries[query_id], store[doc_id], (), positives[query_id])
+
+
+class _Line(NamedTuple):
+    number: int
+    query: Query
+    positive: Document | str
+    negatives: list[Document | str]
+
+
+def _pairs_of_file(
+    path: Path, dataset: DatasetDirectory | None, limit: int | None
+) -> Iterator[Pair]:
+    lines: Iterable[_Line] = itertools.islice(_lines(path, dataset is not None), limit)
+    store: dict[str, Document] = {}
+    if dataset is not None:
+        lines = list(lines)
+        store = dataset.document_store(
+            {
+                document
+                for line in lines
+                for document in (line.positive, *line.negatives)
+                if isinstance(document, str)
+            }
+        )
+
+    def document(line: _Line, value: Document | str) -> Document:
+        if isinstance(value, Document):
+            return value
+        if value not in store:
+            where = "" if dataset is None else str(dataset.path)
+            raise DataError(path, line.number, f"must name documents of {where}.", value)
+        return store[value]
+
+    for line in lines:
+        positive = document(line, line.positive)
+        negatives = tuple(document(line, value) for value in line.negatives)
+        yield Pair(line.query, positive, negatives, (positive.doc_id,))
+
+
+def _lines(path: Path, strings_are_ids: bool) -> Iterator[_Line]:
+    for number, record in read_json_lines(path):
+        text = string_field(path, number, record, "query")
+        query_id = id_of_text(text)
+        if record.get("query_id") is not None:
+            query_id = id_field(path, number, record, "query_id")
+        if "positive" not in record:
+            raise DataError(path, number, "field 'positive' is missing.", record)
+        positive = _document(path, number, record["positive"], "positive", strings_are_ids)
+        negatives = record.get("negatives") or []
+        if not isinstance(negatives, list):
+            raise DataError(path, number, "field 'negatives' must be a list.", negatives)
+        yield _Line(
+            number,
+            Query(query_id, text),
+            positive,
+            [_document(path, number, n, "negatives", strings_are_ids) for n in negatives],
+        )
+
+
+def _document(
+    path: Path, line: int, value: Any, name: str, strings_are_ids: bool
+) -> Document | str:
+    if isinstance(value, str):
+        text = string_field(path, line, {name: value}, name)
+        return text if strings_are_ids else Document(id_of_text(text), "", text)
+    if not isinstance(value, Mapping):
+        kinds = "a string or an object with 'title' and 'text'"
+        raise DataError(path, line, f"field {name!r} must hold {kinds}.", value)
+    title = string_field(path, line, value, "title", optional=True)
+    text = string_field(path, line, value, "text", blank=bool(title.strip()))
+    return Document(id_of_text(text, title=title), title, text)

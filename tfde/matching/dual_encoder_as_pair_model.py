@@ -1,0 +1,112 @@
+"""A dual encoder as one that scores pairs: to rerank with it, and to let teachers teach it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfde.backbones.transformer import EncoderStates, TransformerEncoder
+from tfde.matching.attention_maps import TextTokens
+from tfde.matching.networks import SIDES, tokens_of_side
+from tfde.matching.pair_model import PairScorer, prepare_apart
+from tfde.text.preprocessor import TextPreprocessor
+from tfde.towers.dual_encoder import DualEncoder
+
+
+class DualEncoderScorer(PairScorer):
+    """Scores a pair by the similarity of query and document; trains the dual encoder in place.
+
+    Args:
+        model: Whose towers are used, not copied.
+
+    Attributes:
+        model: The same.
+        scorer: Functional model, `first_token_ids`, `first_padding_mask` and those of the second
+            -> (B, 1) float32.
+    """
+
+    preprocessor: TextPreprocessor
+
+    def __init__(self, model: DualEncoder) -> None:
+        inputs = {
+            f"{side}_{name}": keras.Input((None,), dtype="int32", name=f"{side}_{name}")
+            for side in SIDES
+            for name in ("token_ids", "padding_mask")
+        }
+        towers = (model.query_tower, model.document_tower)
+        embeddings = [
+            tower(tokens_of_side(side, inputs)) for side, tower in zip(SIDES, towers, strict=True)
+        ]
+        scorer = keras.Model(inputs, _similarity(*embeddings), name="scorer")
+        super().__init__(
+            scorer,
+            model.config,
+            model.preprocessor,
+            name="dual_encoder_scorer",
+            dtype=model.dtype_policy,
+        )
+        # Not an attribute that Keras sees: it would list the towers twice.
+        self._model = lambda: model
+
+    @property
+    def model(self) -> DualEncoder:
+        """The dual encoder."""
+        return self._model()
+
+    def named_weights(self) -> dict[str, keras.Variable]:
+        """Returns every weight by `part/shared/...`, or `part/query/...` and so on."""
+        return self.model.towers.named_weights()
+
+    def save_to_preset(self, directory: str | Path) -> None:
+        """Writes the model directory of the dual encoder."""
+        self.model.save_to_preset(directory)
+
+    def fingerprint(self) -> str:
+        """Returns the dual encoder's."""
+        return self.model.fingerprint()
+
+    def encoder_apart(self) -> tuple[Any, int] | None:
+        """Returns the query's encoder and how many layers it has, all of which see one text."""
+        encoder = self.model.towers.query_parts.encoder
+        if not isinstance(encoder, TransformerEncoder):
+            return None
+        return encoder, len(encoder.transformer_layers)
+
+    def prepare_tokens(
+        self, first: tf.Tensor, titles: tf.Tensor, texts: tf.Tensor
+    ) -> tuple[dict[str, tf.Tensor], tuple[TextTokens, TextTokens]]:
+        """Returns what `prepare` does, and where the tokens of both texts stand in it."""
+        return prepare_apart(self.preprocessor, first, titles, texts)
+
+    def call_with_states(
+        self, inputs: Mapping[str, tf.Tensor], *, training: bool
+    ) -> tuple[tf.Tensor, tuple[EncoderStates, EncoderStates]]:
+        """Returns the scores of `call`, and what the encoders computed on their way."""
+        towers = self.model.towers
+        sides = (
+            (towers.query_tower, towers.query_parts),
+            (towers.document_tower, towers.document_parts),
+        )
+        embeddings, states = [], []
+        for side, (tower, parts) in zip(SIDES, sides, strict=True):
+            tokens = tokens_of_side(side, inputs)
+            mask = tokens["padding_mask"]
+            embedded = parts.token_embedder(tokens["token_ids"], training=training)
+            found = parts.encoder(embedded, mask, training=training, return_states=True)
+            x = tower.get_layer("pooling")(found["sequence_output"], mask)
+            if parts.projection is not None:
+                x = parts.projection(x)
+            if self.model.config.normalize:
+                x = tower.get_layer("unit_norm")(x)
+            embeddings.append(x)
+            states.append(found)
+        return _similarity(*embeddings), (states[0], states[1])
+
+
+def _similarity(queries: Any, documents: Any) -> Any:
+    product = keras.ops.cast(queries, "float32") * keras.ops.cast(documents, "float32")
+    return keras.ops.sum(product, axis=-1, keepdims=True)

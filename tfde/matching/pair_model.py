@@ -1,0 +1,247 @@
+"""What cross-encoders and matchers have in common: pairs of texts in, logits out."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfde.backbones.backbone import Backbone, build_backbone
+from tfde.backbones.seeded_layer import zero_weights
+from tfde.config.model import backbone_from_mapping, backbone_to_mapping, from_mapping
+from tfde.errors import ConfigError, require, shorten
+from tfde.matching.attention_maps import TextTokens
+from tfde.storage.atomic import atomic_directory
+from tfde.text.batch_preprocessor import BatchPreprocessor
+from tfde.text.preprocessor import TextPreprocessor
+from tfde.towers.batches import batches_by_length
+from tfde.towers.preset import WEIGHTS_FILE, preset_class, read_config, write_config
+from tfde.towers.weights import fingerprint, stored_dtype, write_weights
+from tfde.types import Document, Query
+
+_STRINGS = tf.TensorSpec([None], tf.string)
+
+# A first text, the title of the second (may be empty), the second text.
+PairTexts = tuple[str, str, str]
+
+
+class PairScorer(keras.Model):
+    """A model that scores pairs of texts.
+
+    Args:
+        scorer: Functional model from the tensors of `prepare` to logits (B, N) float32.
+        config: Its description, a dataclass with a `backbone`.
+        preprocessor: Texts to token ids.
+        name: The model's name.
+        dtype: Keras dtype policy of the encoder: in `mixed_float16` losses are scaled.
+
+    Attributes:
+        num_labels: N.
+    """
+
+    def __init__(
+        self,
+        scorer: keras.Model,
+        config: Any,
+        preprocessor: BatchPreprocessor,
+        *,
+        name: str,
+        dtype: Any,
+    ) -> None:
+        super().__init__(name=name, dtype=dtype)
+        self.scorer = scorer
+        self.config = config
+        self.preprocessor = preprocessor
+        self.num_labels = int(scorer.output_shape[-1])
+        # Traced once; not a decorator, see tfde/text/traced.py.
+        self._score = tf.function(
+            self._score_texts, input_signature=[_STRINGS] * 3, autograph=False
+        )
+        self.built = True
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What the logits are called, in their order; of one logit, both that it tells apart."""
+        return ()
+
+    def named_weights(self) -> dict[str, keras.Variable]:
+        """Returns every weight by `part/...`."""
+        raise NotImplementedError
+
+    def save_to_preset(self, directory: str | Path) -> None:
+        """Writes the model directory: configuration, weights, tokenizer, metadata. Whole or not.
+
+        An existing model directory of this class is replaced.
+
+        Raises:
+            ConfigError: the directory holds something else.
+        """
+        directory = Path(directory)
+        overwrite = preset_class(directory) == type(self).__name__
+        with atomic_directory(directory, overwrite=overwrite) as temporary:
+            write_config(temporary, self, self._description(), fingerprint=self.fingerprint())
+            self.preprocessor.save(temporary)
+            write_weights(temporary / WEIGHTS_FILE, self.named_weights())
+
+    def fingerprint(self) -> str:
+        """Returns 16 hex digits that change with any weight, the tokenizer or the configuration."""
+        description = json.dumps(self._description(), sort_keys=True).encode()
+        return fingerprint(
+            description + self.preprocessor.fingerprint_bytes(), self.named_weights().values()
+        )
+
+    def _description(self) -> dict[str, Any]:
+        backbone = backbone_to_mapping(self.config.backbone)
+        return {**dataclasses.asdict(self.config), "backbone": backbone}
+
+    def prepare(
+        self, first: tf.Tensor, titles: tf.Tensor, texts: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        """Returns what `call` takes: token ids and masks, (B, L) int32 (graph ops).
+
+        Args:
+            first: First texts, (B,) string.
+            titles: Titles of the second ones, which may be empty, (B,) string.
+            texts: The second ones, (B,) string.
+        """
+        return self.prepare_tokens(first, titles, texts)[0]
+
+    def prepare_tokens(
+        self, first: tf.Tensor, titles: tf.Tensor, texts: tf.Tensor
+    ) -> tuple[dict[str, tf.Tensor], tuple[TextTokens, TextTokens]]:
+        """Returns what `prepare` does, and where the tokens of both texts stand in it."""
+        raise NotImplementedError
+
+    def encoder_apart(self) -> tuple[Any, int] | None:
+        """Returns the encoder of each text, and how many of its layers see one text alone.
+
+        `None` for a model that reads both texts together from the first layer on.
+        """
+        return None
+
+    def call_with_states(
+        self, inputs: Mapping[str, tf.Tensor], *, training: bool
+    ) -> tuple[tf.Tensor, Any]:
+        """Returns the logits of `call`, and what the encoder computed on its way (of each text)."""
+        raise NotImplementedError
+
+    def call(self, inputs: Mapping[str, tf.Tensor], training: bool = False) -> tf.Tensor:
+        """Returns the logits, (B, N) float32.
+
+        Args:
+            inputs: As `prepare` gives them.
+            training: Whether dropout is on.
+        """
+        return self.scorer(inputs, training=training)
+
+    def score(
+        self,
+        pairs: Sequence[tuple[str, str] | tuple[str, Document]],
+        *,
+        batch_size: int = 32,
+        show_progress: bool = False,
+    ) -> np.ndarray:
+        """Returns the logits of pairs in the order given: (P,) float32, or (P, N) for N > 1 labels.
+
+        They are not squeezed into (0, 1): `sentence_transformers.CrossEncoder.predict` applies a
+        sigmoid by default where there is one label, which changes no order.
+
+        Args:
+            pairs: The two texts of each pair, such as query and document; a `tfde.Document`, or
+                a text without a title, goes through the preprocessor's template.
+            batch_size: Pairs per batch; those of like length share one.
+            show_progress: Whether a progress bar goes to stderr.
+
+        Raises:
+            ConfigError: an entry is no such pair; `batch_size` is below 1.
+        """
+        single = isinstance(pairs, str | Mapping | Document)
+        require(not single, "pairs", "a list of pairs", pairs)
+        texts = [_texts_of(pair) for pair in pairs]
+        scores = np.zeros((len(texts), self.num_labels), np.float32)
+        lengths = [sum(map(len, pair)) for pair in texts]
+        for rows in batches_by_length(
+            lengths, batch_size, unit="pair", show_progress=show_progress
+        ):
+            batch = [tf.constant([texts[row][i] for row in rows], tf.string) for i in range(3)]
+            scores[rows] = self._score(*batch).numpy()
+        return scores[:, 0] if self.num_labels == 1 else scores
+
+    def _score_texts(self, first: tf.Tensor, titles: tf.Tensor, texts: tf.Tensor) -> tf.Tensor:
+        return self.scorer(self.prepare(first, titles, texts), training=False)
+
+
+def prepare_apart(
+    preprocessor: TextPreprocessor, first: tf.Tensor, titles: tf.Tensor, texts: tf.Tensor
+) -> tuple[dict[str, tf.Tensor], tuple[TextTokens, TextTokens]]:
+    """Returns the tokens of texts that are encoded apart, and where their own tokens stand.
+
+    Args:
+        preprocessor: First texts are its queries, second ones its documents.
+        first: First texts, (B,) string.
+        titles: Titles of the second ones, (B,) string.
+        texts: The second ones, (B,) string.
+
+    Returns:
+        `first_token_ids`, `first_padding_mask` and those of the second, (B, L) int32; places.
+    """
+    sides = (preprocessor.queries(first), preprocessor.documents(titles, texts))
+    start = int(preprocessor.tokenizer.start_id is not None)
+    places = []
+    for _, mask in sides:
+        count = tf.reduce_sum(mask, axis=1)
+        places.append(TextTokens(tf.fill(tf.shape(count), start), count - start - 1))
+    inputs = {
+        f"{side}_{name}": tensor
+        for side, tensors in zip(("first", "second"), sides, strict=True)
+        for name, tensor in zip(("token_ids", "padding_mask"), tensors, strict=True)
+    }
+    return inputs, (places[0], places[1])
+
+
+def read_preset(
+    directory: str | Path, class_name: str, description: type, *, dtype: str | None
+) -> tuple[Any, Backbone]:
+    """Returns the description in a model directory, and a backbone whose weights are not read yet.
+
+    Args:
+        directory: What `save_to_preset` wrote.
+        class_name: Class that the model must have.
+        description: Dataclass of its configuration.
+        dtype: Keras dtype policy of the backbone; `None` takes bfloat16 or float16 where the
+            weights were saved in it, else Keras' current one.
+
+    Raises:
+        CorruptError: it is no such directory.
+    """
+    value = read_config(directory, class_name, description)
+    value["backbone"] = backbone_from_mapping(value["backbone"])
+    value["labels"] = tuple(value["labels"])
+    config = from_mapping(description, value, "config")
+    dtype = dtype or stored_dtype(Path(directory) / WEIGHTS_FILE)
+    with zero_weights():
+        return config, build_backbone(config.backbone, dtype=dtype)
+
+
+def _texts_of(pair: Any) -> PairTexts:
+    if (
+        isinstance(pair, tuple | list)
+        and not isinstance(pair, Query)
+        and len(pair) == 2
+        and isinstance(pair[0], str)
+        and isinstance(pair[1], str | Document)
+    ):
+        first, second = pair
+        return (
+            (first, "", second) if isinstance(second, str) else (first, second.title, second.text)
+        )
+    raise ConfigError(
+        "`pairs` must hold pairs of two texts, or of a text and a tfde.Document."
+        f" Received: {shorten(pair)}"
+    )

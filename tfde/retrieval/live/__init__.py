@@ -1,0 +1,1 @@
+"""An index that changes while it is searched."""

@@ -1,0 +1,151 @@
+"""The base indexes of a live index: each is built aside, and replaces the one before.
+
+The first is the index directory itself, as `tfde build-index` wrote it; later ones lie in
+`generations/NNNN/`. Which one counts stands in the log of changes.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import NamedTuple
+
+from tfde.errors import CorruptError
+from tfde.retrieval.exact_index import ExactIndex
+from tfde.retrieval.index_directory import DOC_IDS, MANIFEST, index_bytes
+from tfde.retrieval.live.change_log import FILE, Change, ChangeLog, LogState
+from tfde.retrieval.live.snapshot import Base, LiveView
+from tfde.retrieval.scann_index import SEARCHER, VECTORS, ScannIndex
+from tfde.storage.files import read_json, sha256
+
+FIRST = 1
+_FOLDER = "generations"
+
+
+class LiveFiles(NamedTuple):
+    """What an index directory holds: the base, the changes, and the number of the last one."""
+
+    base: Base
+    changes: list[Change]
+    sequence: int
+
+
+def generation_directory(path: Path, generation: int) -> Path:
+    """Returns where a base lies."""
+    return path if generation == FIRST else path / _FOLDER / f"{generation:04d}"
+
+
+def newest_generation(path: Path) -> int:
+    """Returns the number of the newest base that is there with all its files.
+
+    Raises:
+        CorruptError: there is none.
+    """
+    names = [folder.name for folder in (path / _FOLDER).glob("*") if folder.name.isdecimal()]
+    for generation in (*sorted(map(int, names), reverse=True), FIRST):
+        if has_base(path, generation):
+            return generation
+    raise CorruptError(f"{path}: holds no index.")
+
+
+def has_base(path: Path, generation: int) -> bool:
+    """Returns whether a base is there with all its files, by their sizes."""
+    try:
+        open_plain(generation_directory(path, generation), verify=False)
+    except (CorruptError, FileNotFoundError):
+        return False
+    return True
+
+
+def open_plain(path: Path, *, verify: bool) -> ExactIndex | ScannIndex:
+    """Returns the index of one directory, without a look at changes.
+
+    Raises:
+        FileNotFoundError: no index there.
+        CorruptError: a file is missing or differs.
+    """
+    manifest = path / MANIFEST
+    exact = manifest.is_file() and read_json(manifest).get("kind") == "exact"
+    return (ExactIndex if exact else ScannIndex).load(path, verify=verify)
+
+
+def read_files(path: Path, *, verify: bool) -> LiveFiles:
+    """Returns an index and its changes, of one moment, also while another process changes them.
+
+    Raises:
+        FileNotFoundError: no index there.
+        CorruptError: a file is missing or differs.
+    """
+    while True:
+        state, changes = read_log(path, verify=verify)
+        directory = generation_directory(path, state.generation)
+        try:
+            if sha256(directory / MANIFEST) != state.manifest:
+                raise CorruptError(f"{directory}: is not the index that {path / FILE} changes.")
+            index = open_plain(directory, verify=verify)
+            num_bytes = index_bytes(directory)
+            base = Base(index, state.generation, state.manifest, num_bytes)
+            return LiveFiles(base, changes, state.sequence)
+        except Exception:
+            # Another process may have put the next generation in its place meanwhile.
+            if read_log(path, verify=False)[0].generation == state.generation:
+                raise
+
+
+def read_log(path: Path, *, verify: bool) -> tuple[LogState, list[Change]]:
+    """Returns the state and the changes of an index directory; none where none were ever made.
+
+    Raises:
+        FileNotFoundError: no index there.
+        CorruptError: the log is damaged.
+    """
+    if not (path / FILE).is_file():
+        if not (path / MANIFEST).is_file():
+            raise FileNotFoundError(f"{path}: no {MANIFEST} there.")
+        return LogState(FIRST, sha256(path / MANIFEST), 0), []
+    log = ChangeLog(path / FILE, write=False)
+    try:
+        if verify:
+            log.check()
+        return log.read()
+    finally:
+        log.close()
+
+
+def write_base(path: Path, view: LiveView) -> Base:
+    """Builds the next base of all documents of a view; it counts once the log says so."""
+    generation = view.below.generation + 1
+    directory = generation_directory(path, generation)
+    base, doc_ids = view.base.index, view.doc_ids()
+    new: ExactIndex | ScannIndex
+    if isinstance(base, ExactIndex):
+        parts = [view.base.rows(), view.delta.rows()]
+        exact = ExactIndex(parts, doc_ids, fingerprint=base.fingerprint, parents=base.parents)
+        exact.save(directory, overwrite=True)
+        new = ExactIndex.load(directory, verify=False)
+    else:
+        built = ScannIndex.build(
+            view.vectors(),
+            list(doc_ids),
+            fingerprint=base.fingerprint,
+            parents=base.parents,
+            parameters=base.parameters_for(len(doc_ids)),
+        )
+        built.save(directory, overwrite=True)
+        new = built.with_vectors_of(directory)
+    return Base(new, generation, sha256(directory / MANIFEST), index_bytes(directory))
+
+
+def remove_others(path: Path, generation: int) -> None:
+    """Removes all bases but one, and what a killed process left unfinished."""
+    for unfinished in path.glob(f".{FILE}.*"):
+        unfinished.unlink()
+    kept = generation_directory(path, generation)
+    for directory in (path / _FOLDER).glob("*"):
+        if directory != kept:
+            (directory / MANIFEST).unlink(missing_ok=True)  # first: what is left is no index
+            shutil.rmtree(directory)
+    if generation != FIRST and (path / MANIFEST).is_file():
+        shutil.rmtree(path / SEARCHER, ignore_errors=True)
+        for name in (VECTORS, DOC_IDS, MANIFEST):  # the manifest last: a kill leaves it or nothing
+            (path / name).unlink(missing_ok=True)

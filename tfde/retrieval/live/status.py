@@ -1,0 +1,73 @@
+"""How large a live index is, and when it should be compacted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tfde.retrieval.exact_index import ExactIndex
+from tfde.retrieval.live.snapshot import LiveView
+
+# A compaction is advised from a tenth of the base on, but not below what costs nothing to scan,
+# and always where `tfde build-index` would leave exact search.
+_ADVISED_SHARE, _ADVISED_LEAST, _ADVISED_MOST = 0.1, 1_000, 20_000
+
+
+@dataclass(frozen=True)
+class LiveStatus:
+    """Sizes of a live index.
+
+    Args:
+        kind: `exact` or `scann`, the base's.
+        dim: D, the length of a vector.
+        fingerprint: Of the model; "" if unknown.
+        generation: Number of the base; a compaction makes the next.
+        sequence: Number of the last change.
+        documents: How many can be found.
+        base_rows: Vectors of the base, deleted ones included.
+        base_deleted: How many of these are deleted or replaced.
+        added: Vectors beside the base, which every search scores one by one.
+        index_bytes: Of the base's files.
+        changes_bytes: Of the file of changes; what a compaction frees there is used again.
+        compact_from: `base_deleted` + `added` from which on a compaction is advised.
+        compaction_advised: Whether it is.
+    """
+
+    kind: str
+    dim: int
+    fingerprint: str
+    generation: int
+    sequence: int
+    documents: int
+    base_rows: int
+    base_deleted: int
+    added: int
+    index_bytes: int
+    changes_bytes: int
+    compact_from: int
+    compaction_advised: bool
+
+
+def status_of(view: LiveView, changes_bytes: int) -> LiveStatus:
+    """Returns the sizes of a live index.
+
+    Args:
+        view: Its state.
+        changes_bytes: Of the file of changes.
+    """
+    rows, dim = view.base.index.shape
+    compact_from = round(min(max(_ADVISED_LEAST, _ADVISED_SHARE * rows), _ADVISED_MOST))
+    return LiveStatus(
+        kind="exact" if isinstance(view.base.index, ExactIndex) else "scann",
+        dim=dim,
+        fingerprint=view.base.index.fingerprint,
+        generation=view.below.generation,
+        sequence=view.sequence,
+        documents=view.num_documents,
+        base_rows=rows,
+        base_deleted=view.base.num_dead,
+        added=view.delta.num_living,
+        index_bytes=view.below.num_bytes,
+        changes_bytes=changes_bytes,
+        compact_from=compact_from,
+        compaction_advised=view.num_changed >= compact_from,
+    )

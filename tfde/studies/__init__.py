@@ -1,0 +1,1 @@
+"""Grids of runs, their tables and figures, and probes into models."""

@@ -1,0 +1,152 @@
+"""The work of one cell: train the stages that nobody has trained yet, then measure the model."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tfde.config.study import EvaluationConfig
+from tfde.data.dataset_directory import DatasetDirectory
+from tfde.data.pages import read_pages
+from tfde.errors import OtherRunError
+from tfde.evaluation.measures import depth, mean_values, per_query
+from tfde.pretraining.split_page import split_page
+from tfde.retrieval.bm25_index import Bm25Index
+from tfde.retrieval.retrieve import retrieve_from_corpus
+from tfde.storage.atomic import atomic_file
+from tfde.studies.stage_chain import ChainedStage
+from tfde.towers.dual_encoder import DualEncoder
+from tfde.towers.preset import METADATA_FILE
+from tfde.training.run import train
+from tfde.training.run_record import CHECKPOINT_FILE, HISTORY_FILE, NEGATIVES, PAGES
+from tfde.types import Document, Query, Run
+
+MODEL = "model"
+DEPTH = 100  # of what is searched at least: RR without a cutoff sees the whole run
+_DONE_FILE = "done.json"
+_NOT_NEEDED = (CHECKPOINT_FILE, NEGATIVES, PAGES, "tensorboard")
+
+
+def do_cell(chain: Sequence[ChainedStage], evaluation: EvaluationConfig) -> dict[str, Any]:
+    """Trains and measures a cell.
+
+    Args:
+        chain: Its stages; none for BM25.
+        evaluation: How it is measured, with its environment variables replaced.
+
+    Returns:
+        `measures`; `by_query`, measure -> values in the order of `query_ids`; `seconds` of each
+        stage and of `evaluate`; `steps` of each stage; `stages`, the directory of each; numbers
+        of `parameters`, `queries` and `documents`; `model`, its directory in that of the study,
+        or null. The seconds of a training that was killed are those of its last process.
+    """
+    trained = {stage.name: train_stage(stage) for stage in chain}
+    record: dict[str, Any] = {
+        "seconds": {name: done["seconds"] for name, done in trained.items()},
+        "steps": {name: done["steps"] for name, done in trained.items()},
+        "stages": {stage.name: stage.path.name for stage in chain},
+        "parameters": 0,
+        "model": None,
+    }
+    start = time.perf_counter()
+    directory = chain[-1].path / MODEL if chain else None
+    record |= measure(directory, evaluation)
+    record["seconds"]["evaluate"] = round(time.perf_counter() - start, 1)
+    if directory is not None:
+        metadata = json.loads((directory / METADATA_FILE).read_text("utf-8"))
+        record["parameters"] = metadata["parameter_count"]
+        record["model"] = str(directory.relative_to(directory.parents[2]))
+    return record
+
+
+def is_trained(stage: ChainedStage) -> bool:
+    """Returns whether a stage is trained to its end."""
+    return (stage.path / _DONE_FILE).exists()
+
+
+def train_stage(stage: ChainedStage) -> dict[str, Any]:
+    """Trains a stage, or goes on where a killed process stopped; returns its seconds and steps."""
+    path = stage.path / _DONE_FILE
+    if is_trained(stage):
+        done: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        return done
+    start = time.perf_counter()
+    try:
+        train(stage.run, stage.path, verbose=0)
+    except OtherRunError:
+        # The directory's name vouches for content: only paths are written otherwise, as in a
+        # study that was moved. What an interrupted training had done is done anew.
+        shutil.rmtree(stage.path)
+        train(stage.run, stage.path, verbose=0)
+    seconds = round(time.perf_counter() - start, 1)
+    last = (stage.path / HISTORY_FILE).read_text("utf-8").splitlines()[-1]
+    done = {"seconds": seconds, "steps": json.loads(last)["step"]}
+    with atomic_file(path) as temporary:
+        temporary.write_text(json.dumps(done) + "\n", "utf-8")
+    for name in _NOT_NEEDED:
+        left = stage.path / name
+        if left.is_dir():
+            shutil.rmtree(left)
+        else:
+            left.unlink(missing_ok=True)
+    return done
+
+
+def measure(model: Path | None, evaluation: EvaluationConfig) -> dict[str, Any]:
+    """Returns the measures of a model directory, or of BM25, and how much was searched."""
+    dataset = DatasetDirectory(evaluation.dataset)
+    queries = sample_queries(dataset, evaluation)
+    k = max(depth(evaluation.measures), DEPTH)
+    counts = {"queries": len(queries), "documents": 0}
+
+    def documents() -> Iterator[Document]:
+        for document in candidates(dataset, evaluation):
+            counts["documents"] += 1
+            yield document
+
+    run: Run
+    if model is None:
+        index = Bm25Index.build(documents())
+        found = index.search([query.text for query in queries], k)
+        run = {query.query_id: dict(row) for query, row in zip(queries, found, strict=True)}
+    else:
+        encoder = DualEncoder.from_preset(model)
+        run = retrieve_from_corpus(
+            encoder, documents(), queries, k, batch_size=evaluation.batch_size
+        )
+    qrels = dataset.qrels(evaluation.split)
+    judged = {query.query_id: qrels[query.query_id] for query in queries}
+    rows = per_query(run, judged, evaluation.measures)
+    by_query = {name: [row[name] for row in rows.values()] for name in evaluation.measures}
+    measures = {"measures": mean_values(rows), "query_ids": list(rows), "by_query": by_query}
+    return {**measures, **counts}
+
+
+def sample_queries(dataset: DatasetDirectory, evaluation: EvaluationConfig) -> list[Query]:
+    """Returns the queries that are searched, in the order of the dataset."""
+    queries = list(dataset.queries(evaluation.split))
+    wanted = evaluation.max_queries
+    if wanted is None or wanted >= len(queries):
+        return queries
+    rng = np.random.Generator(np.random.PCG64(evaluation.sample_seed))
+    return [queries[row] for row in sorted(rng.choice(len(queries), wanted, replace=False))]
+
+
+def candidates(dataset: DatasetDirectory, evaluation: EvaluationConfig) -> Iterator[Document]:
+    """Yields the corpus, then the sentences of the pages that are candidates too."""
+    yield from dataset.documents()
+    if evaluation.more_candidates is None:
+        return
+    for page in read_pages(evaluation.more_candidates):
+        number = itertools.count()
+        for passage in split_page(page).passages:
+            for start, stop in passage.sentences:
+                doc_id = f"page:{page.page_id}:{next(number)}"
+                yield Document(doc_id, page.title, passage.text[start:stop])

@@ -1,0 +1,68 @@
+"""What can be told of a study before TensorFlow is imported: see `tfde.training.early_checks`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+from tfde.config.study import EvaluationConfig, StudyConfig
+from tfde.config.training import ModelConfig
+from tfde.data.dataset_directory import DatasetDirectory
+from tfde.errors import ConfigError, require
+from tfde.evaluation.measures import parse_measures
+from tfde.studies.cells import Cell
+from tfde.training.early_checks import check_run, expand_path, expand_run
+
+
+def check_cells(cells: Sequence[Cell], study: StudyConfig) -> None:
+    """Finds what would fail later, hours into the work.
+
+    Raises:
+        ConfigError: something the study names is missing or impossible.
+    """
+    if study.vocabulary is not None:
+        texts = Path(expand_path(study.vocabulary.texts, "vocabulary.texts"))
+        if not texts.exists():
+            raise ConfigError(f"vocabulary.texts: {texts} does not exist.")
+    for cell in cells:
+        _check_cell(cell, study)
+
+
+def needs_vocabulary(model: ModelConfig) -> bool:
+    """Whether a model has random weights and no tokenizer of its own."""
+    return isinstance(model.backbone, dict) and model.tokenizer is None
+
+
+def expand_evaluation(evaluation: EvaluationConfig) -> EvaluationConfig:
+    """Returns the evaluation with `${NAME}` in its paths replaced by environment variables.
+
+    Raises:
+        ConfigError: a variable is not set.
+    """
+    paths = {
+        name: expand_path(getattr(evaluation, name), f"evaluate.{name}")
+        for name in ("dataset", "more_candidates")
+    }
+    return dataclasses.replace(evaluation, **paths)
+
+
+def _check_cell(cell: Cell, study: StudyConfig) -> None:
+    try:
+        evaluation = expand_evaluation(cell.evaluation)
+        DatasetDirectory(evaluation.dataset).qrels_file(evaluation.split)
+        parse_measures(evaluation.measures)
+        pages = evaluation.more_candidates
+        if pages is not None and not Path(pages).is_file():
+            raise ConfigError(f"evaluate.more_candidates: {pages} does not exist.")
+        if cell.run is not None:
+            check_run(expand_run(cell.run))
+            taken = "evaluate" in cell.run.stages  # by the time of the measurement
+            require(not taken, "stages", "named otherwise", "evaluate")
+            if study.vocabulary is None and needs_vocabulary(cell.run.model):
+                raise ConfigError(
+                    "`vocabulary` is needed: models with random weights and no `tokenizer` would"
+                    " each have a vocabulary of their own. Received: null"
+                )
+    except ConfigError as error:
+        raise ConfigError(f"cell {cell.name}: {error}") from error

@@ -1,0 +1,133 @@
+"""What Hugging Face's tokenizers do around a Unigram vocabulary, as graph ops."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfde.errors import ConfigError, shorten
+from tfde.text.hugging_face_directory import AddedToken
+from tfde.text.sentence_piece.charsmap_normalizer import CharsmapNormalizer
+from tfde.text.sentence_piece.unigram_rules import Words
+from tfde.text.sentence_piece.unigram_words import UnigramWords
+from tfde.text.special_tokens import SPACE, SpecialToken, SpecialTokens, escaped
+
+_PREFIX = "▁"
+_RUN_OF_BLANKS = " {2,}"
+
+
+class UnigramPipeline(tf.Module):
+    """Finds special tokens, normalizes what is between, and cuts it into words and pieces.
+
+    Args:
+        pieces: The vocabulary: pieces and their log probabilities in the order of their ids.
+        unknown_id: The piece for characters that no piece has.
+        charsmap: The character map that the step `Precompiled` applies.
+        normalizer: Steps, each as in a `tokenizer.json`: `Precompiled` (without its map),
+            `Strip`, `Replace` of a string or of two or more blanks.
+        words: What parts words: `white_space` or `blanks`, of which none is kept; `marks`: each
+            blank becomes a `▁`, and each `▁` begins a word.
+        special_tokens: Recognised where texts spell them out.
+
+    Raises:
+        ConfigError: the vocabulary or the map is unsound, or a step is of another kind.
+    """
+
+    def __init__(
+        self,
+        pieces: Sequence[tuple[str, float]],
+        *,
+        unknown_id: int,
+        charsmap: bytes,
+        normalizer: Sequence[Mapping[str, Any]],
+        words: Words,
+        special_tokens: Sequence[AddedToken],
+    ) -> None:
+        super().__init__(name="unigram_pipeline")
+        self._words = UnigramWords(pieces, unknown_id=unknown_id)
+        self._charsmap = CharsmapNormalizer(charsmap)
+        self._space = {"white_space": SPACE, "blanks": " ", "marks": None}[words]
+        self._substitutions = [_substitution(step) for step in normalizer]
+        self._in_raw, self._in_normalized = (
+            SpecialTokens(
+                {
+                    self._spelling(t): SpecialToken(t.id or 0, t.lstrip, t.rstrip, t.single_word)
+                    for t in special_tokens
+                    if t.normalized is normalized
+                }
+            )
+            for normalized in (False, True)
+        )
+
+    def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        """Returns the token ids of texts, shape (B, None), int32.
+
+        Args:
+            texts: UTF-8 strings, shape (B,), string.
+        """
+        return self._in_raw.tokenize(
+            texts,
+            lambda chunks: self._in_normalized.tokenize(
+                self._normalized(chunks), self._tokenize_normalized
+            ),
+        )
+
+    def _spelling(self, token: AddedToken) -> str:
+        """Returns what is looked for: in normalized text, what the token becomes there."""
+        if not token.normalized:
+            return token.content
+        with tf.init_scope():
+            return self._normalized(tf.constant([token.content]))[0].numpy().decode()
+
+    def _normalized(self, texts: tf.Tensor) -> tf.Tensor:
+        # As Python decodes; the character map does it, too.
+        if not self._substitutions or self._substitutions[0] is not None:
+            texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8")
+        for substitution in self._substitutions:
+            if substitution is None:
+                texts = self._charsmap(texts)
+            else:
+                texts = tf.strings.regex_replace(texts, *substitution)
+        return texts
+
+    def _tokenize_normalized(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        if self._space is None:
+            texts = tf.strings.regex_replace(texts, " ", _PREFIX)
+        else:
+            texts = tf.strings.regex_replace(texts, f"^{self._space}+|{self._space}+$", "")
+            texts = tf.strings.regex_replace(texts, f"{self._space}+{_PREFIX}?", _PREFIX)
+        # Each `▁` begins a word, and so does the text; those words, without the `▁`:
+        words = tf.strings.split(tf.strings.regex_replace(texts, f"^{_PREFIX}", ""), _PREFIX)
+        lengths = tf.where(texts == "", tf.zeros_like(words.row_lengths()), words.row_lengths())
+        some = tf.repeat(texts != "", words.row_lengths())
+        flat = tf.strings.join([_PREFIX, tf.boolean_mask(words.values, some)])
+        # A word that stands in a batch many times is cut once.
+        distinct, places = tf.unique(flat)
+        tokens = tf.gather(self._words(distinct), places)
+        splits = tf.gather(tokens.row_splits, tf.concat([[0], tf.cumsum(lengths)], 0))
+        return tf.RaggedTensor.from_row_splits(tokens.values, splits, validate=False)
+
+
+def _substitution(step: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Returns pattern and rewrite of a step for RE2; `None` for the character map's."""
+    kind = step.get("type")
+    if kind == "Precompiled":
+        return None
+    if kind == "Strip":
+        sides = ("^{0}+",) * bool(step.get("strip_left", True))
+        sides += ("{0}+$",) * bool(step.get("strip_right", True))
+        if sides:
+            return "|".join(sides).format(SPACE), ""
+    if kind == "Replace":
+        pattern = dict(step.get("pattern") or {})
+        rewrite = str(step.get("content", "")).replace("\\", r"\\")
+        if pattern == {"Regex": _RUN_OF_BLANKS}:
+            return _RUN_OF_BLANKS, rewrite
+        if list(pattern) == ["String"] and pattern["String"]:
+            return escaped(pattern["String"]), rewrite
+    raise ConfigError(
+        "`normalizer` must be made of Precompiled, Strip and Replace (of a string, or of"
+        f" {_RUN_OF_BLANKS!r}). Received: {shorten(dict(step))}"
+    )
