@@ -219,7 +219,7 @@ def _export_sentence_transformers(args: Any) -> int:
 
     show_logs()
     model = load_model(args.model, args)
-    directory = export_sentence_transformers(model, args.output)
+    directory = export_sentence_transformers(model, args.output, model_card=_card(args.model))
     print(f"sentence-transformers directory: {directory}")
     for line in limitations(model):
         print(f"note: {line}")

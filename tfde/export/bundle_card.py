@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tfde.towers.model_card import split_card
+
 
 def bundle_card(manifest: Mapping[str, Any], model_card: str | None) -> str:
     """Returns the card in Markdown.
@@ -43,7 +45,7 @@ def bundle_card(manifest: Mapping[str, Any], model_card: str | None) -> str:
     )
     if model_card is None:
         return text
-    return f"{text}\n{_deeper(model_card)}"
+    return f"{text}\n{_deeper(split_card(model_card)[1])}"
 
 
 def _deeper(card: str) -> str:

@@ -4,37 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from huggingface_hub import ModelCardData
+
 from tfde.config.model import TextConfig, backbone_kind
 from tfde.text.preprocessor import SEPARATOR
 from tfde.towers.dual_encoder import DualEncoder
-from tfde.towers.model_card import table_cell
+from tfde.towers.model_card import join_card, split_card, table_cell
 from tfde.version import __version__
 
-_HEADER = """\
----
-library_name: sentence-transformers
-pipeline_tag: sentence-similarity
-tags:
-- sentence-transformers
-- sentence-similarity
-- feature-extraction
----
-"""
 
-
-def model_card(model: DualEncoder, limitations: Sequence[str]) -> str:
+def sentence_transformers_card(
+    model: DualEncoder, limitations: Sequence[str], own_card: str | None
+) -> str:
     """Returns a card in Markdown: what it is, how to load it, how texts are made ready.
 
     Args:
         model: The model that was exported.
         limitations: What the directory cannot say as the model does, a sentence each.
+        own_card: `README.md` of the model directory, whose license, base model, data sets and
+            measures this card says too; `None` for a model that has none.
     """
+    own, _ = split_card(own_card or "")
+    data = ModelCardData(
+        library_name="sentence-transformers",
+        pipeline_tag="sentence-similarity",
+        tags=["sentence-transformers", "sentence-similarity", "feature-extraction"],
+        license=own.license,
+        base_model=own.base_model,
+        datasets=own.datasets,
+        model_name=own.model_name,
+        eval_results=own.eval_results,
+    )
     config, text = model.config, model.preprocessor.text_config
     similarity = "cosine similarity" if config.normalize else "dot product"
     weights = model.towers.document_parts.encoder.weights[0].dtype
     sizes = config.backbone
     lines = [
-        f"{_HEADER}# A text retriever trained with tfde",
+        "# A text retriever trained with tfde",
         "",
         f"Texts to vectors of {model.embedding_dim} numbers, compared by {similarity}. Exported by"
         f" tfde {__version__} from a dual encoder with fingerprint `{model.fingerprint()}`.",
@@ -67,7 +73,7 @@ def model_card(model: DualEncoder, limitations: Sequence[str]) -> str:
     ]
     if limitations:
         lines += ["", "## What differs from tfde", "", *(f"- {line}" for line in limitations)]
-    return "\n".join(lines) + "\n"
+    return join_card(data, "\n".join(lines) + "\n")
 
 
 def _example(model: DualEncoder, text: TextConfig) -> str:

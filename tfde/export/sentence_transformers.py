@@ -19,10 +19,11 @@ from tfde.checkpoints.hugging_face_writer import (
 )
 from tfde.checkpoints.sentence_transformers_files import POOLINGS
 from tfde.config.model import BertConfig, DenseActivation, Pooling
-from tfde.export.model_card import model_card
+from tfde.export.model_card import sentence_transformers_card
 from tfde.layers.projection import Projection
 from tfde.storage.atomic import atomic_directory, refuse_existing
 from tfde.towers.dual_encoder import DualEncoder
+from tfde.towers.model_card import CARD_FILE
 from tfde.towers.sharing import PARTS
 from tfde.towers.tower import TowerParts
 
@@ -40,7 +41,11 @@ _ACTIVATIONS: dict[DenseActivation, str] = {
 
 @typed
 def export_sentence_transformers(
-    model: DualEncoder, output: str | Path, *, max_shard_bytes: int = MAX_SHARD_BYTES
+    model: DualEncoder,
+    output: str | Path,
+    *,
+    max_shard_bytes: int = MAX_SHARD_BYTES,
+    model_card: str | None = None,
 ) -> Path:
     """Writes a sentence-transformers directory that gives the model's embeddings.
 
@@ -53,6 +58,7 @@ def export_sentence_transformers(
         model: The model; its weights keep their dtype.
         output: A new directory.
         max_shard_bytes: Weights larger than that are spread over several files.
+        model_card: `README.md` of the model directory, whose metadata the new card takes over.
 
     Returns:
         `output`.
@@ -66,6 +72,8 @@ def export_sentence_transformers(
     hugging_face_config(model.config.backbone, model.preprocessor.tokenizer)  # may refuse
     with atomic_directory(output) as directory:
         _Writer(model, directory, max_shard_bytes).write()
+        card = sentence_transformers_card(model, limitations(model), model_card)
+        (directory / CARD_FILE).write_text(card, "utf-8")
     return output
 
 
@@ -163,8 +171,6 @@ class _Writer:
                 "similarity_fn_name": "cosine" if config.normalize else "dot",
             },
         )
-        card = model_card(self._model, limitations(self._model))
-        (self._directory / "README.md").write_text(card, "utf-8")
 
     def _router(self, lengths: tuple[int, int]) -> list[tuple[str, str]]:
         """Writes both routes; returns the modules that follow them."""

@@ -46,8 +46,14 @@ def write_training_cards(
     last = next((line for line in validated[-1:] if line["stage"] == history[-1]["stage"]), None)
     for name, line in (("model", last), (BEST_MODEL, best)):
         if (output / name).exists():
-            text = _training(record, command, line, tested if name == kept else None)
-            add_training(output / name, text)
+            measured = tested if name == kept else None
+            add_training(
+                output / name,
+                _training(record, command, line, measured),
+                starts=_starts(record["run"]),
+                datasets=_datasets(record["run"]),
+                measured=_measured(line, measured),
+            )
 
 
 def _training(
@@ -73,6 +79,38 @@ def _training(
     return "\n".join(lines)
 
 
+def _starts(run: Mapping[str, Any]) -> list[str]:
+    """Returns the checkpoints a run began with: one, two (queries, documents), or none."""
+    backbone = run.get("model", {}).get("backbone")
+    return backbone.split(",") if isinstance(backbone, str) else []
+
+
+def _datasets(value: Any) -> list[str]:
+    """Returns the names of what a run learned from, each once, in its order."""
+    found: dict[str, None] = {}
+    if isinstance(value, Mapping):
+        for name, one in value.items():
+            if name == "data" and isinstance(one, str):
+                found[Path(one).name] = None
+            elif name not in ("validation", "test"):
+                found |= dict.fromkeys(_datasets(one))
+    elif isinstance(value, list):
+        for one in value:
+            found |= dict.fromkeys(_datasets(one))
+    return list(found)
+
+
+def _measured(
+    validated: Mapping[str, Any] | None, tested: Mapping[str, Any] | None
+) -> dict[str, dict[str, float]]:
+    found = {}
+    if validated is not None:
+        found[str(validated["validated_on"])] = _numbers(validated)
+    if tested is not None:
+        found["test data"] = _numbers(tested)
+    return found
+
+
 def _said(value: Any) -> Any:
     """Returns a description without what it leaves open."""
     if isinstance(value, Mapping):
@@ -86,5 +124,8 @@ def _said(value: Any) -> Any:
 
 
 def _values(measures: Mapping[str, Any]) -> str:
-    numbers = {name: value for name, value in measures.items() if isinstance(value, float)}
-    return ", ".join(f"{name} {value:.4f}" for name, value in numbers.items())
+    return ", ".join(f"{name} {value:.4f}" for name, value in _numbers(measures).items())
+
+
+def _numbers(measures: Mapping[str, Any]) -> dict[str, float]:
+    return {name: value for name, value in measures.items() if isinstance(value, float)}

@@ -3,10 +3,12 @@
 import json
 
 import tiny
+from huggingface_hub import ModelCard
 
+import tfde
 from tfde.cli.main import main
 from tfde.config.model import TextConfig
-from tfde.towers.model_card import add_training
+from tfde.towers.model_card import add_training, split_card
 
 
 def test_a_card_says_what_the_model_is(tmp_path):
@@ -14,7 +16,7 @@ def test_a_card_says_what_the_model_is(tmp_path):
     model = tiny.dual_encoder(tiny.BERT, text=text, embedding_dim=6)
     model.save_to_preset(tmp_path / "model")
     card = (tmp_path / "model" / "README.md").read_text()
-    assert card.startswith("# DualEncoder\n\n")
+    assert "\n---\n\n# DualEncoder\n\n" in card
     assert 'tfde.DualEncoder.from_preset("DIRECTORY")' in card
     assert f"| fingerprint | `{model.fingerprint()}` |" in card
     assert "kind `bert`, vocabulary_size 120, num_layers 2, num_heads 2" in card
@@ -31,6 +33,42 @@ def test_a_card_says_what_the_model_is(tmp_path):
     )
     add_training(tmp_path / "model", nothing)
     assert (tmp_path / "model" / "README.md").read_text() == card
+
+
+def test_the_hub_reads_license_base_model_data_sets_and_measures(tmp_path):
+    """`ModelCard` of huggingface_hub is the reader that the hub's own tools use."""
+    start = tmp_path / "start"
+    tiny.dual_encoder().save_to_preset(start)
+    header = "---\nlicense: apache-2.0\n---\n"
+    (start / "README.md").write_text(header + (start / "README.md").read_text().split("---\n")[-1])
+    tiny.dual_encoder(tiny.BERT).save_to_preset(tmp_path / "run" / "model")
+    add_training(
+        tmp_path / "run" / "model",
+        "On moon texts.",
+        starts=[str(start), "hf://org/name"],
+        datasets=["moons"],
+        measured={"7 queries": {"RR": 0.51239}},
+    )
+    data = ModelCard.load(tmp_path / "run" / "model" / "README.md").data
+    assert (data.license, data.library_name) == ("apache-2.0", "tfde")
+    assert (data.base_model, data.datasets) == (["start", "org/name"], ["moons"])
+    (result,) = data.eval_results
+    assert (result.metric_type, result.metric_value) == ("RR", 0.5124)
+    assert (result.dataset_name, data.model_name) == ("7 queries", "run")
+    # An exported sentence-transformers directory says the same.
+    model = tfde.DualEncoder.from_preset(tmp_path / "run" / "model")
+    card = (tmp_path / "run" / "model" / "README.md").read_text()
+    tfde.export_sentence_transformers(model, tmp_path / "exported", model_card=card)
+    exported = ModelCard.load(tmp_path / "exported" / "README.md").data
+    assert exported.library_name == "sentence-transformers"
+    assert (exported.license, exported.datasets) == (data.license, data.datasets)
+    assert exported.eval_results == data.eval_results
+
+
+def test_a_card_whose_metadata_cannot_be_read_is_a_card_without():
+    broken = "---\nlicense: [\n---\n# Mine\n"
+    data, text = split_card(broken)
+    assert (data.license, text) == (None, broken)
 
 
 def test_a_run_writes_recipe_data_and_measures(tmp_path):
