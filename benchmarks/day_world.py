@@ -23,8 +23,8 @@ from tfde.data.dataset_directory import DatasetDirectory
 from tfde.export.bundle import export_bundle
 from tfde.retrieval.exact_index import ExactIndex
 from tfde.retrieval.scann_index import ScannIndex
-from tfde.text.sentence_piece_tokenizer import SentencePieceTokenizer
-from tfde.text.train_sentencepiece import train_sentencepiece
+from tfde.text.sentence_piece.tokenizer import SentencePieceTokenizer
+from tfde.text.sentence_piece.train import train_sentencepiece
 from tfde.types import Document
 
 SEED = 0

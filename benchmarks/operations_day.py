@@ -55,7 +55,7 @@ from load_client import precise_loop
 from load_test import percentiles_ms
 
 import tfde
-from tfde.retrieval.live_index import LiveIndex
+from tfde.retrieval.live.live_index import LiveIndex
 
 MAX_DOCUMENTS = 19_999  # below this an index of default parameters is exact
 WHOLE = 1000  # the most that may be asked for, after a kill
@@ -384,7 +384,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--model", default="", help="model directory; a tower like MiniLM's with random weights")
     data = os.environ.get("TFDE_DATA", "")
     add("--dataset", default=f"{data}/scifact", help="by default scifact in TFDE_DATA")
-    add("--documents", type=int, default=3000, help="texts; three quarters are served at once")
+    add("--documents", type=int, default=2000, help="texts; three quarters are served at once")
     add("--queries", type=int, default=300, help="of the dataset, beside the documents' beginnings")
     add(
         "--operations",
