@@ -76,11 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:  # while models were loading, or waited for
         return _fail("CANCELLED: interrupted")
     except StatusError as error:
-        hint = ""
-        if "Request to assign label" in error.message:
-            flag = "--allow_version_labels_for_unavailable_models"
-            hint = f"; at the start no version is: give {flag}"
-        return _fail(f"{error.code.name}: {error.message}{hint}")
+        return _fail(f"{error.code.name}: {error.message}")
     except (OSError, TfdeError) as error:
         return _fail(f"INVALID_ARGUMENT: {error}")
     if not server.wait():
@@ -92,7 +88,7 @@ def _server(args: dict[str, Any]) -> Any:
     from tfde.retrieval.scann_ops import load_scann_ops
     from tfde.serving.server.model_server import ModelServer
     from tfde.serving.server.settings import check_options
-    from tfde.serving.server.status import invalid_argument
+    from tfde.serving.server.status import invalid_argument, naming
     from tfde.serving.server.versions import model_config, read_server_config, server_config
 
     show_logs()
@@ -108,7 +104,8 @@ def _server(args: dict[str, Any]) -> Any:
     options = ServerOptions(**args)
     check_options(options)
     if options.model_config_file:
-        config = read_server_config(options.model_config_file)
+        with naming("--model_config_file"):
+            config = read_server_config(options.model_config_file)
     elif options.model_base_path:
         config = server_config(model_config(options.model_name, options.model_base_path))
     else:

@@ -31,6 +31,10 @@ from tfde.cli.main import main as query
 from tfde.cli.model_server import build_parser, main
 from tfde.protos.ssl_config_pb2 import SSLConfig
 from tfde.serving.client import Client
+from tfde.serving.server.model_server import ModelServer
+from tfde.serving.server.options import ServerOptions
+from tfde.serving.server.status import StatusError
+from tfde.serving.server.versions import model_config, server_config
 
 
 def free_port():
@@ -303,21 +307,35 @@ def test_what_cannot_start(capfd, toy_base_path, tmp_path):
     bad.write_text("nonsense {")
     assert failure(capfd).startswith("INVALID_ARGUMENT: Both server_options.model_base_path and")
     assert failure(capfd, f"--model_config_file={bad}") == (
-        f"INVALID_ARGUMENT: Invalid protobuf file: '{bad}': Error parsing text-format"
+        f"INVALID_ARGUMENT: --model_config_file: Invalid protobuf file: '{bad}': Error parsing"
+        " text-format"
         " tensorflow.serving.ModelServerConfig: 1:1: Message type"
         ' "tensorflow.serving.ModelServerConfig" has no field named "nonsense".'
     )
     missing = tmp_path / "missing"
-    assert failure(capfd, f"--model_config_file={missing}").startswith(f"NOT_FOUND: {missing}")
+    message = failure(capfd, f"--model_config_file={missing}")
+    assert message.startswith(f"NOT_FOUND: --model_config_file: {missing}")
+    twice = tmp_path / "twice"
+    models = "config { name: 'a' base_path: '/a' model_platform: 'tensorflow' } " * 2
+    twice.write_text(f"model_config_list {{ {models} }}")
+    message = failure(capfd, f"--model_config_file={twice}")
+    assert message.startswith(f"INVALID_ARGUMENT: --model_config_file {twice}: Illegal to list mod")
     assert failure(capfd, base, f"--batching_parameters_file={bad}").startswith(
         "INVALID_ARGUMENT: server_options.batching_parameters_file is set without setting"
     )
     flags = (base, "--enable_batching", f"--batching_parameters_file={bad}")
-    assert failure(capfd, *flags).startswith("INVALID_ARGUMENT: Invalid protobuf file")
-    assert failure(capfd, base, f"--monitoring_config_file={bad}").startswith("INVALID_ARGUMENT")
+    rule = "INVALID_ARGUMENT: --batching_parameters_file"
+    assert failure(capfd, *flags).startswith(f"{rule}: Invalid protobuf file: '{bad}'")
+    for name in ("monitoring_config_file", "tensorflow_session_config_file", "ssl_config_file"):
+        message = failure(capfd, base, f"--{name}={bad}")
+        assert message.startswith(f"INVALID_ARGUMENT: --{name}: Invalid protobuf file: '{bad}'")
+    bad.write_text("num_batch_threads { value: 0 }")
+    message = failure(capfd, *flags)
+    assert message == f"{rule} {bad}: num_batch_threads must be positive; was 0"
     bad.write_text('server_key: "/etc/key.pem" server_cert: "x"')
     message = failure(capfd, base, f"--ssl_config_file={bad}")
-    assert message == f"INVALID_ARGUMENT: {bad}: `server_key` must hold PEM, not the name of a file"
+    rule = f"{bad}: `server_key` must hold PEM, not the name of a file"
+    assert message == f"INVALID_ARGUMENT: --ssl_config_file: {rule}"
     assert failure(capfd, base, "--grpc_channel_arguments=x").startswith(
         "INVALID_ARGUMENT: grpc_channel_arguments must be NAME=VALUE,...; got x"
     )
@@ -344,6 +362,23 @@ def test_what_cannot_start(capfd, toy_base_path, tmp_path):
         "UNKNOWN: 1 servable(s) did not become available: {{{name: default version: 1} due to"
         " error: NOT_FOUND: "
     )
+
+
+def test_a_file_that_is_read_again_and_wrong_is_named_by_its_flag(tmp_path, toy_base_path):
+    path = tmp_path / "models.config"
+    config = server_config(model_config("toy", toy_base_path))
+    server = ModelServer(config, ServerOptions(model_config_file=str(path)))
+    rule = "--model_config_file: Invalid protobuf file: "
+    for text, message in (
+        ("nonsense {", rule),
+        ("model_config_list { config { } }", f"--model_config_file {path}: Expected every model"),
+    ):
+        path.write_text(text)
+        with pytest.raises(StatusError, match=f"^{re.escape(message)}"):
+            server._reload(str(path))
+    path.unlink()
+    with pytest.raises(StatusError, match=f"^--model_config_file: {path}"):
+        server._reload(str(path))
 
 
 @pytest.mark.parametrize("flag", ["--unknown_flag=1", "--enable_batching=maybe", "--por=1"])

@@ -130,9 +130,11 @@ def checked_labels(
             if allow_unavailable and not moves:
                 continue
             if not is_available(config.name, number):
+                allowed = "--allow_version_labels_for_unavailable_models allows that of a new label"
                 raise StatusError(
                     StatusCode.FAILED_PRECONDITION,
                     f"Request to assign label to version {number} of model {config.name},"
-                    " which is not currently available for inference",
+                    " which is not currently available for inference"
+                    + ("" if moves else f"; {allowed}"),
                 )
     return {config.name: dict(config.version_labels) for config in configs}

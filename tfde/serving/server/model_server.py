@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import NoReturn
 
 import grpc
@@ -36,6 +36,7 @@ from tfde.serving.server.settings import (
     request_threads,
     server_credentials,
 )
+from tfde.serving.server.status import naming
 from tfde.serving.server.versions import read_server_config
 
 _log = logging.getLogger(__name__)
@@ -140,7 +141,9 @@ class ModelServer:
             bound_socket("gRPC", self.host, self.port).close()
             # Models that are not there yet are waited for, so someone must go on looking.
             self._poll(self._options.file_system_poll_wait_seconds, self.manager.poll, "versions")
-            self.manager.apply(self._config)
+            path = self._options.model_config_file
+            with naming(f"--model_config_file {path}") if path else nullcontext():
+                self.manager.apply(self._config)
             self._grpc = self._grpc_server()
             if self._rest:
                 self._rest.start(self._rest_api())
@@ -154,7 +157,6 @@ class ModelServer:
         _log.info("Running gRPC ModelServer at %s:%d ...", self.host, self.port)
         if self._rest:
             _log.info("Exporting HTTP/REST API at:%s:%d ...", self.host, self._rest.port)
-        path = self._options.model_config_file
         if path:
             seconds = self._options.model_config_file_poll_wait_seconds
             self._poll(seconds, lambda: self._reload(path), "config")
@@ -206,7 +208,10 @@ class ModelServer:
 
     def _reload(self, path: str) -> None:
         # Without waiting: the next look may find what a model that never comes needs.
-        self.manager.apply(read_server_config(path), wait=False)
+        with naming("--model_config_file"):
+            config = read_server_config(path)
+        with naming(f"--model_config_file {path}"):
+            self.manager.apply(config, wait=False)
 
     def _poll(self, seconds: float, look: Callable[[], None], name: str) -> None:
         def run() -> None:

@@ -72,7 +72,13 @@ def reload_config(
     rules = rules or ReloadRules()
     rules.check(request)
     seconds = rules.timeout_s if timeout_s is None else min(timeout_s, rules.timeout_s)
-    manager.apply(request.config, timeout_s=seconds, still_wanted=still_wanted)
+    try:
+        manager.apply(request.config, timeout_s=seconds, still_wanted=still_wanted)
+    except StatusError as error:
+        if error.code is not StatusCode.DEADLINE_EXCEEDED or seconds != rules.timeout_s:
+            raise
+        waited = f"{seconds:g} s are over (--reload_timeout_in_ms)"
+        raise StatusError(error.code, f"{error.message.rstrip('.')}; {waited}.") from None
     response = model_management_pb2.ReloadConfigResponse()
     response.status.SetInParent()
     return response

@@ -20,7 +20,7 @@ from tfde.serving.server.loader import Loader
 from tfde.serving.server.metrics import Metrics
 from tfde.serving.server.options import ServerOptions
 from tfde.serving.server.reload import ReloadRules
-from tfde.serving.server.status import invalid_argument
+from tfde.serving.server.status import invalid_argument, naming
 from tfde.serving.server.text_protos import read_text_proto
 
 _BATCHING_THREADS = 256
@@ -104,7 +104,9 @@ def metrics_path(options: ServerOptions) -> str:
     """
     if not options.monitoring_config_file:
         return ""
-    config = read_text_proto(options.monitoring_config_file, MonitoringConfig()).prometheus_config
+    with naming("--monitoring_config_file"):
+        file = read_text_proto(options.monitoring_config_file, MonitoringConfig())
+    config = file.prometheus_config
     return (config.path or _METRICS_PATH) if config.enable else ""
 
 
@@ -118,12 +120,13 @@ def server_credentials(options: ServerOptions) -> Any:
         return grpc.alts_server_credentials()
     if not options.ssl_config_file:
         return None
-    config = read_text_proto(options.ssl_config_file, SSLConfig())
-    for name in ("server_key", "server_cert", *(("custom_ca",) if config.client_verify else ())):
-        if "-----BEGIN " not in getattr(config, name):
-            raise invalid_argument(
-                f"{options.ssl_config_file}: `{name}` must hold PEM, not the name of a file"
-            )
+    with naming("--ssl_config_file"):
+        config = read_text_proto(options.ssl_config_file, SSLConfig())
+        for name in ("server_key", "server_cert", *(["custom_ca"] if config.client_verify else [])):
+            if "-----BEGIN " not in getattr(config, name):
+                raise invalid_argument(
+                    f"{options.ssl_config_file}: `{name}` must hold PEM, not the name of a file"
+                )
     return grpc.ssl_server_credentials(
         [(config.server_key.encode(), config.server_cert.encode())],
         root_certificates=config.custom_ca.encode() or None,
@@ -170,8 +173,10 @@ def _batching(options: ServerOptions) -> BatchingParameters | None:
         return None
     parameters = BatchingParameters()
     if options.batching_parameters_file:
-        read_text_proto(options.batching_parameters_file, parameters)
-    check_batching_parameters(parameters)
+        with naming("--batching_parameters_file"):
+            read_text_proto(options.batching_parameters_file, parameters)
+        with naming(f"--batching_parameters_file {options.batching_parameters_file}"):
+            check_batching_parameters(parameters)
     return parameters
 
 
@@ -180,7 +185,8 @@ def _session_config(options: ServerOptions) -> Any:
     # Going over a graph twice takes a third of a model's loading and finds next to nothing.
     config.graph_options.rewrite_options.meta_optimizer_iterations = RewriterConfig.ONE
     if options.tensorflow_session_config_file:
-        read_text_proto(options.tensorflow_session_config_file, config)
+        with naming("--tensorflow_session_config_file"):
+            read_text_proto(options.tensorflow_session_config_file, config)
     both = options.tensorflow_session_parallelism
     intra = options.tensorflow_intra_op_parallelism or both
     inter = options.tensorflow_inter_op_parallelism or both

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import grpc
@@ -52,6 +54,15 @@ class StatusError(TfdeError):
         if len(self.message) <= MAX_MESSAGE_LENGTH:
             return self.message
         return self.message[:MAX_MESSAGE_LENGTH] + "...TRUNCATED"
+
+
+@contextmanager
+def naming(flag: str) -> Iterator[None]:
+    """Errors within say which flag they are about."""
+    try:
+        yield
+    except StatusError as error:
+        raise StatusError(error.code, f"{flag}: {error.message}") from error.__cause__
 
 
 def invalid_argument(*parts: Any) -> StatusError:
