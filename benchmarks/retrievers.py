@@ -77,9 +77,8 @@ def build(folder: Path, name: str, target_recall: float) -> dict:
 
     import tensorflow as tf
 
-    from tfde.export.exact_retriever import ExactRetriever
     from tfde.export.partitioned_retriever import build_partitioned_retriever
-    from tfde.export.retriever import save_retriever
+    from tfde.export.retriever import ExactRetriever, save_retriever
 
     class NoText(tf.Module):
         """Stands where a retriever has its query encoder."""

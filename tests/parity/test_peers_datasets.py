@@ -4,8 +4,7 @@ import pytest
 
 from tfde.cli.main import main
 from tfde.data.dataset_directory import DatasetDirectory
-from tfde.data.formats.csv_rows import read_rows
-from tfde.data.formats.table_folder import table_files
+from tfde.data.formats.csv_rows import read_rows, table_files
 from tfde.storage.intake import Intake
 
 pytestmark = pytest.mark.peers

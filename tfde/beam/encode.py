@@ -14,7 +14,7 @@ from tfde.beam.dead_letters import BAD, DeadLetter, DeadLetters, write_dead_lett
 from tfde.beam.run_pipeline import run_pipeline
 from tfde.data.batched import batched
 from tfde.data.dataset_directory import DatasetDirectory
-from tfde.export.manifest import read_manifest
+from tfde.export.bundle_directory import read_manifest
 from tfde.retrieval.embeddings import Embeddings
 from tfde.retrieval.embeddings_writer import EmbeddingDtype, EmbeddingsWriter
 from tfde.types import Document

@@ -15,7 +15,7 @@ from tfde.beam.dead_letters import BAD, DeadLetter, DeadLetters, write_dead_lett
 from tfde.beam.run_pipeline import run_pipeline
 from tfde.data.batched import batched
 from tfde.errors import ConfigError, MismatchError, require
-from tfde.export.manifest import read_manifest
+from tfde.export.bundle_directory import read_manifest
 from tfde.retrieval.embeddings import MANIFEST, Embeddings
 from tfde.retrieval.exact_index import ExactIndex
 from tfde.retrieval.index_directory import check_embeddings

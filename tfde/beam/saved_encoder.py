@@ -12,7 +12,7 @@ import tensorflow as tf
 # Registers the text ops that the SavedModels hold.
 import tensorflow_text  # noqa: F401
 
-from tfde.export.manifest import read_manifest
+from tfde.export.bundle_directory import read_manifest
 from tfde.towers.batches import encode_by_length
 from tfde.types import Document
 

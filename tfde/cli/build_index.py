@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from jsonargparse.typing import NonNegativeInt, PositiveInt
 
-from tfde.cli.lengths import add_lengths, load_model
 from tfde.cli.parser import CommandParser, command_parser
+from tfde.cli.shared_options import add_lengths, load_model
 
 if TYPE_CHECKING:
     from tfde.retrieval.tune_scann import Trial

@@ -98,7 +98,7 @@ def _remove(args: Any) -> None:
 
 
 def _list(args: Any) -> None:
-    from tfde.export.bundle_versions import bundle_versions
+    from tfde.export.bundle_directory import bundle_versions
 
     rows = [
         (
@@ -120,7 +120,7 @@ def _check_target(args: Any) -> None:
         ConfigError: it is no gRPC address.
         ServerError: no server of the bundle answers there.
     """
-    from tfde.export.bundle_versions import bundle_versions
+    from tfde.export.bundle_directory import bundle_versions
     from tfde.serving.client import Client
 
     versions = bundle_versions(args.bundle)
@@ -141,7 +141,7 @@ def _tell(args: Any, version: int) -> None:
 
 def _await(args: Any, version: int) -> float:
     """Waits until a server answers with a version, with all models that it serves of the bundle."""
-    from tfde.export.bundle_versions import bundle_versions
+    from tfde.export.bundle_directory import bundle_versions
     from tfde.serving.client import Client
 
     models = bundle_versions(args.bundle)[version].models

@@ -6,8 +6,8 @@ from typing import Any
 
 from jsonargparse.typing import NonNegativeInt, PositiveInt
 
-from tfde.cli.parents import add_separator
 from tfde.cli.parser import CommandParser, command_parser
+from tfde.cli.shared_options import add_separator
 
 
 def build_parser() -> CommandParser:

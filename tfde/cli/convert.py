@@ -256,8 +256,8 @@ def _with_bar(records: Iterable[Item], intake: Intake) -> Iterator[Item]:
 
 def _sources(name: str, known: Format, inputs: list[str], splits: list[str] | None) -> list[Source]:
     """Returns the inputs with their roles and splits."""
+    from tfde.data.formats.csv_rows import table_files
     from tfde.data.formats.records import Source
-    from tfde.data.formats.table_folder import table_files
     from tfde.errors import ConfigError
 
     roles = {role.name: role for role in known.roles}
@@ -295,7 +295,7 @@ def _sources(name: str, known: Format, inputs: list[str], splits: list[str] | No
 
 
 def _splits(names: list[str], given: list[str] | None) -> list[str]:
-    from tfde.data.formats.table_folder import split_of_name
+    from tfde.data.formats.csv_rows import split_of_name
     from tfde.errors import ConfigError, require
 
     if given is None:

@@ -7,9 +7,14 @@ from typing import Any
 
 from jsonargparse.typing import PositiveInt
 
-from tfde.cli.lengths import add_lengths, load_model, tell_cut_texts
-from tfde.cli.parents import add_parents, parent_config
 from tfde.cli.parser import CommandParser, command_parser
+from tfde.cli.shared_options import (
+    add_lengths,
+    add_parents,
+    load_model,
+    parent_config,
+    tell_cut_texts,
+)
 
 
 def build_parser() -> CommandParser:

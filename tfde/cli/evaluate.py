@@ -13,16 +13,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jsonargparse.typing import PositiveInt
 
-from tfde.cli.lengths import add_lengths, load_model
-from tfde.cli.names import name_and_path, split_name
-from tfde.cli.parents import (
+from tfde.cli.parser import CommandParser, command_parser
+from tfde.cli.shared_options import (
+    add_lengths,
     add_max_passage,
     add_parents,
     fold_passages,
+    load_model,
+    name_and_path,
     parent_config,
     passages_wanted,
+    split_name,
 )
-from tfde.cli.parser import CommandParser, command_parser
 
 if TYPE_CHECKING:
     from tfde.data.dataset_directory import DatasetDirectory
@@ -123,9 +125,9 @@ def run(args: Any) -> int:
     from tfde.data.ranking import without_query
     from tfde.errors import ConfigError, require
     from tfde.evaluation.answer_matching import CUTOFFS, answer_accuracy
-    from tfde.evaluation.compared_systems import EvaluatedSystem
     from tfde.evaluation.measures import depth, mean_values, per_query
     from tfde.evaluation.report import Row, format_json, format_table
+    from tfde.evaluation.significance import EvaluatedSystem
     from tfde.retrieval.runs import write_run
     from tfde.text.cut_texts import cut_line
 

@@ -8,9 +8,9 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tfde.cli.lengths import add_lengths, load_model
 from tfde.cli.logs import show_logs
 from tfde.cli.parser import CommandParser, command_parser
+from tfde.cli.shared_options import add_lengths, load_model
 
 if TYPE_CHECKING:
     import numpy as np
@@ -124,7 +124,7 @@ def run(args: Any) -> int:
 def _export_bundle(args: Any) -> int:
     from tfde.data.dataset_directory import DatasetDirectory
     from tfde.errors import ConfigError
-    from tfde.export.manifest import read_manifest
+    from tfde.export.bundle_directory import read_manifest
     from tfde.retrieval.embeddings import Embeddings
     from tfde.retrieval.live.live_index import LiveIndex
     from tfde.retrieval.load_index import load_index

@@ -9,7 +9,6 @@ from typing import Any
 
 from jsonargparse.typing import PositiveInt
 
-from tfde.cli.lengths import add_lengths, load_model
 from tfde.cli.parser import (
     Action,
     CommandParser,
@@ -17,6 +16,7 @@ from tfde.cli.parser import (
     command_parser,
     run_action,
 )
+from tfde.cli.shared_options import add_lengths, load_model
 
 
 def build_parser() -> CommandParser:

@@ -8,8 +8,8 @@ from typing import Any
 
 from jsonargparse.typing import PositiveInt
 
-from tfde.cli.names import name_and_path, split_name
 from tfde.cli.parser import CommandParser, command_parser
+from tfde.cli.shared_options import name_and_path, split_name
 
 
 def build_parser() -> CommandParser:

@@ -7,9 +7,16 @@ from typing import Any
 
 from jsonargparse.typing import PositiveInt
 
-from tfde.cli.lengths import add_lengths, load_model, tell_cut_texts
-from tfde.cli.parents import add_max_passage, add_separator, fold_passages, passages_wanted
 from tfde.cli.parser import CommandParser, command_parser
+from tfde.cli.shared_options import (
+    add_lengths,
+    add_max_passage,
+    add_separator,
+    fold_passages,
+    load_model,
+    passages_wanted,
+    tell_cut_texts,
+)
 
 
 def build_parser() -> CommandParser:

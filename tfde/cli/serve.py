@@ -97,9 +97,9 @@ def run(args: Any) -> int:
 
 
 def _serve(args: Any) -> int:
-    from tfde.export.manifest import read_manifest
+    from tfde.export.bundle_directory import read_manifest
     from tfde.retrieval.scann_ops import load_scann_ops
-    from tfde.serving.bundle_models import bundle_models
+    from tfde.serving.application.search_service import bundle_models
     from tfde.serving.server.http_thread import HttpThread
     from tfde.serving.server.model_server import ModelServer, asked_to_stop, end_process
     from tfde.serving.server.options import ServerOptions
@@ -244,7 +244,7 @@ def _run_stock(args: Any) -> int:
     """Becomes a TensorFlow Serving that serves the bundle."""
     from google.protobuf import text_format
 
-    from tfde.serving.bundle_models import bundle_models
+    from tfde.serving.application.search_service import bundle_models
 
     program = shutil.which(_STOCK)
     if program is None:

@@ -18,7 +18,7 @@ def build_parser() -> CommandParser:
 
 def run(args: Any) -> int:
     """Prints what differs; exit code 1 when something does."""
-    from tfde.export.manifest import read_manifest
+    from tfde.export.bundle_directory import read_manifest
 
     read_manifest(args.bundle)  # before TensorFlow is imported
 

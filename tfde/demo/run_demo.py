@@ -23,8 +23,15 @@ from tfde.config.training import ModelConfig, OptimizerConfig, SourceConfig, Sta
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.pairs.read_pairs import read_pairs
 from tfde.demo.comparison import Difference, format_differences, measure
-from tfde.demo.demo_dataset import CLOZES_FILE, SUMMARIES_FILE, DemoDataset, demo_dataset
-from tfde.demo.minilm import INSTALL, NAME, find_minilm
+from tfde.demo.demo_dataset import (
+    CLOZES_FILE,
+    INSTALL,
+    NAME,
+    SUMMARIES_FILE,
+    DemoDataset,
+    demo_dataset,
+    find_minilm,
+)
 from tfde.demo.output_directory import RECIPE, TABLE, check_demo, take_over
 from tfde.demo.python_docs import python_pages
 from tfde.demo.screen import Screen

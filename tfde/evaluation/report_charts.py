@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tfde.evaluation.compared_systems import EvaluatedSystem
-from tfde.evaluation.figures import plain_text
+from tfde.evaluation.significance import EvaluatedSystem
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -122,3 +121,8 @@ def _svg(canvas: Figure) -> str:
     canvas.savefig(file, format="svg", metadata={"Date": None})
     text = file.getvalue()
     return text[text.index("<svg") :]
+
+
+def plain_text(text: str) -> str:
+    """Returns a label as matplotlib shows it: unasked, `$` begins a formula, `_` hides a label."""
+    return f" {text}".replace("$", r"\$") if text.startswith("_") else text.replace("$", r"\$")

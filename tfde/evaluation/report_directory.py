@@ -13,11 +13,6 @@ import numpy as np
 
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.ranking import first_documents
-from tfde.evaluation.compared_systems import (
-    EvaluatedSystem,
-    compare_systems,
-    largest_differences,
-)
 from tfde.evaluation.measures import evaluate
 from tfde.evaluation.report_charts import (
     difference_chart,
@@ -33,6 +28,11 @@ from tfde.evaluation.report_pages import (
     ShownDocument,
     html_page,
     markdown_page,
+)
+from tfde.evaluation.significance import (
+    EvaluatedSystem,
+    compare_systems,
+    largest_differences,
 )
 from tfde.storage.atomic import atomic_directory
 from tfde.types import Document, Qrels, Query

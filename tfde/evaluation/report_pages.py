@@ -9,9 +9,14 @@ from typing import NamedTuple
 from markdown_it import MarkdownIt
 
 from tfde.data.metadata import metadata_line
-from tfde.evaluation.compared_systems import ComparedPair, EvaluatedSystem
 from tfde.evaluation.report import align_table
-from tfde.evaluation.significance import CONFIDENCE, RESAMPLES, Interval
+from tfde.evaluation.significance import (
+    CONFIDENCE,
+    RESAMPLES,
+    ComparedPair,
+    EvaluatedSystem,
+    Interval,
+)
 from tfde.types import Document, Query
 
 _LONGEST_TEXT = 400  # characters of a query or document that are shown

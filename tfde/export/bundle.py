@@ -16,12 +16,11 @@ import tensorflow as tf
 from tfde.argument_types import typed
 from tfde.environment import require_extra
 from tfde.errors import MismatchError, require
-from tfde.export.bundle_card import bundle_card
+from tfde.export.bundle_directory import FORMAT, MANIFEST
+from tfde.export.cards import bundle_card
 from tfde.export.documents_model import DocumentsModel, save_documents_model
-from tfde.export.exact_retriever import ExactRetriever
-from tfde.export.manifest import FORMAT, MANIFEST
 from tfde.export.partitioned_retriever import build_partitioned_retriever, check_target_recall
-from tfde.export.retriever import Retriever, save_retriever
+from tfde.export.retriever import ExactRetriever, Retriever, save_retriever
 from tfde.export.saved_models import DocumentEncoder, QueryEncoder, save_encoder
 from tfde.export.serving_files import (
     BATCHING,

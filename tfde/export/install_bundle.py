@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tfde.errors import ConfigError, CorruptError
-from tfde.export.bundle_versions import (
+from tfde.export.bundle_directory import (
     INCOMING,
     VERSIONS,
     WITHDRAWN,

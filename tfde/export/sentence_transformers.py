@@ -19,7 +19,7 @@ from tfde.checkpoints.hugging_face_writer import (
 )
 from tfde.checkpoints.sentence_transformers_files import POOLINGS
 from tfde.config.model import BertConfig, DenseActivation, Pooling
-from tfde.export.model_card import sentence_transformers_card
+from tfde.export.cards import sentence_transformers_card
 from tfde.layers.projection import Projection
 from tfde.storage.atomic import atomic_directory, refuse_existing
 from tfde.towers.dual_encoder import DualEncoder

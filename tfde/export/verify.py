@@ -14,7 +14,7 @@ import tensorflow as tf
 import tensorflow_text  # noqa: F401
 
 from tfde.argument_types import typed
-from tfde.export.bundle_versions import BundleVersion, bundle_versions
+from tfde.export.bundle_directory import BundleVersion, bundle_versions
 from tfde.retrieval.scann_ops import load_scann_ops
 from tfde.storage.files import sha256
 

@@ -15,8 +15,7 @@ from tfde.backbones.bert import BertEncoder
 from tfde.backbones.transformer import EncoderStates
 from tfde.config.matching import MatcherConfig
 from tfde.config.model import DenseConfig
-from tfde.layers.projection import Projection
-from tfde.layers.unit_norm import UnitNorm
+from tfde.layers.projection import Projection, UnitNorm
 from tfde.matching.interactions import (
     ContextCodes,
     Fusion,

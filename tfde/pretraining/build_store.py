@@ -27,8 +27,8 @@ from tfde.pretraining.page_store import (
     PageStore,
     RaggedWriter,
     read_about,
+    split_page,
 )
-from tfde.pretraining.split_page import split_page
 from tfde.pretraining.tasks import has_ict, has_span_crop
 from tfde.progress import progress_bar
 from tfde.storage.atomic import atomic_directory

@@ -11,7 +11,7 @@ import struct
 from typing import Literal, get_args
 
 from tfde.data.ids import id_of_text
-from tfde.pretraining.split_page import Passage, SplitPage
+from tfde.pretraining.page_store import Passage, SplitPage
 from tfde.types import Document, Pair, Query
 
 Task = Literal["ict", "bfs", "wlp", "span_crop", "question"]

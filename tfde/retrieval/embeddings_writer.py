@@ -14,8 +14,7 @@ import numpy as np
 from tfde.errors import ConfigError, CorruptError, MismatchError, require
 from tfde.retrieval.embeddings import FORMAT, MANIFEST, Embeddings
 from tfde.retrieval.index_directory import LARGEST
-from tfde.storage.atomic import make_directories
-from tfde.storage.directory_lock import directory_lock
+from tfde.storage.atomic import directory_lock, make_directories
 from tfde.storage.files import (
     check_id,
     check_sha256,

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from tfde.errors import ConfigError, CorruptError, DataError, MismatchError, require
-from tfde.storage.atomic import atomic_directory
-from tfde.storage.directory_lock import LOCK, directory_lock
+from tfde.storage.atomic import LOCK, atomic_directory, directory_lock
 from tfde.storage.files import check_id, check_sha256, read_json, sha256, write_json
 from tfde.storage.rows import ScaledRows
 

@@ -1,4 +1,4 @@
-"""Files and directories that appear whole or not at all.
+"""Files and directories that appear whole or not at all, and one writer at a time.
 
 Everything is written under a temporary name beside the target (the same file system), flushed
 to the disk, then renamed.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import os
 import shutil
 import uuid
@@ -19,6 +20,7 @@ from tfde.errors import ConfigError
 # Source: Linux's fcntl.h and fs.h.
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 _unfinished: set[Path] = set()
+LOCK = ".lock"
 
 
 @contextlib.contextmanager
@@ -192,3 +194,30 @@ def _flush(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@contextlib.contextmanager
+def directory_lock(directory: Path, doing: str) -> Iterator[None]:
+    """Keeps other processes out of a directory; the lock of a killed process is free.
+
+    Args:
+        directory: It must exist.
+        doing: What the other process is doing there, for the error.
+
+    Raises:
+        ConfigError: another process has the lock; the message gives its pid.
+    """
+    with (directory / LOCK).open("a+") as file:
+        file.seek(0)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            process = f"another process ({file.read().strip() or 'just started'})"
+            raise ConfigError(f"{directory}: {process} is {doing}.") from None
+        file.truncate()
+        file.write(f"pid {os.getpid()}\n")
+        file.flush()
+        try:
+            yield
+        finally:
+            file.truncate(0)  # the same directory again has the same contents

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from tfde.errors import ConfigError, CorruptError, MismatchError, shorten
-from tfde.storage.atomic import atomic_file, make_directories
+from tfde.storage.atomic import atomic_file, directory_lock, make_directories
 from tfde.storage.compressed import open_writer
-from tfde.storage.directory_lock import directory_lock
 from tfde.storage.files import check_sha256, read_json, sha256, write_json
 
 FORMAT = 1

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfde.errors import ConfigError, require
-from tfde.evaluation.figures import plain_text
+from tfde.evaluation.report_charts import plain_text
 from tfde.matching.attention_maps import CrossMaps, TextTokens, maps_apart, maps_together
 from tfde.matching.cross_encoder import CrossEncoder
 from tfde.matching.matcher import Matcher

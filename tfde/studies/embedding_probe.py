@@ -10,7 +10,7 @@ import numpy as np
 
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.errors import ConfigError, require
-from tfde.evaluation.figures import plain_text
+from tfde.evaluation.report_charts import plain_text
 from tfde.storage.atomic import atomic_directory, atomic_file
 from tfde.towers.dual_encoder import DualEncoder
 from tfde.types import Document, Query

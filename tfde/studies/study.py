@@ -19,8 +19,7 @@ from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.pages import read_pages
 from tfde.errors import ConfigError, TrainingError
 from tfde.progress import progress_bar
-from tfde.storage.atomic import atomic_file, make_directories
-from tfde.storage.directory_lock import directory_lock
+from tfde.storage.atomic import atomic_file, directory_lock, make_directories
 from tfde.storage.files import read_json
 from tfde.studies.cells import Cell, expand_cells, select_cells
 from tfde.studies.parallel_jobs import call_in_child, core_shares, side_by_side
@@ -31,8 +30,7 @@ from tfde.studies.results import (
     read_results,
     write_by_query,
 )
-from tfde.studies.run_cell import DEPTH, do_cell, is_trained
-from tfde.studies.stage_chain import ChainedStage, digest, stage_chain
+from tfde.studies.run_cell import DEPTH, ChainedStage, digest, do_cell, is_trained, stage_chain
 from tfde.studies.study_checks import check_cells, expand_evaluation, needs_vocabulary
 from tfde.text.sentence_piece.train import train_sentencepiece
 from tfde.training.checks import check_stages

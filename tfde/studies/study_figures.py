@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tfde.environment import require_extra
 from tfde.errors import ConfigError, require
-from tfde.evaluation.figures import plain_text
+from tfde.evaluation.report_charts import plain_text
 from tfde.evaluation.significance import Interval
 from tfde.storage.atomic import atomic_file
 from tfde.studies.comparisons import GridComparison, without_axis

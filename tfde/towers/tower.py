@@ -9,7 +9,7 @@ import keras
 
 from tfde.config import model as config
 from tfde.layers.pooling import Pooling
-from tfde.layers.unit_norm import UnitNorm
+from tfde.layers.projection import UnitNorm
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,7 @@ import tensorflow as tf
 from tfde.config.training import TrainRun
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.errors import ConfigError, OtherRunError
-from tfde.storage.atomic import atomic_file, make_directories
-from tfde.storage.directory_lock import directory_lock
+from tfde.storage.atomic import atomic_file, directory_lock, make_directories
 from tfde.storage.resumable_file import first_difference
 from tfde.training.early_checks import sources_of
 

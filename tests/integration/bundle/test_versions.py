@@ -15,7 +15,7 @@ from bundle_server import DOCUMENTS, BundleServer, http
 from tfde.cli.main import main
 from tfde.errors import ConfigError, CorruptError
 from tfde.export.bundle import export_bundle
-from tfde.export.bundle_versions import bundle_versions
+from tfde.export.bundle_directory import bundle_versions
 from tfde.export.install_bundle import install_bundle, remove_version, roll_back_bundle
 from tfde.export.verify import verify_bundle
 from tfde.serving.client import Client

@@ -1,6 +1,6 @@
 """What models are called."""
 
-from tfde.cli.names import name_and_path
+from tfde.cli.shared_options import name_and_path
 
 
 def test_a_name_is_given_or_the_end_of_the_path(tmp_path):

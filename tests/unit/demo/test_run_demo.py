@@ -6,7 +6,7 @@ import importlib
 import pytest
 
 from tfde.cli.main import main
-from tfde.demo import minilm, run_demo
+from tfde.demo import demo_dataset, run_demo
 from tfde.demo.screen import Screen
 from tfde.errors import CorruptError
 
@@ -48,7 +48,7 @@ def test_impossible_options_are_refused_in_one_line(tmp_path, capsys, options, m
 def test_weights_that_are_not_the_published_ones_are_refused(tmp_path, capsys, package):
     weights = package / "model.safetensors"
     with pytest.raises(CorruptError, match=r"must have sha256 53aa5117.*Received: no file"):
-        minilm.find_minilm()
+        demo_dataset.find_minilm()
     weights.write_bytes(b"something else")
     assert main(["demo", "--output", str(tmp_path / "made")]) == 1
     found = hashlib.sha256(b"something else").hexdigest()
@@ -61,12 +61,12 @@ def test_weights_that_are_not_the_published_ones_are_refused(tmp_path, capsys, p
 
 def test_the_published_weights_are_found_without_importing(package, monkeypatch):
     (package / "model.safetensors").write_bytes(b"weights")
-    monkeypatch.setattr(minilm, "WEIGHTS_SHA256", hashlib.sha256(b"weights").hexdigest())
-    assert minilm.find_minilm() == package
+    monkeypatch.setattr(demo_dataset, "WEIGHTS_SHA256", hashlib.sha256(b"weights").hexdigest())
+    assert demo_dataset.find_minilm() == package
 
 
 def test_without_the_package_it_says_so_and_how_to_get_it(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(minilm, "_PACKAGE", "no_such_package_1")
+    monkeypatch.setattr(demo_dataset, "_PACKAGE", "no_such_package_1")
     monkeypatch.setattr(run_demo, "python_pages", lambda packages: [])
     assert main(["demo", "--output", str(tmp_path / "made")]) == 1
     said, error = capsys.readouterr()

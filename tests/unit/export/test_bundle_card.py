@@ -2,7 +2,7 @@
 
 import pytest
 
-from tfde.export.bundle_card import bundle_card
+from tfde.export.cards import bundle_card
 
 MANIFEST = {
     "version": 1,

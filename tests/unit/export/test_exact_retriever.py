@@ -7,8 +7,7 @@ import tensorflow as tf
 import tiny
 
 from tfde.errors import ConfigError
-from tfde.export.exact_retriever import ExactRetriever
-from tfde.export.retriever import save_retriever
+from tfde.export.retriever import ExactRetriever, save_retriever
 from tfde.export.saved_models import QueryEncoder
 
 RNG = np.random.default_rng(7)

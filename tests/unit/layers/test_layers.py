@@ -8,8 +8,7 @@ import tensorflow as tf
 from tfde.config.model import DenseConfig
 from tfde.errors import ConfigError
 from tfde.layers.pooling import Pooling
-from tfde.layers.projection import Projection
-from tfde.layers.unit_norm import UnitNorm
+from tfde.layers.projection import Projection, UnitNorm
 
 
 @pytest.fixture(params=["float32", "mixed_bfloat16"])

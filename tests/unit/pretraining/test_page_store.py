@@ -6,8 +6,7 @@ import pytest
 from tfde.data.pages import Page, Section, read_pages, write_pages
 from tfde.errors import ConfigError, CorruptError, DataError
 from tfde.pretraining.build_store import build_store, page_store
-from tfde.pretraining.page_store import PageStore
-from tfde.pretraining.split_page import split_page
+from tfde.pretraining.page_store import PageStore, split_page
 from tfde.storage.intake import Intake
 
 LONG = " ".join(["word"] * 25) + "."

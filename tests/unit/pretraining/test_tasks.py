@@ -4,7 +4,7 @@ import pytest
 from scipy import stats
 
 from tfde.data.pages import Page, Section
-from tfde.pretraining.split_page import Question, split_page
+from tfde.pretraining.page_store import Question, split_page
 from tfde.pretraining.tasks import (
     Draws,
     bfs_pair,

@@ -13,8 +13,7 @@ from tfde.config.study import EvaluationConfig
 from tfde.config.training import ModelConfig, OptimizerConfig, StageConfig, TrainRun
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.pages import Page, Section, write_pages
-from tfde.studies.run_cell import measure, train_stage
-from tfde.studies.stage_chain import stage_chain
+from tfde.studies.run_cell import measure, stage_chain, train_stage
 from tfde.training.run import train
 from tfde.training.run_record import checksum
 

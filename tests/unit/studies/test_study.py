@@ -11,7 +11,7 @@ from tfde.cli.main import main
 from tfde.config.study import EvaluationConfig, StudyConfig, VocabularyConfig
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.errors import ConfigError, MissingExtraError, TrainingError
-from tfde.storage.directory_lock import directory_lock
+from tfde.storage.atomic import directory_lock
 from tfde.studies.parallel_jobs import call_in_child
 from tfde.studies.run_cell import measure, sample_queries
 from tfde.studies.study import run_study

@@ -1,4 +1,4 @@
-"""DPR's files: questions with their contexts in one JSON array, passages in a TSV."""
+"""DPR's files: questions with their contexts in one JSON array, or alone; passages in a TSV."""
 
 from __future__ import annotations
 
@@ -26,7 +26,13 @@ from tfde.data.ids import id_of_text
 from tfde.errors import DataError
 from tfde.storage.compressed import open_writer, write_lines
 from tfde.storage.intake import Intake
-from tfde.storage.json_lines import id_field, list_field, string_field, strings_field
+from tfde.storage.json_lines import (
+    id_field,
+    list_field,
+    read_json_lines,
+    string_field,
+    strings_field,
+)
 from tfde.types import Document, Query
 
 _PASSAGE_IDS = ("passage_id", "psg_id")
@@ -185,3 +191,32 @@ def _write_passages(dataset: DatasetDirectory, path: Path) -> int:
                 buffer.truncate()
 
     return write_lines(path, lines()) - 1
+
+
+def read_open_questions(sources: Sequence[Source], intake: Intake) -> Iterator[Record]:
+    """Yields passages (DPR's TSV), then questions and their answers.
+
+    A question has no id; it gets the name of its file and the number of its line. There are no
+    judgements, so the dataset directory has no splits.
+
+    Raises:
+        DataError: a field is missing, empty or of a wrong type.
+
+    Source: the files in nq_open of github.com/google-research-datasets/natural-questions.
+    """
+    for source in sources:
+        if source.role == "passages":
+            yield from read_passages(source.path, intake)
+    for source in sources:
+        if source.role == "questions":
+            name = "_".join(source.path.name.partition(".jsonl")[0].split())
+            for line, record in read_json_lines(source.path, intake):
+                yield from intake.take(_open_question, source, line, record, f"{name}-{line}") or ()
+
+
+def _open_question(
+    source: Source, line: int, record: dict[str, Any], query_id: str
+) -> list[Record]:
+    text = string_field(source.path, line, record, "question")
+    answers = strings_field(source.path, line, record, "answer")
+    return [Query(query_id, text), Answers(query_id, answers)]

@@ -8,8 +8,8 @@ from pathlib import Path
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.formats.beir import read_pair_file
 from tfde.data.formats.records import Judgement, Record, Source, TrainingPair, without_repeats
-from tfde.data.formats.trec_lines import read_trec_qrels
 from tfde.data.ids import id_of_text
+from tfde.data.qrels import read_trec_qrels
 from tfde.errors import ConfigError, DataError
 from tfde.storage.compressed import read_lines, write_lines
 from tfde.storage.intake import Intake

@@ -17,7 +17,6 @@ from tfde.data.formats import (
     mrqa,
     msmarco,
     multireqa,
-    nq_open,
     squad,
     trec,
 )
@@ -109,7 +108,7 @@ FORMATS = {
             Role("questions", "the JSON Lines", has_split=False),
             Role("passages", "id, text, title", has_split=False),
         ),
-        nq_open.read,
+        dpr.read_open_questions,
     ),
     "trec": Format(
         "documents in SGML, topics, qrels",

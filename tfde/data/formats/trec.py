@@ -10,9 +10,8 @@ from typing import Literal
 
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.formats.records import Judgement, Record, Source
-from tfde.data.formats.trec_documents import read_documents
-from tfde.data.formats.trec_lines import read_trec_qrels
-from tfde.data.formats.trec_markup import Block, plain_text, read_blocks
+from tfde.data.formats.trec_markup import Block, plain_text, read_blocks, read_documents
+from tfde.data.qrels import read_trec_qrels
 from tfde.errors import ConfigError, DataError
 from tfde.storage.compressed import read_lines, write_lines
 from tfde.storage.intake import Intake

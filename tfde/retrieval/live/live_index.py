@@ -28,7 +28,7 @@ from tfde.retrieval.live.pending_changes import Overlay
 from tfde.retrieval.live.snapshot import LiveView
 from tfde.retrieval.live.status import LiveStatus, status_of
 from tfde.retrieval.scann_index import ScannIndex
-from tfde.storage.directory_lock import directory_lock
+from tfde.storage.atomic import directory_lock
 from tfde.storage.files import check_id
 from tfde.types import Document
 

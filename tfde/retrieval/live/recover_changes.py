@@ -21,8 +21,7 @@ from tfde.retrieval.live.change_log import (
     salvage,
 )
 from tfde.retrieval.live.write_ahead_log import log_file, read_frames
-from tfde.storage.atomic import atomic_file
-from tfde.storage.directory_lock import directory_lock
+from tfde.storage.atomic import atomic_file, directory_lock
 from tfde.storage.files import sha256
 
 ASIDE = "damaged"

@@ -6,10 +6,12 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path, PurePosixPath
 from typing import Literal, NamedTuple
 
 import numpy as np
 from grpc import StatusCode
+from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
 
 from tfde.serving.hit import Hit, Passage, make_hits, read_passages
 from tfde.serving.server.calls import current_call
@@ -18,6 +20,7 @@ from tfde.serving.server.limits import Limits
 from tfde.serving.server.request_size import encoded_texts
 from tfde.serving.server.service import InferenceService
 from tfde.serving.server.status import StatusError, invalid_argument, not_found
+from tfde.serving.server.versions import read_server_config
 
 MAX_HITS = 20_000  # of an answer
 _ROWS = 128
@@ -25,7 +28,6 @@ _FEW_ROWS = 16
 # One a core runs; of the four that may wait behind them (batching.config), two are left to others.
 _LARGE_RUNS = threading.BoundedSemaphore((os.cpu_count() or 1) + 2)
 Arrays = dict[str, np.ndarray]
-
 QUERY_ENCODER, DOCUMENT_ENCODER, DOCUMENTS = "query_encoder", "document_encoder", "documents"
 NO_RETRIEVER = (
     "no retriever is served, so nothing can be searched. A bundle has one where tfde export was"
@@ -224,3 +226,26 @@ def run_in_parts(run: Callable[[Arrays], Arrays], inputs: Arrays) -> Arrays:
     ]
     back = np.argsort(order)
     return {name: np.concatenate([part[name] for part in found])[back] for name in found[0]}
+
+
+def bundle_models(bundle: str | Path, *, scann: bool) -> ModelServerConfig:
+    """Reads a bundle's configuration; its `/models/...` become directories of the bundle.
+
+    Args:
+        bundle: The bundle.
+        scann: Whether to serve the models that need ScaNN's ops too.
+
+    Raises:
+        FileNotFoundError: no bundle there.
+        StatusError: its configuration does not parse.
+    """
+    bundle = Path(bundle).absolute()
+    path = bundle / ("models.scann.config" if scann else "models.config")
+    if not path.is_file():
+        raise FileNotFoundError(f"{bundle}: no {path.name} there, so no bundle.")
+    config = read_server_config(path)
+    for model in config.model_config_list.config:
+        base_path = PurePosixPath(model.base_path)
+        if base_path.is_relative_to("/models"):
+            model.base_path = str(bundle.joinpath("models", base_path.relative_to("/models")))
+    return config

@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,13 +16,14 @@ from tfde.data.formats import (
     mrqa,
     msmarco,
     multireqa,
-    nq_open,
     trec,
 )
 from tfde.data.formats.records import Source
 from tfde.errors import ConfigError, DataError
 from tfde.storage.intake import Intake
 from tfde.types import Query
+
+nq_open = SimpleNamespace(read=dpr.read_open_questions)
 
 CONTEXT = "It began in 1973. Prices rose."
 

@@ -9,9 +9,8 @@ from pyarrow import ipc, parquet
 from tfde.cli.main import main
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.formats import datasets
-from tfde.data.formats.csv_rows import read_rows
+from tfde.data.formats.csv_rows import read_rows, split_of_name, table_files
 from tfde.data.formats.records import Judgement, Source
-from tfde.data.formats.table_folder import split_of_name, table_files
 from tfde.errors import ConfigError, DataError
 from tfde.storage.intake import Intake
 from tfde.types import Document, Query

@@ -18,13 +18,13 @@ from ir_datasets.util import LocalDownload
 from missing import missing
 
 from tfde.data.dataset_directory import DatasetDirectory
-from tfde.data.formats import dpr, msmarco, multireqa, nq_open
+from tfde.data.formats import dpr, msmarco, multireqa
 from tfde.data.formats.mrqa import read_mrqa
 from tfde.data.formats.records import Answers, Judgement, Source, TrainingPair
 from tfde.data.formats.trec import read_topics
-from tfde.data.formats.trec_documents import read_documents
-from tfde.data.formats.trec_lines import read_trec_qrels
+from tfde.data.formats.trec_markup import read_documents
 from tfde.data.ids import id_of_text
+from tfde.data.qrels import read_trec_qrels
 from tfde.storage.intake import Intake
 from tfde.storage.json_lines import read_json_lines
 from tfde.types import Document, Query
@@ -215,7 +215,7 @@ def test_msmarco_queries():
 @pytest.mark.parametrize(("name", "count"), [("dev", 3_610), ("efficientqa.dev.1.1", 1_800)])
 def test_nq_open(name, count):
     path = Path(FOLDER) / f"google-research-datasets/natural-questions/nq_open/NQ-open.{name}.jsonl"
-    records = list(nq_open.read([Source("questions", path)], Intake()))
+    records = list(dpr.read_open_questions([Source("questions", path)], Intake()))
     expected = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     assert [r.text for r in records if isinstance(r, Query)] == [r["question"] for r in expected]
     answers = [list(r.texts) for r in records if isinstance(r, Answers)]

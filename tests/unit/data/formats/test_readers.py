@@ -2,6 +2,7 @@
 
 import csv
 import json
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,14 +15,13 @@ from tfde.data.formats import (
     mrqa,
     msmarco,
     multireqa,
-    nq_open,
     trec,
 )
 from tfde.data.formats.json_array import read_json_array
 from tfde.data.formats.records import Answers, Judgement, LabelledPair, Source, TrainingPair
 from tfde.data.formats.registry import write_format
 from tfde.data.formats.trec import read_topics
-from tfde.data.formats.trec_documents import read_documents
+from tfde.data.formats.trec_markup import read_documents
 from tfde.data.ids import id_of_text
 from tfde.errors import ConfigError, DataError
 from tfde.storage.compressed import write_lines
@@ -139,7 +139,7 @@ def test_nq_open_questions_with_answers(tmp_path):
     write_lines(tmp_path / "NQ-open.dev.jsonl", [json.dumps(line)])
     write_lines(tmp_path / "psgs.tsv", ["id\ttext\ttitle", "1\tHe ain't heavy.\tA song"])
     records = read(
-        nq_open,
+        SimpleNamespace(read=dpr.read_open_questions),
         Source("questions", tmp_path / "NQ-open.dev.jsonl"),
         Source("passages", tmp_path / "psgs.tsv"),
     )

@@ -6,7 +6,7 @@ import pytest
 
 from tfde.data.formats import trec_markup
 from tfde.data.formats.trec import read_topics
-from tfde.data.formats.trec_documents import read_documents
+from tfde.data.formats.trec_markup import read_documents
 from tfde.errors import DataError
 from tfde.storage.intake import Intake
 

@@ -1,4 +1,4 @@
-"""Which versions of a bundle lie in its directory, and what each is there for.
+"""A bundle's manifest, and which of its versions lie in its directory.
 
 A bundle's first version lies as `export_bundle` wrote it. Of each installed version, what is of
 no model (manifest, configuration, card) lies in `versions/N`; the bundle's own files are those of
@@ -11,9 +11,25 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from tfde.export.manifest import MANIFEST, read_manifest
+from tfde.errors import CorruptError
+from tfde.storage.files import read_json
 
 VERSIONS, WITHDRAWN, INCOMING = "versions", ".withdrawn", ".incoming"
+MANIFEST = "manifest.json"
+FORMAT = 1
+_FIELDS = {
+    "format",
+    "version",
+    "models",
+    "files",
+    "embedding_dim",
+    "towers_fingerprint",
+    "index_fingerprint",
+    "golden_queries",
+    "golden_k",
+    "compute_dtype",
+    "int8_weights",
+}
 
 
 class BundleVersion(NamedTuple):
@@ -77,3 +93,21 @@ def _folder(model: Path, number: int) -> Path:
         if (model / f"{number}{end}").is_dir():
             return model / f"{number}{end}"
     return model / f"{number}{INCOMING}"
+
+
+def read_manifest(bundle: str | Path) -> dict[str, Any]:
+    """Returns the manifest of a bundle.
+
+    Raises:
+        FileNotFoundError: no bundle there.
+        CorruptError: its manifest cannot be read.
+    """
+    path = Path(bundle) / MANIFEST
+    if not path.is_file():
+        raise FileNotFoundError(f"{bundle}: no {MANIFEST} there, so no bundle.")
+    manifest = read_json(path)
+    missing = _FIELDS - set(manifest)
+    if missing or manifest["format"] != FORMAT:
+        what = f"has no {sorted(missing)[0]!r}" if missing else "has another format"
+        raise CorruptError(f"{path}: {what}; expected format {FORMAT}.")
+    return manifest

@@ -1,8 +1,10 @@
-"""Options of commands that know passages and the documents that these are parts of."""
+"""Options that several commands have: lengths of texts, passages and their documents."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jsonargparse.typing import PositiveFloat, PositiveInt
@@ -12,7 +14,8 @@ from tfde.cli.parser import CommandParser
 if TYPE_CHECKING:
     from tfde.config.model import ParentConfig
     from tfde.types import Run
-
+if TYPE_CHECKING:
+    from tfde.towers.dual_encoder import DualEncoder
 
 _SEPARATOR, _MAX_LENGTH = ".", 256
 # So many passages are looked at for each document that is asked for.
@@ -97,3 +100,80 @@ def parent_config(args: Any) -> ParentConfig | None:
             require(value == default, f"parent_{name}", "left out without `parent_weight`", value)
         return None
     return ParentConfig(args.parent_weight, args.parent_separator, args.parent_max_length_tokens)
+
+
+def add_lengths(parser: CommandParser) -> None:
+    """Adds the options `--query_max_length_tokens` and `--document_max_length_tokens`."""
+    for side in ("query", "document"):
+        parser.add_argument(
+            f"--{side}_max_length_tokens",
+            type=PositiveInt,
+            help=f"longest {side} in place of the model's own, special tokens included; embeddings,"
+            " indexes and queries go together only where all were made with the same lengths",
+        )
+
+
+def load_model(path: str, args: Any, *, dtype: str | None = None) -> DualEncoder:
+    """Returns the model at `path`, with the lengths that `args` gives.
+
+    Raises:
+        ConfigError: as `DualEncoder.load` and `DualEncoder.set_max_lengths`.
+    """
+    from tfde.checkpoints.preset_files import check_checkpoint
+
+    check_checkpoint(path)  # before TensorFlow is imported
+
+    from tfde.towers.dual_encoder import DualEncoder
+
+    model = DualEncoder.load(path, dtype=dtype)
+    model.set_max_lengths(
+        query_max_length_tokens=args.query_max_length_tokens,
+        document_max_length_tokens=args.document_max_length_tokens,
+    )
+    return model
+
+
+def tell_cut_texts(model: DualEncoder) -> None:
+    """Says in one line on stderr how many texts the model cut, if any, and how much they lost."""
+    from tfde.text.cut_texts import cut_line
+
+    counts = model.cut_texts()
+    if any(part.cut for part in counts):
+        print(f"tfde: {cut_line(counts)}", file=sys.stderr)
+
+
+def short_name(path: str, known: Sequence[str]) -> str:
+    """Returns the last part of a path that says something, and no name twice.
+
+    Args:
+        path: A model directory, a run file, or a name.
+        known: Names that are taken.
+    """
+    parts = [part for part in Path(path).parts if part not in ("model", "best_model")]
+    return _once(parts[-1] if parts else path, known)
+
+
+def name_and_path(text: str, known: Sequence[str]) -> tuple[str, str]:
+    """Returns what `[NAME=]PATH` calls a model, and its path.
+
+    Args:
+        text: What was given.
+        known: Names that are taken.
+    """
+    name, path = split_name(text)
+    return short_name(path, known) if name is None else _once(name, known), path
+
+
+def split_name(text: str) -> tuple[str | None, str]:
+    """Reads `[NAME=]PATH`; a path may hold "=" where it exists, or after a "/"."""
+    name, separator, path = text.partition("=")
+    if not separator or "/" in name or Path(text).exists():
+        return None, text
+    return name, path
+
+
+def _once(name: str, known: Sequence[str]) -> str:
+    free, number = name, 2
+    while free in known:
+        free, number = f"{name} ({number})", number + 1
+    return free
