@@ -8,7 +8,8 @@ import json
 import math
 
 import tfde
-from tfde.config.model import SHARING, T5Config
+from tfde.config.backbones import T5Config
+from tfde.config.model import SHARING
 from tfde.text.word_piece.tokenizer import WordPieceTokenizer
 
 SIZES = {

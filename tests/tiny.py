@@ -4,7 +4,8 @@ import functools
 import json
 from pathlib import Path
 
-from tfde.config.model import BagOfWordsConfig, BertConfig, T5Config, TextConfig
+from tfde.config.backbones import BagOfWordsConfig, BertConfig, T5Config
+from tfde.config.model import TextConfig
 from tfde.text.preprocessor import TextPreprocessor
 from tfde.text.word_piece.tokenizer import WordPieceTokenizer
 from tfde.towers.dual_encoder import DualEncoder

@@ -16,7 +16,7 @@ import tensorflow as tf
 import tiny
 
 import tfde
-from tfde.config.model import BackboneConfig
+from tfde.config.backbones import BackboneConfig
 from tfde.data.pairs.dataset import PairDataset
 from tfde.data.pairs.labelled import LabelledBatches, LabelledPairs
 from tfde.matching.match_trainer import MatchTrainer

@@ -7,7 +7,7 @@ import pytest
 import tiny
 
 from tfde.cli.main import main
-from tfde.config.model import BertConfig
+from tfde.config.backbones import BertConfig
 from tfde.config.training import ModelConfig, OptimizerConfig, StageConfig, TrainRun
 from tfde.data.pairs.query_clusters import read_clusters
 from tfde.data.pairs.read_pairs import read_pairs

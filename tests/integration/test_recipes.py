@@ -10,7 +10,7 @@ import yaml
 
 from tfde.cli import train, train_matcher
 from tfde.cli.main import main
-from tfde.config.model import BertConfig
+from tfde.config.backbones import BertConfig
 from tfde.data.pages import Page, Section, write_pages
 from tfde.data.pairs.query_clusters import write_clusters
 from tfde.matching.cross_encoder import CrossEncoder

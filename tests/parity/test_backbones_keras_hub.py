@@ -17,7 +17,7 @@ from tfde.backbones.transformer import distance_buckets
 from tfde.checkpoints.hdf5_file import Hdf5Arrays
 from tfde.checkpoints.loading import load_backbone
 from tfde.checkpoints.preset_files import PresetFiles
-from tfde.config.model import BertConfig, T5Config
+from tfde.config.backbones import BertConfig, T5Config
 from tfde.errors import ConfigError, DataError
 
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"] + [chr(97 + i) for i in range(26)]

@@ -9,7 +9,8 @@ import pytest
 
 import tfde
 from tfde.backbones.backbone import build_backbone
-from tfde.config.model import BertConfig, DenseConfig, T5Config, TextConfig, TowersConfig
+from tfde.config.backbones import BertConfig, T5Config
+from tfde.config.model import DenseConfig, TextConfig, TowersConfig
 from tfde.export.sentence_transformers import export_sentence_transformers, limitations
 from tfde.text.preprocessor import TextPreprocessor
 from tfde.text.word_piece.tokenizer import WordPieceTokenizer

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from tfde.backbones.backbone import build_backbone
 from tfde.checkpoints.loading import load_backbone
-from tfde.config.model import T5Config
+from tfde.config.backbones import T5Config
 
 pytestmark = pytest.mark.peers
 

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
-from typing import Any
 
 import keras
-import tensorflow as tf
 
-from tfde.backbones.bag_of_words import BagOfWordsEncoder
-from tfde.backbones.bert import BertEncoder, BertTokenEmbedder
 from tfde.backbones.functional import seed_stream
-from tfde.backbones.seeded_layer import SeededLayer, zero_weights
-from tfde.backbones.t5 import T5Encoder
-from tfde.config.model import BackboneConfig, BagOfWordsConfig, BertConfig, T5Config
+from tfde.backbones.registry import builder_of
+from tfde.backbones.seeded_layer import zero_weights
+from tfde.config.backbones import BackboneConfig
 from tfde.errors import require
 
 
@@ -55,74 +50,12 @@ def build_backbone(
     """
     seeds = seed_stream(seed)
     policy = _dtype_policy(dtype)
-    embedder_args: dict[str, Any] = {
-        "seed": next(seeds),
-        "name": f"{name_prefix}token_embedder",
-        "dtype": policy,
-    }
-    encoder_args: dict[str, Any] = {
-        "seed": next(seeds),
-        "name": f"{name_prefix}encoder",
-        "dtype": policy,
-    }
-    token_embedder: keras.layers.Layer
-    encoder: keras.layers.Layer
-    match config:
-        case T5Config():
-            token_embedder = TokenTable(
-                config.vocabulary_size,
-                config.hidden_dim,
-                deviation=1.0,
-                dropout=config.dropout,
-                **embedder_args,
-            )
-            encoder = T5Encoder(
-                config.num_layers,
-                config.hidden_dim,
-                num_heads=config.num_heads,
-                key_value_dim=config.key_value_dim,
-                intermediate_dim=config.intermediate_dim,
-                dropout=config.dropout,
-                activation=config.activation,
-                gated=config.gated,
-                relative_buckets=config.relative_buckets,
-                relative_max_distance=config.relative_max_distance,
-                layer_norm_epsilon=config.layer_norm_epsilon,
-                **encoder_args,
-            )
-        case BertConfig():
-            token_embedder = BertTokenEmbedder(
-                config.vocabulary_size,
-                config.hidden_dim,
-                max_sequence_length=config.max_sequence_length,
-                num_segments=config.num_segments,
-                dropout=config.dropout,
-                layer_norm_epsilon=config.layer_norm_epsilon,
-                **embedder_args,
-            )
-            encoder = BertEncoder(
-                config.num_layers,
-                config.hidden_dim,
-                num_heads=config.num_heads,
-                intermediate_dim=config.intermediate_dim,
-                dropout=config.dropout,
-                activation=config.activation,
-                layer_norm_epsilon=config.layer_norm_epsilon,
-                relative_buckets=config.relative_buckets,
-                relative_max_distance=config.relative_max_distance,
-                **encoder_args,
-            )
-        case BagOfWordsConfig():
-            token_embedder = TokenTable(
-                config.vocabulary_size,
-                config.embedding_dim,
-                deviation=config.embedding_dim**-0.5,
-                dropout=config.dropout,
-                **embedder_args,
-            )
-            encoder = BagOfWordsEncoder(
-                config.embedding_dim, config.hidden_dim, dropout=config.dropout, **encoder_args
-            )
+    build = builder_of(config)
+    token_embedder, encoder = build(
+        config,
+        {"seed": next(seeds), "name": f"{name_prefix}token_embedder", "dtype": policy},
+        {"seed": next(seeds), "name": f"{name_prefix}encoder", "dtype": policy},
+    )
     token_embedder.build((None, None))
     encoder.build((None, None, None))
     return Backbone(config, token_embedder, encoder)
@@ -156,18 +89,18 @@ def cut_backbone(backbone: Backbone, num_layers: int) -> Backbone:
     """Returns a backbone of the first layers of another, with its weights.
 
     Args:
-        backbone: BERT's kind or T5's.
+        backbone: Of Transformer layers.
         num_layers: How many layers are kept.
 
     Raises:
         ConfigError: there are not so many, or the backbone has no layers.
     """
     config = backbone.config
-    layers = getattr(config, "num_layers", 0)
-    require(1 <= num_layers <= layers, "num_layers", f"in [1, {layers}]", num_layers)
+    rule = f"in [1, {config.num_layers}]"
+    require(1 <= num_layers <= config.num_layers, "num_layers", rule, num_layers)
     with zero_weights():
         cut = build_backbone(
-            dataclasses.replace(config, num_layers=num_layers),  # type: ignore[arg-type]
+            config.replace(num_layers=num_layers),
             dtype=backbone.encoder.dtype_policy.name,
         )
     for source, target in (
@@ -189,58 +122,3 @@ def _dtype_policy(name: str | None) -> keras.DTypePolicy:
     chosen = keras.config.dtype_policy().name if name is None else name
     require(chosen in names, "dtype", f"{', '.join(names[:-1])} or {names[-1]}", chosen)
     return keras.dtype_policies.get(chosen)
-
-
-@keras.saving.register_keras_serializable(package="tfde")
-class TokenTable(SeededLayer):
-    """A table of token embeddings, then dropout.
-
-    Args:
-        vocabulary_size: Rows of the table.
-        hidden_dim: Its columns, H.
-        deviation: Standard deviation of the random weights.
-        dropout: Rate.
-        seed: Seed of weights and dropout; `None` takes Keras's global seed.
-
-    Call arguments:
-        token_ids: (B, L) int32.
-
-    Returns:
-        (B, L, H) in the compute dtype.
-
-    Source: Raffel et al. 2020, section 2.1 (T5); Chang et al. 2020, section 4.4 (bag of words).
-    """
-
-    def __init__(
-        self,
-        vocabulary_size: int,
-        hidden_dim: int,
-        *,
-        deviation: float,
-        dropout: float,
-        seed: int | None = None,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(dropout=dropout, seed=seed, **kwargs)
-        self.vocabulary_size = vocabulary_size
-        self.hidden_dim = hidden_dim
-        self.deviation = deviation
-
-    def build(self, input_shape: Any) -> None:
-        """Creates `token_table` (V, H)."""
-        initializer = keras.initializers.RandomNormal(0.0, self.deviation, seed=next(self._seeds))
-        self._add("token_table", (self.vocabulary_size, self.hidden_dim), initializer)
-
-    def call(self, token_ids: tf.Tensor, training: bool | None = None) -> tf.Tensor:
-        """Returns the embedded tokens, (B, L, H)."""
-        x = tf.cast(tf.gather(self.token_table.value, token_ids), self.compute_dtype)
-        return self._drop(x, training)
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "vocabulary_size": self.vocabulary_size,
-            "hidden_dim": self.hidden_dim,
-            "deviation": self.deviation,
-        }

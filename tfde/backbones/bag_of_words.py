@@ -8,7 +8,9 @@ import keras
 import tensorflow as tf
 
 from tfde.backbones.functional import shape_of
-from tfde.backbones.seeded_layer import SeededLayer
+from tfde.backbones.seeded_layer import SeededLayer, arguments_of
+from tfde.backbones.token_table import TokenTable
+from tfde.config.backbones import BagOfWordsConfig
 from tfde.layers.pooling import Pooling
 
 
@@ -64,10 +66,16 @@ class BagOfWordsEncoder(SeededLayer):
             x = self._drop(x, training)
         return tf.repeat(x[:, None, :], length, axis=1)
 
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "embedding_dim": self.embedding_dim,
-            "hidden_dim": self.hidden_dim,
-        }
+
+def build_bag_of_words(
+    config: BagOfWordsConfig, embedder: dict[str, Any], encoder: dict[str, Any]
+) -> tuple[TokenTable, BagOfWordsEncoder]:
+    """Returns both layers of a bag of words; see `tfde.backbones.registry.Build`."""
+    table = TokenTable(
+        config.vocabulary_size,
+        config.embedding_dim,
+        deviation=config.embedding_dim**-0.5,
+        dropout=config.dropout,
+        **embedder,
+    )
+    return table, BagOfWordsEncoder(**arguments_of(BagOfWordsEncoder, config), **encoder)

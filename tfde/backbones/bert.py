@@ -9,9 +9,10 @@ import keras
 import tensorflow as tf
 
 from tfde.backbones.functional import activate, check_activation, layer_norm
-from tfde.backbones.seeded_layer import SeededLayer
+from tfde.backbones.seeded_layer import SeededLayer, arguments_of
 from tfde.backbones.token_layout import TokenLayout
 from tfde.backbones.transformer import TransformerEncoder, TransformerLayer
+from tfde.config.backbones import BertConfig
 
 
 @keras.saving.register_keras_serializable(package="tfde")
@@ -94,17 +95,6 @@ class BertTokenEmbedder(SeededLayer):
     def _rows(self, table: keras.Variable, ids: tf.Tensor) -> tf.Tensor:
         return tf.cast(tf.gather(table.value, ids), tf.float32)
 
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "vocabulary_size": self.vocabulary_size,
-            "hidden_dim": self.hidden_dim,
-            "max_sequence_length": self.max_sequence_length,
-            "num_segments": self.num_segments,
-            "layer_norm_epsilon": self.layer_norm_epsilon,
-        }
-
 
 @keras.saving.register_keras_serializable(package="tfde")
 class BertTransformerLayer(TransformerLayer):
@@ -161,17 +151,6 @@ class BertTransformerLayer(TransformerLayer):
         inner = self._drop(self._dense(inner, "output"), training)
         return self._norm(x + inner, "output", training), query, key
 
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "hidden_dim": self.hidden_dim,
-            "intermediate_dim": self.intermediate_dim,
-            "num_heads": self.num_heads,
-            "activation": self.activation,
-            "layer_norm_epsilon": self.layer_norm_epsilon,
-        }
-
     def _dense(self, x: tf.Tensor, part: str) -> tf.Tensor:
         kernel = tf.cast(getattr(self, f"{part}_kernel").value, x.dtype)
         bias = tf.cast(getattr(self, f"{part}_bias").value, x.dtype)
@@ -217,22 +196,7 @@ class BertEncoder(TransformerEncoder):
         self.layer_norm_epsilon = layer_norm_epsilon
         self.relative_buckets = relative_buckets
         self.relative_max_distance = relative_max_distance
-        self._add_layers(
-            [
-                BertTransformerLayer(
-                    hidden_dim,
-                    intermediate_dim,
-                    num_heads=num_heads,
-                    dropout=dropout,
-                    activation=activation,
-                    layer_norm_epsilon=layer_norm_epsilon,
-                    seed=next(self._seeds),
-                    dtype=self.dtype_policy,
-                    name=f"transformer_layer_{i}",
-                )
-                for i in range(num_layers)
-            ]
-        )
+        self._add_layers(BertTransformerLayer)
 
     def build(self, input_shape: Any) -> None:
         """Creates the weights of every Transformer layer and, if there is one, the table."""
@@ -242,16 +206,12 @@ class BertEncoder(TransformerEncoder):
             initializer = keras.initializers.TruncatedNormal(0.0, 0.02, seed=next(self._seeds))
             self._add("relative_table", (self.relative_buckets, self.num_heads), initializer)
 
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "num_layers": self.num_layers,
-            "hidden_dim": self.hidden_dim,
-            "num_heads": self.num_heads,
-            "intermediate_dim": self.intermediate_dim,
-            "activation": self.activation,
-            "layer_norm_epsilon": self.layer_norm_epsilon,
-            "relative_buckets": self.relative_buckets,
-            "relative_max_distance": self.relative_max_distance,
-        }
+
+def build_bert(
+    config: BertConfig, embedder: dict[str, Any], encoder: dict[str, Any]
+) -> tuple[BertTokenEmbedder, BertEncoder]:
+    """Returns both layers of a BERT or of its kin; see `tfde.backbones.registry.Build`."""
+    return (
+        BertTokenEmbedder(**arguments_of(BertTokenEmbedder, config), **embedder),
+        BertEncoder(**arguments_of(BertEncoder, config), **encoder),
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import inspect
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -39,8 +40,30 @@ def described_weights() -> Iterator[None]:
         _DESCRIBED_WEIGHTS.reset(token)
 
 
+def arguments_of(cls: type, source: object) -> dict[str, Any]:
+    """Returns the arguments of a layer's constructor that `source` has as attributes.
+
+    So a layer is built from a backbone's description, or its own layers from the layer. What
+    belongs to the one layer alone is left out: `seed`, and what Keras takes (`name`, `dtype`).
+
+    Args:
+        cls: The layer's class; what its constructor gets is also an attribute of it.
+        source: A description, or a layer.
+    """
+    init = cls.__init__  # type: ignore[misc]  # of the class, for Keras's `__new__` hides it
+    names = [
+        name
+        for name, argument in list(inspect.signature(init).parameters.items())[1:]
+        if argument.kind is not argument.VAR_KEYWORD and name != "seed"
+    ]
+    return {name: getattr(source, name) for name in names if hasattr(source, name)}
+
+
 class SeededLayer(keras.layers.Layer):
     """A layer whose random weights and dropout follow from one seed.
+
+    A subclass keeps each argument of its constructor under the argument's name; its configuration
+    follows from that.
 
     Args:
         dropout: Rate, in [0, 1); rounded to 256ths.
@@ -57,7 +80,8 @@ class SeededLayer(keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
-        return {**super().get_config(), "dropout": self.dropout, "seed": self.seed}
+        own = {"dropout": self.dropout, "seed": self.seed}
+        return {**super().get_config(), **own, **arguments_of(type(self), self)}
 
     def _add(self, name: str, shape: tuple[int, ...], initializer: Any) -> None:
         if _DESCRIBED_WEIGHTS.get():

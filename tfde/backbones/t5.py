@@ -8,8 +8,11 @@ import keras
 import tensorflow as tf
 
 from tfde.backbones.functional import activate, check_activation, rms_norm
+from tfde.backbones.seeded_layer import arguments_of
 from tfde.backbones.token_layout import TokenLayout
+from tfde.backbones.token_table import TokenTable
 from tfde.backbones.transformer import TransformerEncoder, TransformerLayer
+from tfde.config.backbones import T5Config
 
 
 @keras.saving.register_keras_serializable(package="tfde")
@@ -83,19 +86,6 @@ class T5TransformerLayer(TransformerLayer):
         inner = self._dense(self._drop(inner, training), self.output_kernel)
         return x + self._drop(inner, training), query, key
 
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "hidden_dim": self.hidden_dim,
-            "intermediate_dim": self.intermediate_dim,
-            "num_heads": self.num_heads,
-            "key_value_dim": self.key_value_dim,
-            "activation": self.activation,
-            "gated": self.gated,
-            "layer_norm_epsilon": self.layer_norm_epsilon,
-        }
-
     def _add_normal(self, name: str, shape: tuple[int, int]) -> None:
         deviation = shape[0] ** -0.5
         seed = next(self._seeds)
@@ -148,24 +138,7 @@ class T5Encoder(TransformerEncoder):
         self.relative_buckets = relative_buckets
         self.relative_max_distance = relative_max_distance
         self.layer_norm_epsilon = layer_norm_epsilon
-        self._add_layers(
-            [
-                T5TransformerLayer(
-                    hidden_dim,
-                    intermediate_dim,
-                    num_heads=num_heads,
-                    key_value_dim=key_value_dim,
-                    dropout=dropout,
-                    activation=activation,
-                    gated=gated,
-                    layer_norm_epsilon=layer_norm_epsilon,
-                    seed=next(self._seeds),
-                    dtype=self.dtype_policy,
-                    name=f"transformer_layer_{i}",
-                )
-                for i in range(num_layers)
-            ]
-        )
+        self._add_layers(T5TransformerLayer)
 
     def build(self, input_shape: Any) -> None:
         """Creates the position table, every Transformer layer's weights and the last norm."""
@@ -180,18 +153,12 @@ class T5Encoder(TransformerEncoder):
         x = rms_norm(x, self.norm_gamma.value, self.layer_norm_epsilon, training=training)
         return self._drop(x, training)
 
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "num_layers": self.num_layers,
-            "hidden_dim": self.hidden_dim,
-            "num_heads": self.num_heads,
-            "key_value_dim": self.key_value_dim,
-            "intermediate_dim": self.intermediate_dim,
-            "activation": self.activation,
-            "gated": self.gated,
-            "relative_buckets": self.relative_buckets,
-            "relative_max_distance": self.relative_max_distance,
-            "layer_norm_epsilon": self.layer_norm_epsilon,
-        }
+
+def build_t5(
+    config: T5Config, embedder: dict[str, Any], encoder: dict[str, Any]
+) -> tuple[TokenTable, T5Encoder]:
+    """Returns both layers of a T5 encoder; see `tfde.backbones.registry.Build`."""
+    return (
+        TokenTable(**arguments_of(TokenTable, config), deviation=1.0, **embedder),
+        T5Encoder(**arguments_of(T5Encoder, config), **encoder),
+    )

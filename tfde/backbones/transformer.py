@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfde.backbones.attention import attention, mask_bias
-from tfde.backbones.seeded_layer import SeededLayer
+from tfde.backbones.seeded_layer import SeededLayer, arguments_of
 from tfde.backbones.token_layout import TokenLayout
 
 
@@ -77,14 +77,25 @@ class TransformerEncoder(SeededLayer):
         real tokens; or the dictionary `EncoderStates`.
     """
 
+    num_layers: int
     hidden_dim: int
     num_heads: int
     relative_max_distance: int
     relative_table: Any = None
     transformer_layers: Sequence[TransformerLayer]
 
-    def _add_layers(self, layers: Sequence[TransformerLayer]) -> None:
-        self.transformer_layers = list(layers)
+    def _add_layers(self, kind: type[TransformerLayer]) -> None:
+        """Makes `num_layers` layers of a class, whose sizes are those of the encoder."""
+        sizes = arguments_of(kind, self)
+        self.transformer_layers = [
+            kind(
+                **sizes,
+                seed=next(self._seeds),
+                dtype=self.dtype_policy,
+                name=f"transformer_layer_{i}",
+            )
+            for i in range(self.num_layers)
+        ]
         for layer in self.transformer_layers:
             # TensorFlow's checkpoints and SavedModels find attributes, not a Keras layer's lists.
             setattr(self, layer.name, layer)

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 
 from tfde.backbones.backbone import Backbone
-from tfde.checkpoints.families import FieldsOfConfig
+from tfde.checkpoints.families.family import FieldsOfConfig
 from tfde.checkpoints.hugging_face import HuggingFaceModel
 from tfde.checkpoints.loading import load_backbone, read_backbone
 from tfde.checkpoints.preset_files import PresetFiles
 from tfde.checkpoints.safetensors_arrays import SafetensorsArrays
 from tfde.checkpoints.sentence_transformers_files import read_modules
-from tfde.config.model import BertConfig, HiddenActivation, PairTextConfig, T5Config
+from tfde.config.backbones import BackboneConfig, check_transformer
+from tfde.config.model import HiddenActivation, PairTextConfig
 from tfde.errors import ConfigError, DataError, shorten
 from tfde.text.tokenizer import Tokenizer
 
@@ -97,7 +98,7 @@ class LoadedCrossEncoder:
     """
 
     backbone: Backbone
-    config: BertConfig | T5Config
+    config: BackboneConfig
     tokenizer: Tokenizer
     max_length_tokens: int
     num_segments: int
@@ -175,22 +176,17 @@ def _join(
     head: LoadedHead | None,
 ) -> LoadedCrossEncoder:
     config = backbone.config
-    if not isinstance(config, BertConfig | T5Config):
-        raise ConfigError(
-            f"{path}: the backbone of a cross-encoder must be of BERT's kind, or T5."
-            f" Received: {type(config).__name__}"
-        )
+    check_transformer(config)
     num_segments, limit = pair_limits(config)
     num_segments = num_segments if two_segments else 1
     limit = max_length_tokens or limit
     return LoadedCrossEncoder(backbone, config, tokenizer, limit, num_segments, head)
 
 
-def pair_limits(config: BertConfig | T5Config) -> tuple[int, int]:
-    """Returns how many segments a pair can have, and how many tokens; T5 itself has no limit."""
-    if isinstance(config, T5Config):
-        return 1, PairTextConfig().max_length_tokens
-    return min(max(config.num_segments, 1), 2), config.max_sequence_length
+def pair_limits(config: BackboneConfig) -> tuple[int, int]:
+    """Returns how many segments a pair can have, and how many tokens."""
+    longest = config.max_sequence_length or PairTextConfig().max_length_tokens
+    return min(max(config.num_segments, 1), 2), longest
 
 
 def _find_classifier(files: PresetFiles) -> PresetFiles | None:

@@ -13,10 +13,12 @@ import numpy as np
 from tfde.backbones.backbone import Backbone, build_backbone
 from tfde.backbones.seeded_layer import described_weights
 from tfde.checkpoints.encoder_steps import EncoderSteps
-from tfde.checkpoints.families import FAMILIES, Family, FieldsOfConfig
+from tfde.checkpoints.families.family import FieldsOfConfig, HuggingFaceFamily
+from tfde.checkpoints.families.registry import FAMILIES
 from tfde.checkpoints.preset_files import PresetFiles
 from tfde.checkpoints.safetensors_arrays import SafetensorsArrays
-from tfde.config.model import BackboneConfig, DenseConfig
+from tfde.config.backbones import BackboneConfig
+from tfde.config.model import DenseConfig
 from tfde.errors import ConfigError, DataError, shorten
 from tfde.text.read_tokenizer import read_hugging_face_tokenizer
 from tfde.text.tokenizer import Tokenizer
@@ -61,7 +63,7 @@ class HuggingFaceModel:
                 f"{files}/config.json: `model_type` must be one of {', '.join(FAMILIES)}."
                 f" Received: {shorten(kind)}"
             )
-        self._family: Family = FAMILIES[kind]
+        self._family: HuggingFaceFamily = FAMILIES[kind]
         self._fields = FieldsOfConfig(f"{files}/config.json", config_fields)
         self.config: BackboneConfig = self._family.read_config(self._fields)
         self.arrays = SafetensorsArrays(
@@ -92,7 +94,7 @@ class HuggingFaceModel:
         Raises:
             ConfigError: a limit is not a number, or leaves no room for a token.
         """
-        limits = [getattr(self.config, "max_sequence_length", None)]
+        limits = [self.config.max_sequence_length]
         for name, key in (
             ("sentence_bert_config.json", "max_seq_length"),
             ("tokenizer_config.json", "model_max_length"),

@@ -7,34 +7,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import keras
 import ml_dtypes  # noqa: F401  # lets NumPy, and so safetensors, know bfloat16
 import numpy as np
 from safetensors.numpy import save_file
 
 from tfde.backbones.backbone import Backbone
-from tfde.checkpoints.families import FAMILIES
-from tfde.config.model import Activation, BackboneConfig, BertConfig, T5Config, backbone_kind
-from tfde.errors import ConfigError, require
+from tfde.checkpoints.families.family import HuggingFaceFamily
+from tfde.checkpoints.families.registry import FAMILIES, WRITERS
+from tfde.config.backbones import BackboneConfig
+from tfde.errors import ConfigError
 from tfde.text.tokenizer import Tokenizer
 
 MAX_SHARD_BYTES = 5_000_000_000  # as transformers, until version 5
-
-_ACTIVATIONS: dict[Activation, str] = {
-    "gelu": "gelu",
-    "gelu_tanh": "gelu_new",
-    "relu": "relu",
-    "silu": "silu",
-}
-_FEEDFORWARD: dict[tuple[Activation, bool], str] = {
-    ("relu", False): "relu",
-    ("gelu", False): "gelu",
-    ("gelu_tanh", True): "gated-gelu",
-    ("silu", True): "gated-silu",
-    ("relu", True): "gated-relu",
-}
-# What transformers' MPNetModel has in its code, whatever its configuration says.
-_MPNET_PAD_ID, _MPNET_BUCKETS, _MPNET_MAX_DISTANCE = 1, 32, 128
 
 
 def hugging_face_config(
@@ -57,17 +41,13 @@ def hugging_face_config(
         "pad_token_id": tokenizer.pad_id,
         "torch_dtype": dtype,  # version 5 of transformers, which says `dtype`, reads this too
     }
-    match config:
-        case BertConfig(relative_buckets=0):
-            return {**_bert(config), **common, "type_vocab_size": max(config.num_segments, 1)}
-        case BertConfig():
-            return {**_mpnet(config, tokenizer), **common}
-        case T5Config():
-            return {**_t5(config, tokenizer), **common}
-    raise ConfigError(
-        "`model` must have a backbone of BERT's or T5's kind: transformers has no other that"
-        f" computes the same. Received: {backbone_kind(config)}"
-    )
+    write = WRITERS.get(type(config))
+    if write is None:
+        raise ConfigError(
+            "`model` must have a backbone of BERT's or T5's kind: transformers has no other that"
+            f" computes the same. Received: {config.kind}"
+        )
+    return {**write(config, tokenizer), **common}
 
 
 def write_hugging_face(
@@ -99,7 +79,7 @@ def write_hugging_face(
     for name, content in files.items():
         (directory / name).write_bytes(content)
     write_arrays(
-        _arrays(backbone, FAMILIES[config["model_type"]].sources),
+        _arrays(backbone, FAMILIES[config["model_type"]]),
         directory,
         max_shard_bytes=max_shard_bytes,
     )
@@ -148,84 +128,7 @@ def write_arrays(
         (directory / "model.safetensors.index.json").write_text(text, "utf-8")
 
 
-def _arrays(backbone: Backbone, sources: Any) -> Iterator[tuple[str, np.ndarray]]:
-    for source in sources(backbone):
+def _arrays(backbone: Backbone, family: HuggingFaceFamily) -> Iterator[tuple[str, np.ndarray]]:
+    for source in family.sources(backbone):
         yield from source.split().items()
-    config = backbone.config
-    if not isinstance(config, BertConfig):
-        return
-    dtype = keras.ops.convert_to_numpy(backbone.token_embedder.norm_gamma).dtype
-    hidden = config.hidden_dim
-    if not config.relative_buckets and not config.num_segments:
-        # A BertModel adds a segment's row to every token.
-        yield "embeddings.token_type_embeddings.weight", np.zeros((1, hidden), dtype)
-    # Nothing reads the pooler; without it transformers warns that it is new and must be trained.
-    yield "pooler.dense.weight", np.zeros((hidden, hidden), dtype)
-    yield "pooler.dense.bias", np.zeros(hidden, dtype)
-
-
-def _bert(config: BertConfig) -> dict[str, Any]:
-    return {
-        "model_type": "bert",
-        "architectures": ["BertModel"],
-        "num_hidden_layers": config.num_layers,
-        "num_attention_heads": config.num_heads,
-        "hidden_size": config.hidden_dim,
-        "intermediate_size": config.intermediate_dim,
-        "max_position_embeddings": config.max_sequence_length,
-        "hidden_act": _ACTIVATIONS[config.activation],
-        "hidden_dropout_prob": config.dropout,
-        "attention_probs_dropout_prob": config.dropout,
-        "layer_norm_eps": config.layer_norm_epsilon,
-    }
-
-
-def _mpnet(config: BertConfig, tokenizer: Tokenizer) -> dict[str, Any]:
-    for name, received, wanted in (
-        ("num_segments", config.num_segments, 0),
-        ("relative_buckets", config.relative_buckets, _MPNET_BUCKETS),
-        ("relative_max_distance", config.relative_max_distance, _MPNET_MAX_DISTANCE),
-        # It counts positions by the tokens that are not this one, wherever they stand.
-        ("tokenizer.pad_id", tokenizer.pad_id, _MPNET_PAD_ID),
-    ):
-        require(
-            received == wanted,
-            name,
-            f"{wanted} for transformers' MPNetModel, its only model of BERT's kind with relative"
-            " positions",
-            received,
-        )
-    first = _MPNET_PAD_ID + 1  # row of the first token's position
-    return {
-        **_bert(config),
-        "model_type": "mpnet",
-        "architectures": ["MPNetModel"],
-        "max_position_embeddings": config.max_sequence_length + first,
-        "relative_attention_num_buckets": config.relative_buckets,
-    }
-
-
-def _t5(config: T5Config, tokenizer: Tokenizer) -> dict[str, Any]:
-    kind = (config.activation, config.gated)
-    if kind not in _FEEDFORWARD:
-        known = ", ".join(f"{name}{' gated' if gated else ''}" for name, gated in _FEEDFORWARD)
-        raise ConfigError(
-            f"`activation` must be one of {known} for transformers' T5EncoderModel."
-            f" Received: {config.activation}{' gated' if config.gated else ''}"
-        )
-    return {
-        "model_type": "t5",
-        "architectures": ["T5EncoderModel"],
-        "num_layers": config.num_layers,
-        "num_heads": config.num_heads,
-        "d_model": config.hidden_dim,
-        "d_ff": config.intermediate_dim,
-        "d_kv": config.key_value_dim,
-        "feed_forward_proj": _FEEDFORWARD[kind],
-        "dropout_rate": config.dropout,
-        "relative_attention_num_buckets": config.relative_buckets,
-        "relative_attention_max_distance": config.relative_max_distance,
-        "layer_norm_epsilon": config.layer_norm_epsilon,
-        "eos_token_id": tokenizer.end_id,
-        "is_encoder_decoder": True,
-    }
+    yield from family.unread(backbone)

@@ -9,7 +9,7 @@ from typing import Any
 from tfde.backbones.backbone import build_backbone, cut_backbone
 from tfde.checkpoints.encoder_steps import EncoderSteps
 from tfde.checkpoints.loading import LoadedBackbone, load_backbones, only_one
-from tfde.config.model import BackboneConfig
+from tfde.config.backbones import BackboneConfig
 from tfde.errors import ConfigError
 from tfde.text.tokenizer import Tokenizer
 
@@ -88,10 +88,9 @@ def random_start(
             " vocabulary; train one with tfde.train_sentencepiece."
         )
     if dropout is not None:
-        config = dataclasses.replace(config, dropout=dropout)
+        config = config.replace(dropout=dropout)
     backbone = build_backbone(config, seed=seed, dtype=dtype)
-    longest = getattr(config, "max_sequence_length", None)
-    return LoadedBackbone(backbone, tokenizer, longest, EncoderSteps())
+    return LoadedBackbone(backbone, tokenizer, config.max_sequence_length, EncoderSteps())
 
 
 def check_vocabulary(tokenizer: Tokenizer, config: Any) -> None:

@@ -10,12 +10,13 @@ import numpy as np
 
 from tfde.backbones.backbone import Backbone
 from tfde.checkpoints.encoder_steps import EncoderSteps
-from tfde.checkpoints.families import FieldsOfConfig
+from tfde.checkpoints.families.family import FieldsOfConfig, KerasHubFamily, numbered
+from tfde.checkpoints.families.registry import KERAS_HUB_FAMILIES
 from tfde.checkpoints.hdf5_file import Hdf5Arrays
-from tfde.checkpoints.keras_hub_families import KERAS_HUB_FAMILIES, KerasHubFamily, numbered
 from tfde.checkpoints.keras_hub_tokenizers import read_keras_hub_tokenizer
 from tfde.checkpoints.preset_files import PresetFiles
-from tfde.config.model import BackboneConfig, Pooling
+from tfde.config.backbones import BackboneConfig
+from tfde.config.model import Pooling
 from tfde.errors import ConfigError, DataError, shorten
 from tfde.text.tokenizer import Tokenizer
 
@@ -68,7 +69,7 @@ class KerasHubModel:
         Raises:
             ConfigError: the preprocessor's length is not a number.
         """
-        limits = [getattr(self.config, "max_sequence_length", None)]
+        limits = [self.config.max_sequence_length]
         value = self._files.json_or_empty("preprocessor.json")
         if value:
             fields = _fields(self._files, "preprocessor.json", value)
@@ -125,7 +126,7 @@ class KerasHubModel:
             if layer.startswith(family.layer) and (not number or number[1:].isdigit()):
                 found.setdefault(layer, set()).add(part.partition("/")[0])
         ours = {name for name, parts in found.items() if family.foreign_part not in parts}
-        said: int = self.config.num_layers  # type: ignore[union-attr]
+        said = self.config.num_layers
         if ours != {numbered(family.layer, i) for i in range(said)}:
             raise self._disagreement("num_layers", f"hold {len(ours)} layers {family.layer}", said)
         for field, part in family.absent_parts(self.config).items():

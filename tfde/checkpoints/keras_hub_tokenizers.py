@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tfde.checkpoints.families import FieldsOfConfig
+from tfde.checkpoints.families.family import FieldsOfConfig
 from tfde.checkpoints.preset_files import PresetFiles
 from tfde.errors import ConfigError, DataError, shorten
 from tfde.text.byte_pair.tokenizer import BytePairTokenizer

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -222,7 +221,7 @@ def read_backbone(
     """
     config = model.config
     if dropout is not None:
-        config = dataclasses.replace(config, dropout=dropout)
+        config = config.replace(dropout=dropout)
     with zero_weights():
         backbone = build_backbone(config, name_prefix=name_prefix, dtype=dtype)
     for variable, array, name in model.read_weights(backbone):
@@ -251,7 +250,7 @@ def _check_pair(query: OpenedBackbone, document: OpenedBackbone) -> None:
         steps = opened.steps
         return {
             "tokenizers": opened.tokenizer.fingerprint_bytes(),
-            "sizes": dataclasses.replace(opened.model.config, dropout=0.0),
+            "sizes": opened.model.config.replace(dropout=0.0),
             "poolings": (steps.pooling, steps.pool_prompts),
             "projections": steps.projection,
             "similarities": steps.normalize,

@@ -6,7 +6,8 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from tfde.config.model import BertConfig, T5Config, check_labels
+from tfde.config.backbones import BackboneConfig, check_transformer
+from tfde.config.model import check_labels
 from tfde.config.training import OptimizerConfig, Precision
 from tfde.errors import ConfigError, require
 
@@ -231,7 +232,7 @@ class MatcherConfig:
     Fields that a kind does not have must be `None`; those it has are filled in where they are.
     """
 
-    backbone: BertConfig | T5Config
+    backbone: BackboneConfig
     kind: MatcherKind
     num_labels: int = 1
     labels: tuple[str, ...] = ()
@@ -245,8 +246,7 @@ class MatcherConfig:
     skip_punctuation: bool | None = None
 
     def __post_init__(self) -> None:
-        rule = "a tfde.BertConfig or tfde.T5Config"
-        require(isinstance(self.backbone, BertConfig | T5Config), "backbone", rule, self.backbone)
+        check_transformer(self.backbone)
         kinds = get_args(MatcherKind)
         require(self.kind in kinds, "kind", f"one of {', '.join(kinds)}", self.kind)
         require(self.num_labels >= 1, "num_labels", "at least 1", self.num_labels)

@@ -10,34 +10,24 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from numbers import Integral
 from typing import Any, Literal, get_args
 
-from tfde.errors import ConfigError, require
+from tfde.config.backbones import (
+    BackboneConfig,
+    PairPooling,
+    check_dropout,
+    check_transformer,
+    from_mapping,
+)
+from tfde.errors import require
 
 Part = Literal["shared", "separate", "frozen"]
 # From one vector a token to one vector a text; several are put side by side.
 Pooling = Literal["first", "max", "mean", "mean_sqrt_length", "weighted_mean", "last"]
-# "gelu" is exact (erf), "gelu_tanh" its approximation; checkpoints were trained with one or other.
-Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
 DenseActivation = Literal["identity", "tanh", "relu", "gelu", "sigmoid", "silu"]
 HiddenActivation = Literal["tanh", "relu"]
-PairPooling = Literal["first", "mean"]
 
 DEFAULT_BUCKETS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
-
-
-def _check_dropout(rate: float) -> None:
-    require(0 <= rate < 1, "dropout", "in [0, 1)", rate)
-
-
-def _check_backbone(config: Any, *, may_be_0: tuple[str, ...] = ()) -> None:
-    _check_dropout(config.dropout)
-    for size in dataclasses.fields(config):
-        if size.type == "int":
-            value, least = getattr(config, size.name), int(size.name not in may_be_0)
-            holds = isinstance(value, Integral) and int(value) >= least
-            require(holds, size.name, f"a whole number of at least {least}", value)
 
 
 def _check_template(template: str) -> None:
@@ -45,76 +35,6 @@ def _check_template(template: str) -> None:
     holds = "text" in places and set(places) <= {"text", "title"}
     rule = "one with {text}, perhaps {title}, and no other {...}"
     require(holds, "document_template", rule, template)
-
-
-@dataclass(frozen=True)
-class T5Config:
-    """A T5 encoder (version 1.1: gated tanh GELU; version 1.0: `activation="relu"`, not gated).
-
-    Source: Raffel et al. 2020; field values as in T5 1.1 small.
-    """
-
-    vocabulary_size: int = 32_128
-    num_layers: int = 8
-    num_heads: int = 6
-    hidden_dim: int = 512
-    intermediate_dim: int = 1024
-    key_value_dim: int = 64
-    dropout: float = 0.1
-    activation: Activation = "gelu_tanh"
-    gated: bool = True
-    relative_buckets: int = 32
-    relative_max_distance: int = 128
-    layer_norm_epsilon: float = 1e-6
-
-    def __post_init__(self) -> None:
-        _check_backbone(self)
-
-
-@dataclass(frozen=True)
-class BertConfig:
-    """A BERT encoder, or one of its kin.
-
-    DistilBERT has `num_segments=0`; RoBERTa and XLM-RoBERTa have one segment; MPNet has none, and
-    a relative position bias (`relative_buckets=32`) in the way of T5.
-
-    Source: Devlin et al. 2019; Song et al. 2020 (MPNet).
-    """
-
-    vocabulary_size: int = 30_522
-    num_layers: int = 12
-    num_heads: int = 12
-    hidden_dim: int = 768
-    intermediate_dim: int = 3072
-    max_sequence_length: int = 512
-    num_segments: int = 2
-    dropout: float = 0.1
-    activation: Activation = "gelu"  # keras-hub's presets: "gelu_tanh"
-    layer_norm_epsilon: float = 1e-12
-    relative_buckets: int = 0
-    relative_max_distance: int = 128
-
-    def __post_init__(self) -> None:
-        _check_backbone(self, may_be_0=("num_segments", "relative_buckets"))
-        rule = f"a multiple of `num_heads` ({self.num_heads})"
-        require(self.hidden_dim % self.num_heads == 0, "hidden_dim", rule, self.hidden_dim)
-
-
-@dataclass(frozen=True)
-class BagOfWordsConfig:
-    """Mean of token embeddings, then two tanh layers. Source: Chang et al. 2020, section 4.4."""
-
-    vocabulary_size: int = 30_522
-    embedding_dim: int = 512
-    hidden_dim: int = 512
-    dropout: float = 0.0
-
-    def __post_init__(self) -> None:
-        _check_backbone(self)
-
-
-BackboneConfig = T5Config | BertConfig | BagOfWordsConfig
-BACKBONES: dict[str, type] = {"t5": T5Config, "bert": BertConfig, "bag_of_words": BagOfWordsConfig}
 
 
 @dataclass(frozen=True)
@@ -317,7 +237,7 @@ class CrossEncoderConfig:
         dropout: Rate between hidden layer and classifier.
     """
 
-    backbone: BertConfig | T5Config
+    backbone: BackboneConfig
     pooling: PairPooling = "first"
     num_labels: int = 1
     labels: tuple[str, ...] = ()
@@ -325,6 +245,7 @@ class CrossEncoderConfig:
     dropout: float = 0.1
 
     def __post_init__(self) -> None:
+        check_transformer(self.backbone)
         value = self.num_labels
         require(isinstance(value, int) and value >= 1, "num_labels", "at least 1", value)
         check_labels(self.labels, num_labels=value)
@@ -337,7 +258,7 @@ class CrossEncoderConfig:
         )
         known = get_args(PairPooling)
         require(self.pooling in known, "pooling", f"one of {', '.join(known)}", self.pooling)
-        _check_dropout(self.dropout)
+        check_dropout(self.dropout)
 
 
 def check_labels(labels: tuple[str, ...], *, num_labels: int) -> None:
@@ -354,36 +275,3 @@ def check_labels(labels: tuple[str, ...], *, num_labels: int) -> None:
     fits = len(labels) in (0, num_labels if num_labels > 1 else 2)
     rule = f"{num_labels if num_labels > 1 else 'two'} names, none twice, or none at all"
     require(fits and len(set(labels)) == len(labels), "labels", rule, labels)
-
-
-def backbone_kind(config: BackboneConfig) -> str:
-    """Returns the name under which `BACKBONES` lists the type of `config`."""
-    return next(kind for kind, cls in BACKBONES.items() if type(config) is cls)
-
-
-def backbone_from_mapping(value: Mapping[str, Any], where: str = "backbone") -> BackboneConfig:
-    """Returns the backbone description in `{"kind": ..., sizes}`.
-
-    Raises:
-        ConfigError: the kind or a field is unknown.
-    """
-    value = dict(value)
-    kind = value.pop("kind", None)
-    require(kind in BACKBONES, f"{where}.kind", f"one of {', '.join(BACKBONES)}", kind)
-    return from_mapping(BACKBONES[kind], value, where)
-
-
-def backbone_to_mapping(config: BackboneConfig) -> dict[str, Any]:
-    """Returns `{"kind": ..., sizes}`, what `backbone_from_mapping` reads."""
-    return {"kind": backbone_kind(config), **dataclasses.asdict(config)}
-
-
-def from_mapping(cls: type, value: Mapping[str, Any], where: str) -> Any:
-    """Builds a flat frozen dataclass from a mapping and refuses keys it does not have."""
-    names = {f.name for f in dataclasses.fields(cls)}
-    unknown = sorted(set(value) - names)
-    if unknown:
-        raise ConfigError(
-            f"`{where}` has no field {unknown[0]!r}; it has {', '.join(sorted(names))}."
-        )
-    return cls(**value)

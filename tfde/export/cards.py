@@ -7,7 +7,7 @@ from typing import Any
 
 from huggingface_hub import ModelCardData
 
-from tfde.config.model import TextConfig, backbone_kind
+from tfde.config.model import TextConfig
 from tfde.text.preprocessor import SEPARATOR
 from tfde.towers.dual_encoder import DualEncoder
 from tfde.towers.model_card import join_card, split_card, table_cell
@@ -57,7 +57,7 @@ def sentence_transformers_card(
         "",
         "| | |",
         "|---|---|",
-        f"| backbone | {backbone_kind(sizes)}, {sizes.hidden_dim} hidden, weights in {weights} |",
+        f"| backbone | {sizes.kind}, {sizes.hidden_dim} hidden, weights in {weights} |",
         f"| pooling | {', '.join(config.pooling)} |",
         f"| projection | {_projection(model)} |",
         f"| sharing | {_sharing(model)} |",

@@ -18,7 +18,7 @@ from tfde.checkpoints.hugging_face_writer import (
     write_hugging_face,
 )
 from tfde.checkpoints.sentence_transformers_files import POOLINGS
-from tfde.config.model import BertConfig, DenseActivation, Pooling
+from tfde.config.model import DenseActivation, Pooling
 from tfde.export.cards import sentence_transformers_card
 from tfde.layers.projection import Projection
 from tfde.storage.atomic import atomic_directory, refuse_existing
@@ -124,8 +124,7 @@ def limitations(model: DualEncoder) -> list[str]:
             f"A text that spells out a special token, such as {end}, holds plain characters for"
             " tfde and the token for Hugging Face's tokenizers."
         )
-    backbone = model.config.backbone
-    if isinstance(backbone, BertConfig) and backbone.relative_buckets:
+    if hugging_face_config(model.config.backbone, tokenizer)["model_type"] == "mpnet":
         pad = tokenizer.id_to_token(tokenizer.pad_id)
         result.append(f"A text that spells out {pad} has other positions in MPNetModel.")
     if not _in_order(model.config.pooling):

@@ -15,14 +15,8 @@ from tfde.backbones.backbone import Backbone, cut_backbone
 from tfde.backbones.transformer import EncoderStates
 from tfde.checkpoints.cross_encoder_files import LoadedCrossEncoder, load_cross_encoder, pair_limits
 from tfde.checkpoints.initial_backbones import check_vocabulary, random_start
-from tfde.config.model import (
-    BertConfig,
-    CrossEncoderConfig,
-    DenseConfig,
-    PairPooling,
-    PairTextConfig,
-    T5Config,
-)
+from tfde.config.backbones import BackboneConfig, PairPooling
+from tfde.config.model import CrossEncoderConfig, DenseConfig, PairTextConfig
 from tfde.errors import ConfigError, require
 from tfde.layers.pooling import Pooling
 from tfde.layers.projection import Projection
@@ -75,7 +69,7 @@ class CrossEncoder(PairScorer):
     @classmethod
     def from_backbone(
         cls,
-        backbone: str | Path | BertConfig | T5Config,
+        backbone: str | Path | BackboneConfig,
         *,
         num_labels: int | None = None,
         labels: Sequence[str] = (),
@@ -129,7 +123,7 @@ class CrossEncoder(PairScorer):
             )
         if num_layers is not None:
             parts = cut_backbone(parts, num_layers)
-        sizes: Any = parts.config
+        sizes = parts.config
         tokenizer = tokenizer or loaded.tokenizer
         check_vocabulary(tokenizer, sizes)
         count = 1 if num_labels is None else num_labels
@@ -137,7 +131,7 @@ class CrossEncoder(PairScorer):
             count, labels = head.num_labels, labels or head.labels
         config = CrossEncoderConfig(
             sizes,
-            pooling=pooling or ("mean" if isinstance(sizes, T5Config) else "first"),
+            pooling=pooling or sizes.pair_pooling,
             num_labels=count,
             labels=tuple(labels),
             dropout=sizes.dropout,
@@ -149,7 +143,7 @@ class CrossEncoder(PairScorer):
                 dropout=head.dropout,
             )
         text = text or PairTextConfig(max_length_tokens=loaded.max_length_tokens)
-        longest = getattr(sizes, "max_sequence_length", text.max_length_tokens)
+        longest = sizes.max_sequence_length or text.max_length_tokens
         text = dataclasses.replace(
             text,
             max_length_tokens=min(text.max_length_tokens, longest),
@@ -242,17 +236,17 @@ def _load(
 
 
 def _describe(
-    config: BertConfig | T5Config,
+    config: BackboneConfig,
     tokenizer: Tokenizer | None,
     *,
     dropout: float | None,
     dtype: str | None,
     seed: int | None,
 ) -> LoadedCrossEncoder:
-    rule = "a path, a preset's name, a tfde.BertConfig or a tfde.T5Config"
-    require(isinstance(config, BertConfig | T5Config), "backbone", rule, config)
+    rule = "a path, a preset's name, or a description such as tfde.BertConfig(num_layers=4)"
+    require(isinstance(config, BackboneConfig), "backbone", rule, config)
     start = random_start(config, tokenizer, dropout=dropout, dtype=dtype, seed=seed)
-    sizes: Any = start.backbone.config
+    sizes = start.backbone.config
     num_segments, limit = pair_limits(sizes)
     return LoadedCrossEncoder(
         start.backbone, sizes, start.tokenizer, limit, num_segments, head=None
@@ -264,7 +258,7 @@ class ScorerParts:
     """The layers.
 
     Args:
-        token_embedder: `token_ids`, for BERT's kind with `segment_ids`, (B, L) -> `(B, L, H)`.
+        token_embedder: `token_ids`, with `segment_ids` where it takes them, (B, L) -> `(B, L, H)`.
         encoder: `(B, L, H)`, `padding_mask (B, L)` -> `sequence_output (B, L, H)`.
         pooling: `sequence_output`, `padding_mask` -> `(B, H)`.
         hidden: `(B, H)` -> `(B, H)`.
@@ -327,14 +321,14 @@ def build_scorer(
 
     Returns:
         A `keras.Model` from `{"token_ids", "segment_ids", "padding_mask"}`, (B, L) int32 with mask
-        1 = real token, to logits (B, N) float32; and the layers in it. T5 has no segments, nor
-        their ids as an input.
+        1 = real token, to logits (B, N) float32; and the layers in it. Where the backbone takes no
+        segment ids (T5), they are no input.
 
     Source: Nogueira and Cho 2019, section 3.2 (a single layer on BERT's [CLS] vector after its
     pooler); Li et al. 2021, section 4.3.1 (the mean); hidden layers as in the sequence
     classification models of transformers.
     """
-    segments = isinstance(config.backbone, BertConfig)
+    segments = config.backbone.takes_segment_ids
     names = ["token_ids", *(["segment_ids"] if segments else []), "padding_mask"]
     inputs = {name: keras.Input((None,), dtype="int32", name=name) for name in names}
     hidden_dim = config.backbone.hidden_dim

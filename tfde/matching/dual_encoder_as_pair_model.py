@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfde.backbones.transformer import EncoderStates, TransformerEncoder
+from tfde.backbones.transformer import EncoderStates
 from tfde.matching.attention_maps import TextTokens
 from tfde.matching.networks import SIDES, tokens_of_side
 from tfde.matching.pair_model import PairScorer, prepare_apart
@@ -71,10 +71,8 @@ class DualEncoderScorer(PairScorer):
 
     def encoder_apart(self) -> tuple[Any, int] | None:
         """Returns the query's encoder and how many layers it has, all of which see one text."""
-        encoder = self.model.towers.query_parts.encoder
-        if not isinstance(encoder, TransformerEncoder):
-            return None
-        return encoder, len(encoder.transformer_layers)
+        num_layers = self.model.config.backbone.num_layers
+        return (self.model.towers.query_parts.encoder, num_layers) if num_layers else None
 
     def prepare_tokens(
         self, first: tf.Tensor, titles: tf.Tensor, texts: tf.Tensor

@@ -14,13 +14,9 @@ import tensorflow as tf
 from tfde.backbones.backbone import Backbone
 from tfde.backbones.transformer import EncoderStates
 from tfde.checkpoints.initial_backbones import load_start
+from tfde.config.backbones import BackboneConfig, from_mapping
 from tfde.config.matching import MatcherConfig, MatcherKind
-from tfde.config.model import (
-    BertConfig,
-    T5Config,
-    TextConfig,
-    from_mapping,
-)
+from tfde.config.model import TextConfig
 from tfde.errors import MismatchError, require
 from tfde.matching.attention_maps import TextTokens
 from tfde.matching.networks import SIDES, MatcherNetworks, meeting, tokens_of_side
@@ -95,7 +91,7 @@ class Matcher(PairScorer):
     @classmethod
     def from_backbone(
         cls,
-        backbone: str | Path | BertConfig | T5Config,
+        backbone: str | Path | BackboneConfig,
         *,
         kind: MatcherKind,
         num_labels: int = 1,

@@ -107,7 +107,7 @@ class MatcherNetworks:
         self.apart_layers = config.apart_layers or config.backbone.num_layers
         # Layers that read both texts must know which of the two a token is of.
         joint = self.apart_layers < config.backbone.num_layers
-        self._has_segments = joint and getattr(config.backbone, "num_segments", 0) > 1
+        self._has_segments = joint and config.backbone.num_segments > 1
         self._layers = _own_layers(config, tokenizer, seed)
         self.encoders = {side: self._build_encoder(side) for side in SIDES}
         self.interaction = self._build_interaction()

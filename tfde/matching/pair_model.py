@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from tfde.backbones.backbone import Backbone, build_backbone
 from tfde.backbones.seeded_layer import zero_weights
-from tfde.config.model import backbone_from_mapping, backbone_to_mapping, from_mapping
+from tfde.config.backbones import backbone_from_mapping, backbone_to_mapping, from_mapping
 from tfde.errors import ConfigError, require, shorten
 from tfde.matching.attention_maps import TextTokens
 from tfde.storage.atomic import atomic_directory

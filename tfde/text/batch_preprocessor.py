@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 
 import tensorflow as tf
 
-from tfde.config.model import from_mapping
+from tfde.config.backbones import from_mapping
 from tfde.errors import ConfigError, require
 from tfde.storage.json_file import read_json_file
 from tfde.text.tokenizer import Tokenizer, load_tokenizer

@@ -11,6 +11,7 @@ import keras
 import numpy as np
 
 from tfde.argument_types import typed
+from tfde.config.backbones import backbone_to_mapping
 from tfde.config.model import TowersConfig
 from tfde.errors import MismatchError, require
 from tfde.towers.dual_encoder import DualEncoder
@@ -81,7 +82,7 @@ def _check_alike(model: DualEncoder, first: DualEncoder, paths: str) -> None:
 
 
 def _described(config: TowersConfig) -> dict[str, object]:
-    values = {f"backbone.{name}": x for name, x in dataclasses.asdict(config.backbone).items()}
+    values = {f"backbone.{name}": x for name, x in backbone_to_mapping(config.backbone).items()}
     values |= dataclasses.asdict(config)
     for name in ("backbone", "backbone.dropout"):
         del values[name]

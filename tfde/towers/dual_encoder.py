@@ -16,14 +16,8 @@ from tfde.argument_types import typed
 from tfde.backbones.backbone import Backbone, build_backbone
 from tfde.backbones.seeded_layer import zero_weights
 from tfde.checkpoints.initial_backbones import load_starts
-from tfde.config.model import (
-    BackboneConfig,
-    DenseConfig,
-    Pooling,
-    Sharing,
-    TextConfig,
-    TowersConfig,
-)
+from tfde.config.backbones import BackboneConfig
+from tfde.config.model import DenseConfig, Pooling, Sharing, TextConfig, TowersConfig
 from tfde.errors import require
 from tfde.storage.atomic import atomic_directory
 from tfde.text.cut_texts import CutTexts
@@ -359,7 +353,7 @@ class DualEncoder(PairTrainer):
 
     def _cut_at(self, **lengths: int) -> TextPreprocessor:
         """Returns the preprocessor with other lengths."""
-        longest = getattr(self.config.backbone, "max_sequence_length", None)
+        longest = self.config.backbone.max_sequence_length
         for name, length in lengths.items():
             fits = longest is None or length <= longest
             require(fits, name, f"at most {longest}, the positions that the backbone has", length)

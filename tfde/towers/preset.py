@@ -12,14 +12,9 @@ from typing import Any
 
 import keras
 
-from tfde.config.model import (
-    DenseConfig,
-    Sharing,
-    TowersConfig,
-    backbone_from_mapping,
-    backbone_to_mapping,
-)
-from tfde.config.model import from_mapping as config_from_mapping
+from tfde.config.backbones import backbone_from_mapping, backbone_to_mapping
+from tfde.config.backbones import from_mapping as config_from_mapping
+from tfde.config.model import DenseConfig, Sharing, TowersConfig
 from tfde.errors import CorruptError
 from tfde.storage.json_file import read_json_file
 from tfde.towers.model_card import CARD_FILE, model_card

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tfde.checkpoints.preset_files import check_checkpoint
+from tfde.config.backbones import backbone_from_mapping
 from tfde.config.matching import MatchRun
-from tfde.config.model import Sharing, backbone_from_mapping
+from tfde.config.model import Sharing
 from tfde.config.training import SourceConfig, StageConfig, TrainRun
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.errors import ConfigError, naming

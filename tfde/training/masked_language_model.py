@@ -10,8 +10,6 @@ import tensorflow as tf
 
 from tfde.backbones.functional import activate, layer_norm
 from tfde.backbones.seeded_layer import SeededLayer
-from tfde.backbones.transformer import TransformerEncoder
-from tfde.config.model import T5Config
 from tfde.errors import ConfigError
 from tfde.tasks.replicas import sum_gradients, sum_over_replicas
 from tfde.text.tokenizer import Tokenizer
@@ -32,7 +30,7 @@ def check_encoder(dual_encoder: DualEncoder) -> None:
         ConfigError: the encoder is no Transformer.
     """
     encoder = dual_encoder.towers.query_parts.encoder
-    if not isinstance(encoder, TransformerEncoder):
+    if not dual_encoder.config.backbone.is_transformer:
         raise ConfigError(
             "`objective` masked_lm needs a Transformer, whose tokens see each other."
             f" Received: {type(encoder).__name__}"
@@ -75,8 +73,7 @@ class MaskedLanguageModel(PairTrainer):
             dual_encoder.preprocessor.tokenizer,
             hidden_dim,
             vocabulary_size=backbone.vocabulary_size,
-            # T5's table is as large as that (Raffel et al. 2020 scale so where it gives logits).
-            scale=hidden_dim**-0.5 if isinstance(backbone, T5Config) else 1.0,
+            scale=backbone.token_logit_scale,
             seed=seed,
             name="masked_token_head",
         )

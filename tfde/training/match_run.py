@@ -12,8 +12,9 @@ from typing import Any
 import keras
 import numpy as np
 
+from tfde.config.backbones import backbone_from_mapping
 from tfde.config.matching import FIELDS, MatchModelConfig, MatchRun
-from tfde.config.model import PairTextConfig, TextConfig, backbone_from_mapping
+from tfde.config.model import PairTextConfig, TextConfig
 from tfde.data.pairs.labelled import (
     LabelledBatches,
     LabelledPairs,

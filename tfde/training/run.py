@@ -13,7 +13,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfde.config.model import backbone_from_mapping
+from tfde.config.backbones import backbone_from_mapping
 from tfde.config.training import ModelConfig, StageConfig, TrainRun
 from tfde.errors import ConfigError
 from tfde.tasks.retrieval_task import RetrievalTask

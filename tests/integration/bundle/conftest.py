@@ -3,7 +3,8 @@
 import pytest
 from bundle_server import DOCUMENTS, QUERIES, BundleServer
 
-from tfde.config.model import T5Config, TextConfig
+from tfde.config.backbones import T5Config
+from tfde.config.model import TextConfig
 from tfde.export.bundle import export_bundle
 from tfde.retrieval.exact_index import ExactIndex
 from tfde.retrieval.scann_index import ScannIndex

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tfde.backbones.backbone import build_backbone, copy_backbone
 from tfde.backbones.bert import BertEncoder
 from tfde.backbones.seeded_layer import SeededLayer
-from tfde.config.model import BagOfWordsConfig, BertConfig, T5Config
+from tfde.config.backbones import BagOfWordsConfig, BertConfig, T5Config
 from tfde.errors import ConfigError
 
 T5 = T5Config(31, 2, 2, 8, 12, 6, dropout=0.5)

@@ -11,7 +11,7 @@ from tfde.backbones.backbone import build_backbone
 from tfde.backbones.functional import activate, layer_norm, rms_norm
 from tfde.backbones.seeded_layer import SeededLayer
 from tfde.backbones.token_layout import TokenLayout
-from tfde.config.model import BertConfig, T5Config
+from tfde.config.backbones import BertConfig, T5Config
 
 MASK = np.array([[1, 1, 1, 1, 1, 0, 0], [1, 1, 0, 0, 0, 0, 0], [0, 1, 0, 1, 1, 1, 1], [0] * 7])
 CONFIGS = {

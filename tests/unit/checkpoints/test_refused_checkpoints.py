@@ -13,7 +13,7 @@ from tfde.errors import ConfigError, DataError
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"model_type": "gpt2"}, "`model_type` must be one of bert, .*, dpr. Received: 'gpt2'"),
+        ({"model_type": "gpt2"}, "`model_type` must be one of bert, .*, mt5. Received: 'gpt2'"),
         ({"hidden_act": "mish"}, "`hidden_act` must be one of gelu, .* Received: 'mish'"),
         ({"position_embedding_type": "relative_key"}, "must be absolute. Received: 'relative_key'"),
     ],

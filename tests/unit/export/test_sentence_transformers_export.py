@@ -10,7 +10,8 @@ import tiny
 from safetensors.numpy import load_file
 
 from tfde.backbones.backbone import build_backbone
-from tfde.checkpoints.families import FAMILIES, FieldsOfConfig
+from tfde.checkpoints.families.family import FieldsOfConfig
+from tfde.checkpoints.families.registry import FAMILIES
 from tfde.checkpoints.hugging_face_writer import hugging_face_config, write_arrays
 from tfde.config.model import DenseConfig, Sharing, TextConfig, TowersConfig
 from tfde.errors import ConfigError

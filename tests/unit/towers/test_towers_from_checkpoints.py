@@ -7,7 +7,8 @@ import pytest
 import tiny
 from bert_directory import CONFIG, H, arrays, write, write_dense, write_sentence_transformers
 
-from tfde.config.model import BertConfig, DenseConfig, TextConfig
+from tfde.config.backbones import BertConfig
+from tfde.config.model import DenseConfig, TextConfig
 from tfde.errors import ConfigError, CorruptError
 from tfde.towers.dual_encoder import DualEncoder
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
-from tfde.config.model import from_mapping
+from tfde.config.backbones import from_mapping
 from tfde.errors import ConfigError, shorten
 from tfde.text.hugging_face_directory import AddedToken
 
