@@ -61,9 +61,9 @@ MAX_DOCUMENTS = 19_999  # below this an index of default parameters is exact
 WHOLE = 1000  # the most that may be asked for, after a kill
 SHOWN = 20  # lines of what went wrong
 OPERATIONS = (
-    *("install", "install", "rollback", "install", "kill_index"),
+    *("install", "install", "rollback", "install", "rollback", "kill_index"),
     *("install", "install", "install_index", "kill_bundle", "install"),
-    *("install", "rollback", "install", "kill_index", "install"),
+    *("install", "install", "kill_index", "install"),
 )
 
 

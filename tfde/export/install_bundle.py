@@ -85,8 +85,8 @@ def roll_back_bundle(bundle: str | Path, to: int | None = None) -> int:
 
     Args:
         bundle: The directory that is served.
-        to: The version; by default the one before the live one. All later ones are taken back,
-            and stay on the disk.
+        to: The version; by default the one before the live one that was not taken back itself.
+            All later ones are taken back, and stay on the disk.
 
     Returns:
         The version.
@@ -100,7 +100,7 @@ def roll_back_bundle(bundle: str | Path, to: int | None = None) -> int:
     whole = {n: version for n, version in versions.items() if version.state != "unfinished"}
     live = next((n for n, version in whole.items() if version.state == "live"), None)
     if to is None:
-        earlier = [number for number in whole if live is not None and number < live]
+        earlier = [number for number, version in whole.items() if version.state == "earlier"]
         if not earlier:
             raise ConfigError(f"{bundle}: there is no version before the live one, {live}.")
         to = max(earlier)

@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import hashlib
 import http.client as http_client
 import json
 import shutil
@@ -13,6 +14,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import openai
@@ -88,6 +90,26 @@ def test_openais_clients_as_they_come(server, model):
     # As langchain-openai sends by default.
     with pytest.raises(openai.BadRequestError, match=r"check_embedding_ctx_length=False"):
         client.embeddings.create(model="query_encoder", input=[[4719, 2579]])
+
+
+@pytest.mark.peers
+def test_langchains_client_as_it_comes(server, tmp_path, monkeypatch):
+    """It sends token ids of cl100k_base, which tiktoken would fetch: a package has them."""
+    import langchain_openai
+    import tiktoken_ext
+
+    (folder,) = (path for path in tiktoken_ext.__path__ if Path(path, "data").is_dir())
+    address = "https://openaipublic.blob.core.windows.net/encodings/cl100k_base.tiktoken"
+    cached = tmp_path / hashlib.sha1(address.encode()).hexdigest()  # whose sha256 tiktoken knows
+    shutil.copyfile(Path(folder, "data", "cl100k_base.tiktoken"), cached)
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
+    client = langchain_openai.OpenAIEmbeddings(
+        base_url=f"{server.search_url}/v1", api_key="-", model="query_encoder"
+    )
+    line = r"token ids are another model's; .*check_embedding_ctx_length=False"
+    for ask in (lambda: client.embed_documents(["green red"]), lambda: client.embed_query("red")):
+        with pytest.raises(openai.BadRequestError, match=line):
+            ask()
 
 
 @pytest.mark.peers
@@ -371,46 +393,3 @@ def test_health_and_description(server):
     status, metrics = http(f"{server.url}/monitoring/prometheus/metrics")
     assert status == 200
     assert b":tensorflow:serving:request_count" in metrics
-
-
-@pytest.mark.browser
-def test_the_page_in_a_browser(server, exact, model, tmp_path):
-    from selenium import webdriver
-    from selenium.webdriver.common.by import By
-    from selenium.webdriver.common.keys import Keys
-    from selenium.webdriver.support.ui import WebDriverWait
-
-    options = webdriver.ChromeOptions()
-    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage"):
-        options.add_argument(argument)
-    options.add_argument(f"--user-data-dir={tmp_path}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    with webdriver.Chrome(options=options) as browser:
-        browser.get(server.search_url)
-        box = browser.find_element(By.NAME, "query")
-        box.send_keys("green <b>red", Keys.ENTER)
-        wait = WebDriverWait(browser, 30)
-        wait.until(lambda b: len(b.find_elements(By.CSS_SELECTOR, "#hits li")) == 10)
-        about = browser.find_element(By.ID, "about").text
-        assert about.startswith("10 passages in ")
-        assert about.endswith("retriever, version 1, index 1")
-        hits = browser.find_elements(By.CSS_SELECTOR, "#hits li")
-        where = [hit.find_element(By.CLASS_NAME, "where").text for hit in hits]
-        found = [line.split(" · ")[2] for line in where]
-        scores = model.encode_queries(["green <b>red"]) @ exact.vectors().T
-        _, expected = exact.search(model.encode_queries(["green <b>red"]), 10)
-        assert_same_ranking([found], expected.tolist(), scores)
-        # A document without a title is called by the beginning of its text.
-        documents = {document.doc_id: document for document in DOCUMENTS}
-        for hit, doc_id in zip(hits, found, strict=True):
-            name = hit.find_element(By.TAG_NAME, "h2").text.removesuffix(" …")
-            title, text = documents[doc_id].title, documents[doc_id].text
-            assert name == title if title else name and text.startswith(name)
-        marked = {mark.text.lower() for mark in browser.find_elements(By.TAG_NAME, "mark")}
-        assert marked
-        assert marked <= {"green", "red"}
-        # The address holds the question: opened again, it is asked again.
-        browser.get(browser.current_url.replace("k=10", "k=5"))
-        wait.until(lambda b: len(b.find_elements(By.CSS_SELECTOR, "#hits li")) == 5)
-        assert not [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
-        browser.save_screenshot(str(tmp_path / "page.png"))

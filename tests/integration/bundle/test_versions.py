@@ -62,6 +62,8 @@ def test_installed_taken_back_and_removed(exported, served, capsys):
     assert json.loads((served / "manifest.json").read_text())["version"] == 1
     assert roll_back_bundle(served, to=3) == 3
     assert states(served) == {1: "earlier", 2: "withdrawn", 3: "live"}
+    assert roll_back_bundle(served) == 1  # 2 was taken back, for whatever was wrong with it
+    assert roll_back_bundle(served, to=3) == 3
     assert main(["bundle", "remove", str(served), "--version", "2"]) == 0
     capsys.readouterr()
     assert main(["bundle", "list", str(served)]) == 0
