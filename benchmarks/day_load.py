@@ -28,6 +28,7 @@ OK, WRONG, DOWN = "OK", "WRONG ANSWER", "SERVER DOWN"
 BUNDLE_HTTP, BUNDLE_GRPC = "bundle, HTTP", "bundle, gRPC"
 INDEX_HTTP, EMBEDDINGS = "live index, HTTP", "embeddings, HTTP"
 SHARES = {BUNDLE_HTTP: 0.3, BUNDLE_GRPC: 0.3, INDEX_HTTP: 0.3, EMBEDDINGS: 0.1}
+SEED_OF_QUESTIONS, SEED_OF_CHANGES = 1, 2
 _THREADS = 64  # of tfde.Client, which waits for its answer
 
 
@@ -144,9 +145,6 @@ class Asker:
         if row.shape != expected.shape or not np.allclose(row, expected, atol=TOLERANCE):
             return WRONG, f"the embedding of query {query} is not Keras's"
         return OK, ""
-
-
-SEED_OF_QUESTIONS, SEED_OF_CHANGES = 1, 2
 
 
 class Changes:

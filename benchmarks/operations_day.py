@@ -120,16 +120,16 @@ class Day:
             await getattr(self, f"_{name}")()
         await asyncio.sleep(max(0.0, start + seconds - time.monotonic()))
 
-    async def change(self, per_s: float, rng: np.random.Generator) -> None:
-        """Changes the index until it is cancelled, which it is only between two changes."""
-        while True:
-            await asyncio.sleep(rng.exponential(1 / per_s))
-            await asyncio.shield(asyncio.ensure_future(self._change()))
+    async def change(self, per_s: float, rng: np.random.Generator, over: asyncio.Event) -> None:
+        """Changes the index until all is over."""
+        while not await is_set(over, rng.exponential(1 / per_s)):
+            start = time.monotonic()
+            kind, code, detail = await self._changes.make()
+            self._note(kind, start, "" if code in (OK, DOWN) else f"{code}: {detail}")
 
-    async def compact(self, every_s: float) -> None:
-        """Compacts the index until it is cancelled."""
-        while True:
-            await asyncio.sleep(every_s)
+    async def compact(self, every_s: float, over: asyncio.Event) -> None:
+        """Compacts the index until all is over."""
+        while not await is_set(over, every_s):
             await self.index.up.wait()
             start = time.monotonic()
             code, detail, _ = await self.asker.admin.answer("/v1/index/compact", {}, key=KEY)
@@ -146,23 +146,21 @@ class Day:
             down = self.index.was_down(start, now)
             self._note("compaction", start, "" if down or code == "HTTP 409" else detail)
 
-    async def watch(self, every_s: float) -> None:
-        """Samples the memory of both servers until it is cancelled."""
-        while True:
-            pids = (self.bundle.pid, self.index.pid)
-            use = (memory(pid, "VmRSS") / 2**20 for pid in pids)
-            self.mebibytes.append((time.monotonic(), *use))
-            await asyncio.sleep(every_s)
+    async def watch(self, every_s: float, over: asyncio.Event) -> None:
+        """Samples the memory of both servers until all is over."""
+        while not await is_set(over, every_s):
+            use = (memory(server.pid, "VmRSS") / 2**20 for server in (self.bundle, self.index))
+            self.mebibytes.append(tuple(use))
 
-    async def ask_at(self, rate: float, until: asyncio.Event, rng: np.random.Generator) -> None:
-        """Asks at random times until it is told to end, and waits for the answers."""
+    async def ask_at(self, rate: float, rng: np.random.Generator, over: asyncio.Event) -> None:
+        """Asks at random times until all is over, and waits for the answers."""
         due = time.monotonic()
 
         async def one(due: float) -> None:
             self.answers.append(await self.asker.ask(due))
 
         async with asyncio.TaskGroup() as tasks:
-            while not until.is_set():
+            while not over.is_set():
                 due += rng.exponential(1 / rate)
                 await asyncio.sleep(max(0.0, due - time.monotonic()))
                 tasks.create_task(one(due))
@@ -260,11 +258,6 @@ class Day:
             if status["documents"] != there:
                 raise CommandError(f"after the kill: {status['documents']} documents, not {there}")
 
-    async def _change(self) -> None:
-        start = time.monotonic()
-        kind, code, detail = await self._changes.make()
-        self._note(kind, start, "" if code in (OK, DOWN) else f"{code}: {detail}")
-
     async def _command(self, *arguments: object) -> str:
         """Runs `tfde` with the lowest priority; returns what it printed."""
         process = await asyncio.create_subprocess_exec(
@@ -284,9 +277,17 @@ class Day:
         except CommandError as error:
             fault = str(error)
         self._note(kind, start, fault)
+        print(f"operations_day: {kind}, {time.monotonic() - start:.1f} s", file=sys.stderr)
 
     def _note(self, kind: str, since: float, fault: str) -> None:
         self.events.append(Event(kind, since, time.monotonic(), fault))
+
+
+async def is_set(event: asyncio.Event, within_s: float) -> bool:
+    """Waits for an event, so long at most; returns whether it came."""
+    with contextlib.suppress(TimeoutError):
+        return await asyncio.wait_for(event.wait(), within_s)
+    return False
 
 
 def row(name: str, events: Sequence[Event], answers: Sequence[Answer]) -> dict[str, Any]:
@@ -341,8 +342,10 @@ def table(found: Sequence[dict[str, Any]]) -> str:
 
 def thirds(samples: Sequence[tuple[float, ...]]) -> dict[str, list[int]]:
     """Returns the mean MiB of both servers in the first and the last third of the time."""
+    if not samples:
+        return {}
     third = max(1, len(samples) // 3)
-    values = np.array(samples)[:, 1:]
+    values = np.array(samples)
     means = zip(values[:third].mean(axis=0), values[-third:].mean(axis=0), strict=True)
     return {
         name: [round(float(value)) for value in pair]
@@ -355,25 +358,20 @@ async def spend(day: Day, args: argparse.Namespace) -> dict[str, Any]:
     rng = np.random.default_rng(SEED)
     await asyncio.gather(day.bundle.start(), day.index.start())
     await day.capacity(args.clients, args.warmup_s)
-    background = [asyncio.ensure_future(day.change(args.changes_per_s, rng))]
-    capacity = await day.capacity(args.clients, args.capacity_s)
-    background.append(asyncio.ensure_future(day.compact(args.compact_s)))
-    background.append(asyncio.ensure_future(day.watch(args.sample_s)))
-    over, start = asyncio.Event(), time.monotonic()
-    questions = asyncio.ensure_future(day.ask_at(args.share * capacity, over, rng))
-    await day.operate(args.seconds)
-    over.set()
-    await questions
-    seconds = time.monotonic() - start
-    for task in background:
-        if task.done():
-            task.result()  # raises what ended it
-        task.cancel()
-    await asyncio.gather(*background, return_exceptions=True)
+    over = asyncio.Event()
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(day.change(args.changes_per_s, rng, over))
+        capacity = await day.capacity(args.clients, args.capacity_s)
+        start = time.monotonic()
+        tasks.create_task(day.compact(args.compact_s, over))
+        tasks.create_task(day.watch(args.sample_s, over))
+        tasks.create_task(day.ask_at(args.share * capacity, rng, over))
+        await day.operate(args.seconds)
+        over.set()
     return {
         "capacity_per_s": round(capacity, 1),
         "rate_per_s": round(args.share * capacity, 1),
-        "seconds": round(seconds),
+        "seconds": round(time.monotonic() - start),
     }
 
 
