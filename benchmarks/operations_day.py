@@ -398,7 +398,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--sample_s", type=float, default=5.0, help="seconds between samples of memory")
     add("--warmup_s", type=float, default=10.0, help="seconds that count for nothing")
     add("--capacity_s", type=float, default=30.0, help="seconds that measure the capacity")
-    add("--timeout_s", type=float, default=10.0, help="after which a request has failed")
+    add("--timeout_s", type=float, default=30.0, help="after which a request has failed")
     add("--output", help="JSON file of the figures")
     return parser
 

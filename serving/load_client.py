@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import json
 import selectors
+import time
 from threading import Barrier
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -15,6 +16,7 @@ import numpy as np
 
 from tfde.serving import client as wire
 
+IDLE_S = 15.0  # a connection is not used again after; a server may just end it
 MAX_CONNECTIONS = 500  # REST, a process: select() knows 1,024 files
 START_TIMEOUT_S = 120.0
 
@@ -101,7 +103,7 @@ class RestAsk:
         self._target, self._model, self._k, self._timeout_s = target, model, k, timeout_s
         host, _, port = target.rpartition(":")
         self._address = host.strip("[]"), int(port)
-        self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+        self._idle: list[tuple[float, asyncio.StreamReader, asyncio.StreamWriter]] = []
         self._places = asyncio.Semaphore(MAX_CONNECTIONS)
 
     async def __call__(self, text: str) -> tuple[str, str]:
@@ -131,7 +133,7 @@ class RestAsk:
 
     async def close(self) -> None:
         """Closes the connections."""
-        for _, writer in self._idle:
+        for *_, writer in self._idle:
             writer.close()
 
     async def _post(self, path: str, message: dict[str, Any], key: str) -> tuple[int, bytes]:
@@ -155,13 +157,13 @@ class RestAsk:
         except BaseException:  # a request was given up: the connection holds half of an answer
             writer.close()
             raise
-        self._idle.append((reader, writer))
+        self._idle.append((time.monotonic(), reader, writer))
         return int(status), answer
 
     async def _connection(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         while self._idle:
-            reader, writer = self._idle.pop()
-            if not reader.at_eof():
+            since, reader, writer = self._idle.pop()
+            if time.monotonic() - since < IDLE_S and not reader.at_eof():
                 return reader, writer
             writer.close()
         return await asyncio.open_connection(*self._address)

@@ -22,6 +22,9 @@ _OPTIONS = [
     ("grpc.max_send_message_length", -1),
     # A name that stands for several servers means all of them, not the first.
     ("grpc.lb_policy_name", "round_robin"),
+    # A server that starts again is found at once; gRPC would let up to two minutes pass.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 250),
 ]
 _TRIES = 3  # of a search whose version goes before its texts are read
 _STATES = {0: "UNKNOWN", 10: "START", 20: "LOADING", 30: "AVAILABLE", 40: "UNLOADING", 50: "END"}

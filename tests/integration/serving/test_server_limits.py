@@ -1,5 +1,6 @@
 """A server within small limits: connections, heads, bodies, messages, tensors, time, the end."""
 
+import http.client
 import json
 import socket
 import threading
@@ -92,6 +93,21 @@ def test_idle_connections_keep_nobody_out(server):
             closed_after(one)
             one.close()
         assert predict(server, ONE) == [10.0]
+
+
+def test_a_connection_is_kept_between_requests(server):
+    connection = http.client.HTTPConnection("127.0.0.1", server.rest_api_port, timeout=30)
+    body = json.dumps({"instances": [1.0]})
+    for _ in range(2):
+        connection.request("POST", PATH, body)
+        assert json.load(connection.getresponse()) == {"predictions": [10.0]}
+        opened = connection.sock
+        time.sleep(1.5 * LIMITS.head_timeout_s)  # no head has begun
+    connection.request("POST", PATH, body)
+    assert json.load(connection.getresponse()) == {"predictions": [10.0]}
+    assert connection.sock is opened
+    opened.sendall(b"POST ")  # one that has begun must come in its time
+    assert closed_after(opened) < 10 * LIMITS.head_timeout_s
 
 
 def test_a_slow_head_is_given_up(server):

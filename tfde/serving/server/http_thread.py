@@ -20,6 +20,9 @@ from tfde.serving.server.limits import BACKLOG, Limits
 # Each chunk of a body costs the event loop as much as a small request, however small it is.
 _FREE_CHUNKS = 1000
 _LEAST_CHUNK_BYTES = 64
+# Longer than the 60 s after which load balancers usually end their own side: a request that meets
+# the end of a connection fails, and a POST is not sent again.
+_IDLE_S = 75
 _log = logging.getLogger(__name__)
 
 
@@ -70,6 +73,7 @@ class HttpThread:
                 backlog=BACKLOG,
                 http=connection,
                 ws="none",
+                timeout_keep_alive=_IDLE_S,
                 timeout_graceful_shutdown=int(self._limits.drain_timeout_s),
             )
         )
@@ -220,7 +224,8 @@ class BoundedConnection(H11Protocol):
         limits, waited = self._limits, self.loop.time() - self._since
         if not self._is_asked():
             lies = self.transport.get_write_buffer_size() > 0
-            if waited >= (limits.body_timeout_s if lies else limits.head_timeout_s):
+            idles = not lies and self.timeout_keep_alive_task is not None
+            if not idles and waited >= (limits.body_timeout_s if lies else limits.head_timeout_s):
                 self.transport.abort()
                 return
         self._watch = self.loop.call_later(limits.head_timeout_s / 4, self._look)
