@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from tfde.config.backbones import BackboneConfig, check_transformer
 from tfde.config.model import check_labels
@@ -247,7 +247,7 @@ class MatcherConfig:
 
     def __post_init__(self) -> None:
         check_transformer(self.backbone)
-        kinds = get_args(MatcherKind)
+        kinds = tuple(FIELDS)
         require(self.kind in kinds, "kind", f"one of {', '.join(kinds)}", self.kind)
         require(self.num_labels >= 1, "num_labels", "at least 1", self.num_labels)
         check_labels(self.labels, num_labels=self.num_labels)

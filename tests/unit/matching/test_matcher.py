@@ -13,7 +13,8 @@ from tfde.config.matching import MatcherConfig
 from tfde.config.model import TextConfig
 from tfde.errors import ConfigError, CorruptError, MismatchError
 from tfde.matching.matcher import Matcher
-from tfde.matching.networks import SIDES, punctuation_ids
+from tfde.matching.meetings import punctuation_ids
+from tfde.matching.networks import SIDES
 from tfde.matching.stored_texts import StoredTexts
 from tfde.text.word_piece.tokenizer import WordPieceTokenizer
 from tfde.types import Document
