@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 SNIPPET_CHARACTERS = 300
 _SLACK = 1.2  # a text that is hardly longer is shown whole
+_LEAD = 100  # characters that lead up to the words, where more follows them
 _STOP_WORDS = """
 and are can does for from has have how into its not that the this was what when where which who
 why will with you
@@ -100,22 +101,34 @@ def snippet_of(text: str, query: str) -> str:
     known = _words_of(sentences, places)
     best, first, last, stop = -1, 0, 0, 0
     inside: Counter[str] = Counter()  # the words between start and stop
-    for start, (begin, _) in enumerate(sentences):
-        while stop <= start or (
-            stop < len(sentences)
-            and len(text[begin : sentences[stop][1]].rstrip()) <= SNIPPET_CHARACTERS
-        ):
-            inside.update(known[stop])
-            stop += 1
+    for start in range(len(sentences)):
+        reached, stop = stop, _stop_of(text, sentences, start, stop)
+        for words in known[reached:stop]:
+            inside.update(words)
         if len(+inside) > best:
             best, first, last = len(+inside), start, stop
         inside.subtract(known[start])
+    found = next((number for number in range(first, last) if known[number]), first)
+    while last < len(sentences) and sentences[found][0] - sentences[first][0] > _LEAD:
+        first += 1
+        last = _stop_of(text, sentences, first, last)
     begin, end = sentences[first][0], sentences[last - 1][1]
     place = next((place - begin for place, _ in places if begin <= place < end), 0)
     chosen = _cut_around(text[begin:end].strip(), place)
     before = "… " if first and not chosen.startswith("…") else ""
     after = " …" if last < len(sentences) and not chosen.endswith("…") else ""
     return f"{before}{chosen}{after}"
+
+
+def _stop_of(text: str, sentences: list[tuple[int, int]], start: int, stop: int) -> int:
+    """The first sentence, from `stop` on, that is too much for a snippet from `start` on."""
+    begin = sentences[start][0]
+    while stop <= start or (
+        stop < len(sentences)
+        and len(text[begin : sentences[stop][1]].rstrip()) <= SNIPPET_CHARACTERS
+    ):
+        stop += 1
+    return stop
 
 
 def _places(text: str, query: str) -> list[tuple[int, str]]:

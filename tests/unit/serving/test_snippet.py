@@ -38,6 +38,16 @@ def test_more_of_the_words_win_and_of_equals_the_first():
     assert snippet_of(text, "lake").startswith("First lake.")
 
 
+def test_what_leads_up_to_the_words_is_short_where_more_follows():
+    words, lead = "A lake and a river. ", len("… ") + 100
+    shown = snippet_of(FILLER * 9 + words + FILLER * 9, "river lake")
+    assert 0 < shown.index(words.strip()) <= lead
+    assert len(shown) > 250  # and follows to its full length
+    shown = snippet_of(FILLER * 9 + words, "river lake")
+    assert shown.endswith(words.strip())
+    assert len(shown) > 250
+
+
 def test_a_long_sentence_is_cut_around_the_word():
     text = "word " * 400 + "treasure " + "more " * 400
     shown = snippet_of(text, "treasure")
