@@ -29,6 +29,7 @@ from tfde.types import Document
 
 SEED = 0
 KEY = "a key of this run alone"
+RECONNECT_S = 0.3  # what gRPC lets pass between tfde.Client's tries to connect, at most
 QUERY_CHARACTERS = 120
 GOLDEN = 4
 SHIFT = 37  # of the texts under the ids, from a version to the next
@@ -178,7 +179,7 @@ class Server:
         if not (await self._process.stdout.readline()).startswith(b"ready"):
             raise RuntimeError(f"{self.name} did not start: {self._log.read_text()[-1000:]}")
         if self._downs:
-            self._downs[-1][1] = time.monotonic()
+            self._downs[-1][1] = time.monotonic() + RECONNECT_S
         self.up.set()
 
     async def kill(self) -> None:

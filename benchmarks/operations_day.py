@@ -20,7 +20,8 @@ ten is missing, against one state which was true at a moment between question an
 version every id stands for another text, so no answer can be of two. What was acknowledged before a
 kill must be there after it.
 
-Requests that fail while their server is down, from the kill to its `ready`, are counted apart.
+Requests that fail while their server is down are counted apart: from the kill to its `ready`, and
+0.3 s, for as long a client waits before it tries to connect again.
 Prints a table, and what went wrong; the exit code is 1 if a request or a command failed, or an
 answer was wrong.
 """
