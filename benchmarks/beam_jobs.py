@@ -36,7 +36,8 @@ TWO_WORKERS = ["--direct_running_mode", "multi_processing", "--direct_num_worker
 def prepare(args: argparse.Namespace, work: Path) -> None:
     """Makes the store, models, datasets and embeddings that the works read."""
     import tfde
-    from tfde.data.dataset_directory import DatasetDirectory, write_dataset_directory
+    from tfde.data.dataset_directory import DatasetDirectory
+    from tfde.data.dataset_writer import write_dataset_directory
     from tfde.export.bundle import export_bundle
     from tfde.pretraining.build_store import build_store
     from tfde.retrieval.encode_corpus import encode_corpus

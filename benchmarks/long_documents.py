@@ -9,7 +9,8 @@ is. docs/long_documents.md has the commands that follow, and what they gave.
 import argparse
 import itertools
 
-from tfde.data.dataset_directory import DatasetDirectory, write_dataset_directory
+from tfde.data.dataset_directory import DatasetDirectory
+from tfde.data.dataset_writer import write_dataset_directory
 from tfde.data.ids import parent_of
 from tfde.types import Document
 

@@ -3,7 +3,8 @@
 import itertools
 from pathlib import Path
 
-from tfde.data.dataset_directory import DatasetDirectory, write_dataset_directory
+from tfde.data.dataset_directory import DatasetDirectory
+from tfde.data.dataset_writer import write_dataset_directory
 
 
 def write_scifact_part(data_dir: Path, path: Path, *, documents: int) -> DatasetDirectory:

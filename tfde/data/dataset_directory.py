@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import itertools
 import logging
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from tfde.argument_types import typed
-from tfde.data.dataset_writer import write_dataset
-from tfde.data.formats.records import Judgement, Record
 from tfde.data.ids import KnownIds, parent_of
 from tfde.data.metadata import DOCUMENT_FIELDS, QUERY_FIELDS, metadata_of
 from tfde.data.qrels import read_qrels
@@ -269,40 +266,6 @@ class DatasetDirectory:
             for path in self.path.glob(f"{folder}/*{ending}{suffix}")
         }
         return tuple(sorted(names, key=lambda name: (_ORDER.get(name, 3), name)))
-
-
-def write_dataset_directory(
-    path: str | Path,
-    documents: Iterable[Document],
-    queries: Iterable[Query],
-    qrels: Mapping[str, Qrels],
-    *,
-    overwrite: bool = False,
-) -> None:
-    """Writes a dataset directory; `write_dataset` for what is at hand as texts and judgements.
-
-    Args:
-        path: The directory; `corpus.jsonl.gz`, `queries.jsonl.gz` and `qrels/SPLIT.tsv` in it.
-        documents: The corpus.
-        queries: The queries of all splits.
-        qrels: The judgements by split.
-        overwrite: Whether a directory that holds something is replaced.
-
-    Raises:
-        ConfigError: `path` is a file, or a directory that is not empty without `overwrite`.
-        DataError: as `write_dataset`; nothing is left behind.
-    """
-    records: itertools.chain[Record] = itertools.chain(
-        documents,
-        queries,
-        (
-            Judgement(split, query_id, doc_id, relevance)
-            for split, by_query in qrels.items()
-            for query_id, judged in by_query.items()
-            for doc_id, relevance in judged.items()
-        ),
-    )
-    write_dataset(path, records, splits=qrels, overwrite=overwrite)
 
 
 def unique_documents(path: str | Path) -> Iterator[Document]:

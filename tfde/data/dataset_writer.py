@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -17,7 +18,7 @@ from tfde.storage.atomic import atomic_directory
 from tfde.storage.compressed import open_writer
 from tfde.storage.intake import Intake
 from tfde.storage.json_lines import json_line
-from tfde.types import Document, Query
+from tfde.types import Document, Qrels, Query
 
 
 class DatasetCounts(NamedTuple):
@@ -231,3 +232,37 @@ class _Writer:
             return DataError(self.intake.path, self.intake.line, rule, value)
         header = name.startswith("qrels/") and name not in self._files
         return DataError(self._target / name, self._lines[name] + 1 + header, rule, value)
+
+
+def write_dataset_directory(
+    path: str | Path,
+    documents: Iterable[Document],
+    queries: Iterable[Query],
+    qrels: Mapping[str, Qrels],
+    *,
+    overwrite: bool = False,
+) -> None:
+    """Writes a dataset directory; `write_dataset` for what is at hand as texts and judgements.
+
+    Args:
+        path: The directory; `corpus.jsonl.gz`, `queries.jsonl.gz` and `qrels/SPLIT.tsv` in it.
+        documents: The corpus.
+        queries: The queries of all splits.
+        qrels: The judgements by split.
+        overwrite: Whether a directory that holds something is replaced.
+
+    Raises:
+        ConfigError: `path` is a file, or a directory that is not empty without `overwrite`.
+        DataError: as `write_dataset`; nothing is left behind.
+    """
+    records: itertools.chain[Record] = itertools.chain(
+        documents,
+        queries,
+        (
+            Judgement(split, query_id, doc_id, relevance)
+            for split, by_query in qrels.items()
+            for query_id, judged in by_query.items()
+            for doc_id, relevance in judged.items()
+        ),
+    )
+    write_dataset(path, records, splits=qrels, overwrite=overwrite)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfde.data.dataset_directory import write_dataset_directory
+from tfde.data.dataset_writer import write_dataset_directory
 from tfde.data.near_duplicates import near_duplicate_groups
 from tfde.data.pages import Page, Section, write_pages
 from tfde.data.pairs.read_pairs import write_pairs

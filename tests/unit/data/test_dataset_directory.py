@@ -6,7 +6,8 @@ import os
 
 import pytest
 
-from tfde.data.dataset_directory import DatasetDirectory, write_dataset_directory
+from tfde.data.dataset_directory import DatasetDirectory
+from tfde.data.dataset_writer import write_dataset_directory
 from tfde.errors import ConfigError, DataError
 from tfde.types import Document, Query
 

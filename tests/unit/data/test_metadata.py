@@ -8,7 +8,8 @@ import pytest
 import tiny
 
 from tfde.data.chunk import chunk_documents
-from tfde.data.dataset_directory import DatasetDirectory, write_dataset_directory
+from tfde.data.dataset_directory import DatasetDirectory
+from tfde.data.dataset_writer import write_dataset_directory
 from tfde.data.document_file import DocumentFile
 from tfde.data.formats import beir
 from tfde.data.formats.records import Source
