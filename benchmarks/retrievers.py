@@ -121,7 +121,7 @@ def ask(folder: Path, name: str) -> dict:
     import tensorflow as tf
 
     if name == "scann":
-        from tfde.retrieval.scann_ops import load_scann_ops
+        from tfde.environment import load_scann_ops
 
         load_scann_ops()
 

@@ -49,6 +49,7 @@ _WHERE = {
     "Embeddings": "tfde.retrieval.embeddings",
     "ExactIndex": "tfde.retrieval.exact_index",
     "ScannIndex": "tfde.retrieval.scann_index",
+    "FaissIndex": "tfde.retrieval.faiss_index",
     "LiveIndex": "tfde.retrieval.live.live_index",
     "Bm25Index": "tfde.retrieval.bm25_index",
     "retrieve": "tfde.retrieval.retrieve",

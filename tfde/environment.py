@@ -209,3 +209,12 @@ def _devices() -> Finding:
         device.name.partition("physical_device:")[2] for device in tf.config.list_physical_devices()
     ]
     return Finding("ok", f"devices: {', '.join(found)}")
+
+
+def load_scann_ops() -> bool:
+    """Loads the TensorFlow ops of SavedModels with ScaNN; returns whether they are there."""
+    try:
+        import scann.scann_ops.py.scann_ops  # noqa: F401
+    except (ImportError, OSError):
+        return False
+    return True

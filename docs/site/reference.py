@@ -70,6 +70,7 @@ GROUPS = {
             "Embeddings",
             "ExactIndex",
             "ScannIndex",
+            "FaissIndex",
             "LiveIndex",
             "Bm25Index",
             "MultiVectorIndex",

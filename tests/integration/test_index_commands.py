@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 
+import faiss
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -15,7 +16,8 @@ from tfde.config.model import ParentConfig
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.retrieval.encode_corpus import encode_corpus
 from tfde.retrieval.exact_index import ExactIndex
-from tfde.retrieval.load_index import load_index
+from tfde.retrieval.faiss_index import FaissIndex
+from tfde.retrieval.live.live_index import load_index
 from tfde.retrieval.retrieve import retrieve
 from tfde.retrieval.runs import read_run
 from tfde.retrieval.scann_index import ScannIndex
@@ -132,7 +134,76 @@ def test_the_road_of_a_live_index(work, model, capsys):
     assert "\nadded 0 documents (" in out
 
 
-@pytest.mark.parametrize("kind", [ExactIndex, ScannIndex])
+def test_another_engine_takes_the_same_road(work, model, capsys):
+    """Expected: what faiss finds of the same vectors, and what comparing with all of them gives."""
+    build = ["build-index", "--embeddings", work / "e", "--output", work / "f", "--engine", "faiss"]
+    options = ["--options.factory", "IVF4,Flat", "--options.search", "nprobe=2"]
+    code, out, error = tfde(capsys, *build, *options)
+    assert (code, error) == (0, "")
+    assert "200 x 6, faiss, IVF4,Flat nprobe=2, built in" in out
+    assert "recall@10 0.9" in out
+    code, _, error = tfde(
+        capsys, "retrieve", "--model", work / "model", "--index", work / "f", "--queries",
+        work / "data/queries.jsonl", "--output", work / "faiss.trec", "-k", 5,
+    )  # fmt: skip
+    assert (code, error) == (0, "")
+    own = faiss.read_index(str(work / "f/structure.faiss"))
+    own.nprobe = 2
+    queries = list(DatasetDirectory(work / "data").queries())[:40]
+    scores, positions = own.search(model.encode_queries([q.text for q in queries]), 5)
+    run = read_run(work / "faiss.trec")
+    for query, row, found in zip(queries, scores, positions, strict=True):
+        expected = {f"d{p}": score for p, score in zip(found, row, strict=True)}
+        assert run[query.query_id] == pytest.approx(expected, abs=1e-5)
+    code, out, _ = tfde(
+        capsys, "evaluate", "--dataset", work / "data", "--split", "dev", "--run_file",
+        work / "faiss.trec", "--json",
+    )  # fmt: skip
+    assert code == 0
+    changes = [
+        ["add", work / "f", "--model", work / "model", "--input"],
+        ["delete", work / "f", "--ids", "d0"],
+        ["compact", work / "f"],
+    ]
+    documents = list(DatasetDirectory(work / "data").documents())
+    changes[0].append(write(work / "more.jsonl.gz", documents[200:]))
+    for change in changes:
+        assert tfde(capsys, "index", *change)[0] == 0
+    now = json.loads(tfde(capsys, "index", "status", work / "f", "--json")[1])
+    assert (now["kind"], now["documents"], now["generation"]) == ("faiss", 299, 2)
+    export = ["export", "--model", work / "model", "--index", work / "f", "--scann", "false"]
+    code, _, error = tfde(capsys, *export, "--shard", "1/3", "--output", work / "fb")
+    assert (code, error) == (0, "")
+    retriever = tf.saved_model.load(str(work / "fb/models/retriever/1"))
+    answer = retriever.signatures["serving_default"](
+        text=tf.constant([queries[7].text]), k=tf.constant(3)
+    )
+    part = documents[1::3]
+    similarity = model.encode_queries([queries[7].text]) @ model.encode_documents(part).T
+    best = np.argsort(-similarity[0])[:3]
+    np.testing.assert_allclose(answer["scores"][0], similarity[0][best], atol=1e-5)
+    assert answer["doc_ids"][0, 0].numpy().decode() == part[best[0]].doc_id
+
+
+def test_options_of_one_engine_are_refused_by_another(work, capsys):
+    build = ["build-index", "--embeddings", work / "e", "--output", work / "none", "--engine"]
+    for options, message in (
+        (
+            ["faiss", "--num_leaves", 3],
+            "`--num_leaves` belongs to --engine scann; what faiss takes",
+        ),
+        (["exact", "--target_recall", 0.9], "`--target_recall` belongs to --engine scann"),
+        (["faiss", "--options.speed", 3], "`speed` must be an option of faiss, which has factory,"),
+        (["exact", "--options.speed", 3], "`speed` must be an option of exact, which has none"),
+        (["faiss", "--options.factory", "IVF"], "faiss cannot build 'IVF' of 200 vectors of 6"),
+    ):
+        code, _, error = tfde(capsys, *build, *options)
+        assert (code, message in error) == (1, True), error
+        assert error.count("\n") == 1
+    assert not (work / "none").exists()
+
+
+@pytest.mark.parametrize("kind", [ExactIndex, ScannIndex, FaissIndex])
 def test_documents_are_added_with_the_share_of_their_parents(work, model, kind, capsys):
     parents = ParentConfig(weight=0.25, max_length_tokens=16)
     pages = [Document(f"page{i}.{j}", f"t{i}", f"w{i} w{j}") for i in range(40) for j in range(3)]

@@ -26,6 +26,7 @@ LINES = {
     "tfde mine-negatives --dataset data --from bm25 --output pairs.jsonl": "bm25",
     "tfde evaluate --dataset data --split test --bm25": "bm25",
     "tfde build-index --embeddings embeddings --output index --kind tree": "scann",
+    "tfde build-index --embeddings embeddings --output index --engine faiss": "faiss",
     "tfde make-pages --input pages --output pages.jsonl": "pages",
     "tfde evaluate --dataset data --split test --run_file run.trec --report page": "figures",
     "tfde convert --format sentence-transformers --input a.parquet --columns query answer"

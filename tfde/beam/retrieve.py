@@ -19,7 +19,7 @@ from tfde.export.bundle_directory import read_manifest
 from tfde.retrieval.embeddings import MANIFEST, Embeddings
 from tfde.retrieval.exact_index import ExactIndex
 from tfde.retrieval.index_directory import check_embeddings
-from tfde.retrieval.query_file import read_queries
+from tfde.retrieval.retrieve import read_queries
 from tfde.retrieval.runs import check_tag, run_lines
 from tfde.retrieval.top_k import merge_top_k
 from tfde.storage.files import sha256

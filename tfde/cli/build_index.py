@@ -1,4 +1,4 @@
-"""`tfde build-index`: embeddings become a ScaNN index, whose recall is measured and printed."""
+"""`tfde build-index`: embeddings become an index, whose recall is measured and printed."""
 
 from __future__ import annotations
 
@@ -15,17 +15,38 @@ from tfde.cli.shared_options import add_lengths, load_model
 if TYPE_CHECKING:
     from tfde.retrieval.tune_scann import Trial
 
+_SCANN = (
+    "kind",
+    "num_leaves",
+    "num_leaves_to_search",
+    "training_sample_size",
+    "dimensions_per_block",
+    "anisotropic_quantization_threshold",
+    "reorder",
+)
+
 
 def build_parser() -> CommandParser:
     """Returns the parser of the command."""
     parser = command_parser(
         "build-index",
-        "Builds a ScaNN index: exact below 20,000 vectors, hashing up to 100,000, a tree above."
-        " Prints its recall@10 against exact search, and the time of a query.",
+        "Builds an index, with ScaNN unless --engine says otherwise: exact below 20,000 vectors,"
+        " hashing up to 100,000, a tree above. Prints its recall@10 against exact search, and the"
+        " time of a query.",
     )
     parser.add_argument("--embeddings", required=True, help="directory that `tfde encode` wrote")
     parser.add_argument("--output", required=True, help="directory of the index")
     parser.add_argument("--overwrite", action="store_true", help="replace an existing output")
+    parser.add_argument(
+        "--engine", choices=["scann", "exact", "faiss"], default="scann", help="what searches"
+    )
+    parser.add_argument(
+        "--options",
+        type=dict[str, Any],
+        default={},
+        help="the engine's own, as --options.factory IVF1024,Flat of faiss; ScaNN's are the seven"
+        " that follow",
+    )
     parser.add_argument(
         "--kind", choices=["exact", "hash", "tree"], help="by default decided by the size"
     )
@@ -77,7 +98,7 @@ def run(args: Any) -> int:
     """Builds, measures and saves."""
     from tfde.checkpoints.preset_files import check_checkpoint
     from tfde.retrieval.embeddings import Embeddings
-    from tfde.retrieval.scann_parameters import ScannParameters
+    from tfde.retrieval.index import index_class
     from tfde.storage.atomic import refuse_existing
 
     refuse_existing(args.output, overwrite=args.overwrite, flag="--overwrite")
@@ -85,32 +106,26 @@ def run(args: Any) -> int:
         raise ValueError("`--dataset` and `--model` belong together: it encodes the queries.")
     if args.model is not None:
         check_checkpoint(args.model)
-    parameters = ScannParameters(
-        kind=args.kind,
-        num_leaves=args.num_leaves,
-        num_leaves_to_search=args.num_leaves_to_search,
-        training_sample_size=args.training_sample_size,
-        dimensions_per_block=args.dimensions_per_block,
-        anisotropic_quantization_threshold=args.anisotropic_quantization_threshold,
-        reorder=args.reorder,
-    )
+    engine = index_class(args.engine)
+    parameters = engine.parameters_of({**_scann_options(args), **args.options})
     embeddings = Embeddings.open(args.embeddings)
-    if args.target_recall is not None:
+    tuned = args.target_recall is not None
+    if tuned:
         parameters = parameters.to_be_tuned(embeddings.shape[0])
-    exact = parameters.resolved(*embeddings.shape).kind == "exact"
+    if args.engine == "scann":
+        parameters = parameters.resolved(*embeddings.shape)  # refuses impossible ones at once
     embeddings.verify()
 
     from tfde.retrieval.recall import sample_queries
-    from tfde.retrieval.scann_index import ScannIndex
     from tfde.retrieval.tune_scann import tune_scann
 
     queries = None if args.dataset is None else _encode_queries(args, embeddings.fingerprint)
     start = time.perf_counter()
-    index = ScannIndex.from_embeddings(embeddings, parameters=parameters)
+    index: Any = engine.from_embeddings(embeddings, parameters=parameters)
     seconds = time.perf_counter() - start
-    if args.target_recall is not None and exact:
+    if tuned and parameters.kind == "exact":
         print(f"{embeddings.shape[0]:,} vectors are searched exactly: there is nothing to choose")
-    elif args.target_recall is not None:
+    elif tuned:
         given = queries if queries is not None else sample_queries(index.vectors(), args.sample, 0)
         tuning = tune_scann(index, given, target_recall=args.target_recall)
         index = index.searched_as(tuning.parameters)
@@ -119,11 +134,7 @@ def run(args: Any) -> int:
     measured = index.recall(10, sample=args.sample, query_embeddings=queries)
     index.save(args.output, overwrite=args.overwrite)
     rows, dim = index.shape
-    built = index.parameters
-    leaves = ""
-    if built.kind == "tree":
-        leaves = f" ({built.num_leaves_to_search} of {built.num_leaves} leaves)"
-    print(f"{args.output}: {rows:,} x {dim}, {built.kind}{leaves}, built in {seconds:.1f} s")
+    print(f"{args.output}: {rows:,} x {dim}, {index}, built in {seconds:.1f} s")
     kind = "sampled queries" if args.dataset is None else "queries of the dataset"
     print(
         f"recall@{measured.k} {measured.recall:.4f} against exact search,"
@@ -135,6 +146,20 @@ def run(args: Any) -> int:
         f" (exact search {measured.exact_seconds_per_query * 1e3:.3f} ms)"
     )
     return 0
+
+
+def _scann_options(args: Any) -> dict[str, Any]:
+    """Returns ScaNN's options, which have arguments of their own; refuses them for another."""
+    if args.engine == "scann":
+        return {name: args[name] for name in _SCANN}
+    defaults = build_parser().get_defaults()
+    given = [name for name in (*_SCANN, "target_recall") if args[name] != defaults[name]]
+    if given:
+        raise ValueError(
+            f"`--{given[0]}` belongs to --engine scann; what {args.engine} takes is given by"
+            f" `--options`. Received: {args[given[0]]}"
+        )
+    return {}
 
 
 def _encode_queries(args: Any, fingerprint: str) -> Any:

@@ -126,8 +126,7 @@ def _export_bundle(args: Any) -> int:
     from tfde.errors import ConfigError
     from tfde.export.bundle_directory import read_manifest
     from tfde.retrieval.embeddings import Embeddings
-    from tfde.retrieval.live.live_index import LiveIndex
-    from tfde.retrieval.load_index import load_index
+    from tfde.retrieval.live.live_index import LiveIndex, load_index
 
     show_logs()
     dataset = DatasetDirectory(args.dataset) if args.dataset else None
@@ -252,7 +251,6 @@ def _part_of(index: Any, shard: str) -> Any:
     """Returns an index of every n-th document, so that the parts are alike in any order."""
     from tfde.retrieval.embeddings import Embeddings
     from tfde.retrieval.exact_index import ExactIndex
-    from tfde.retrieval.scann_index import ScannIndex
 
     number, count = _read_shard(shard)
     # Not Embeddings.read: a shard is for what is too large for one machine.
@@ -264,10 +262,9 @@ def _part_of(index: Any, shard: str) -> Any:
         )
     print(f"shard {shard}: {len(ids)} of {len(index.doc_ids)} documents")
     part = _every(parts, number - 1, count)
-    if isinstance(index, ScannIndex):
-        parameters = index.parameters_for(len(ids))
-        return ScannIndex.build(part, ids, fingerprint=index.fingerprint, parameters=parameters)
-    return ExactIndex.build(part, ids, fingerprint=index.fingerprint)
+    if isinstance(index, Embeddings):
+        return ExactIndex.build(part, ids, fingerprint=index.fingerprint)
+    return index.rebuilt([part], ids)
 
 
 def _every(parts: Sequence[Any], first: int, count: int) -> np.ndarray:

@@ -85,7 +85,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _server(args: dict[str, Any]) -> Any:
-    from tfde.retrieval.scann_ops import load_scann_ops
+    from tfde.environment import load_scann_ops
     from tfde.serving.server.model_server import ModelServer
     from tfde.serving.server.settings import check_options
     from tfde.serving.server.status import invalid_argument, naming

@@ -46,14 +46,14 @@ def build_parser() -> CommandParser:
 
 def run(args: Any) -> int:
     """Retrieves."""
-    from tfde.retrieval.query_file import read_queries
+    from tfde.retrieval.retrieve import read_queries
     from tfde.retrieval.runs import check_output
 
     check_output(args.output, args.tag)
     queries = list(read_queries(args.queries))
 
     from tfde.data.ranking import without_query
-    from tfde.retrieval.load_index import load_index
+    from tfde.retrieval.live.live_index import load_index
     from tfde.retrieval.retrieve import retrieve
     from tfde.retrieval.runs import write_run
 

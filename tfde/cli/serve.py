@@ -97,8 +97,8 @@ def run(args: Any) -> int:
 
 
 def _serve(args: Any) -> int:
+    from tfde.environment import load_scann_ops
     from tfde.export.bundle_directory import read_manifest
-    from tfde.retrieval.scann_ops import load_scann_ops
     from tfde.serving.application.search_service import bundle_models
     from tfde.serving.server.http_thread import HttpThread
     from tfde.serving.server.model_server import ModelServer, asked_to_stop, end_process

@@ -35,6 +35,7 @@ from tfde.demo.demo_dataset import (
 from tfde.demo.output_directory import RECIPE, TABLE, check_demo, take_over
 from tfde.demo.python_docs import python_pages
 from tfde.demo.screen import Screen
+from tfde.environment import load_scann_ops
 from tfde.errors import ConfigError
 from tfde.export.bundle import export_bundle
 from tfde.retrieval.bm25_index import Bm25Index
@@ -43,7 +44,6 @@ from tfde.retrieval.encode_corpus import encode_corpus
 from tfde.retrieval.exact_index import ExactIndex
 from tfde.retrieval.fusion import weighted_score_fusion
 from tfde.retrieval.retrieve import retrieve, retrieve_from_corpus
-from tfde.retrieval.scann_ops import load_scann_ops
 from tfde.serving.client import Client
 from tfde.towers.dual_encoder import DualEncoder
 from tfde.training.run import train

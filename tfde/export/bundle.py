@@ -33,6 +33,7 @@ from tfde.export.serving_files import (
 from tfde.export.stored_rows import RowsDtype, check_rows_dtype
 from tfde.retrieval.embeddings import Embeddings
 from tfde.retrieval.exact_index import ExactIndex
+from tfde.retrieval.index import Index
 from tfde.retrieval.scann_index import ScannIndex
 from tfde.storage.atomic import atomic_directory, refuse_existing
 from tfde.storage.files import sha256, write_json
@@ -49,7 +50,7 @@ _BATCHED = ("query_encoder", "document_encoder")
 @typed
 def export_bundle(
     model: DualEncoder,
-    index: ExactIndex | ScannIndex | Embeddings | None,
+    index: Index | Embeddings | None,
     output: str | Path,
     *,
     documents: Iterable[Document] | None = None,
@@ -264,7 +265,7 @@ class _Exporter:
         self,
         name: str,
         about: dict[str, Any],
-        index: ExactIndex | ScannIndex | Retriever,
+        index: Index | Retriever,
         doc_ids: list[str],
         answers: list[dict[str, Any]],
     ) -> None:
@@ -296,9 +297,7 @@ def _writing(output: Path) -> Iterator[None]:
         raise OSError(error.errno, error.strerror or str(error), str(output)) from error
 
 
-def _check_index(
-    model: DualEncoder, index: ExactIndex | ScannIndex | Embeddings, fingerprint: str
-) -> None:
+def _check_index(model: DualEncoder, index: Index | Embeddings, fingerprint: str) -> None:
     if index.fingerprint != fingerprint:
         raise MismatchError(
             f"`index` must come from this model ({fingerprint})."
@@ -311,9 +310,7 @@ def _check_index(
         )
 
 
-def _documents_of(
-    index: ExactIndex | ScannIndex | Embeddings, documents: Iterable[Document]
-) -> list[Document]:
+def _documents_of(index: Index | Embeddings, documents: Iterable[Document]) -> list[Document]:
     """Returns the index's documents, in its order."""
     doc_ids = list(index.doc_ids)
     wanted = set(doc_ids)
@@ -331,11 +328,11 @@ def _texts(queries: Iterable[str | Query]) -> list[str]:
     return [query if isinstance(query, str) else query.text for query in queries]
 
 
-def _vectors(index: ExactIndex | ScannIndex | Embeddings) -> np.ndarray:
+def _vectors(index: Index | Embeddings) -> np.ndarray:
     return index.read() if isinstance(index, Embeddings) else index.vectors()
 
 
-def _scann_index(index: ExactIndex | ScannIndex | Embeddings, vectors: np.ndarray) -> ScannIndex:
+def _scann_index(index: Index | Embeddings, vectors: np.ndarray) -> ScannIndex:
     if isinstance(index, ScannIndex):
         return index
     return ScannIndex.build(vectors, list(index.doc_ids), fingerprint=index.fingerprint)

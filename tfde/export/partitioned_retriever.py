@@ -17,8 +17,8 @@ from tfde.export.retriever import (
 )
 from tfde.export.saved_models import QueryEncoder
 from tfde.export.stored_rows import RowsDtype, StoredRows
-from tfde.retrieval.exact_index import ExactIndex
 from tfde.retrieval.recall import measure_recall, sample_queries
+from tfde.retrieval.top_k import exact_top_k
 
 _RECALL_K = 10
 _SAMPLED_QUERIES = 1000
@@ -231,8 +231,7 @@ def leaves_for_recall(
         ConfigError: `target_recall` out of range.
     """
     check_target_recall(target_recall)
-    exact = ExactIndex([vectors], [""] * len(vectors))
-    _, wanted = exact.search_positions(query_embeddings, k)
+    _, wanted = exact_top_k([vectors], query_embeddings, k)
     leaf_of = np.empty(len(vectors), np.int64)
     sizes = np.diff(partitions.starts)
     leaf_of[partitions.positions] = np.repeat(np.arange(len(sizes)), sizes)

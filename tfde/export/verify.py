@@ -14,8 +14,8 @@ import tensorflow as tf
 import tensorflow_text  # noqa: F401
 
 from tfde.argument_types import typed
+from tfde.environment import load_scann_ops
 from tfde.export.bundle_directory import BundleVersion, bundle_versions
-from tfde.retrieval.scann_ops import load_scann_ops
 from tfde.storage.files import sha256
 
 # Another machine multiplies in another order; half precision and 8-bit

@@ -14,8 +14,9 @@ from tfde.data.document_file import DocumentFile
 from tfde.negatives.candidate_source import Ranking
 from tfde.retrieval.encode_corpus import encode_corpus
 from tfde.retrieval.exact_index import ExactIndex
-from tfde.retrieval.live.live_index import LiveIndex
-from tfde.retrieval.load_index import index_version, load_index
+from tfde.retrieval.index import Index
+from tfde.retrieval.live.base_indexes import index_version
+from tfde.retrieval.live.live_index import LiveIndex, load_index
 from tfde.retrieval.retrieve import DualEncoderLike, check_fingerprints
 from tfde.retrieval.scann_index import ScannIndex
 from tfde.types import Document, Query
@@ -49,7 +50,7 @@ class ModelCandidates:
         self._path = None if index is None else Path(index)
         self._batch_size = batch_size
         self._scann_from = scann_from
-        self._index: ExactIndex | LiveIndex | ScannIndex | None = None
+        self._index: Index | LiveIndex | None = None
         if self._path is not None:
             index_version(self._path)
 
@@ -128,7 +129,7 @@ class ModelCandidates:
         index = self._opened()
         return {doc_id: row for row, doc_id in enumerate(index.doc_ids)}, index.vectors()
 
-    def _opened(self) -> ExactIndex | LiveIndex | ScannIndex:
+    def _opened(self) -> Index | LiveIndex:
         if self._index is None:
             raise RuntimeError("`prepare` must be called first.")
         return self._index

@@ -12,7 +12,7 @@ import numpy as np
 from tfde.config.model import ParentConfig
 from tfde.errors import CorruptError
 from tfde.storage.files import check_sha256, open_array, read_ids, read_json
-from tfde.storage.rows import ScaledRows
+from tfde.storage.rows import ScaledRows, in_memory
 
 MANIFEST = "embeddings.json"
 FORMAT = 1
@@ -116,12 +116,7 @@ class Embeddings:
 
     def read(self) -> np.ndarray:
         """Returns all vectors, `(N, D)` float32, in memory."""
-        result = np.empty(self.shape, np.float32)
-        start = 0
-        for shard in self.shards():
-            result[start : start + len(shard)] = shard
-            start += len(shard)
-        return result
+        return in_memory(self.shards())
 
     def verify(self) -> None:
         """Compares every file with its checksum.

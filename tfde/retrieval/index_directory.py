@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,11 @@ import numpy as np
 from tfde.errors import ConfigError, CorruptError, DataError, MismatchError, require
 from tfde.storage.atomic import LOCK, atomic_directory, directory_lock
 from tfde.storage.files import check_id, check_sha256, read_json, sha256, write_json
-from tfde.storage.rows import ScaledRows
+from tfde.storage.rows import Rows
 
 MANIFEST = "index.json"
 DOC_IDS = "doc_ids.txt"
+VECTORS = "vectors.npy"
 FORMAT = 1
 CHANGING = "changing this index"
 # Far above any embedding. ScaNN misses neighbours from 1e15 on and aborts the process at 1e30, for
@@ -50,13 +52,12 @@ def write_index(
         write_json(temporary / MANIFEST, {"format": FORMAT, **manifest, "files": files})
 
 
-def read_index(path: Path, kinds: Sequence[str], *, verify: bool) -> dict[str, Any]:
-    """Returns the manifest after comparing all files with it.
+def read_manifest(path: Path) -> dict[str, Any]:
+    """Returns the manifest of an index, whose files it lists.
 
     Raises:
         FileNotFoundError: no index there.
-        MismatchError: an index of another kind.
-        CorruptError: a file is missing or differs (`verify`: by checksum, else by size).
+        CorruptError: it lacks a field, or names a file elsewhere.
     """
     if not (path / MANIFEST).is_file():
         raise FileNotFoundError(f"{path}: no {MANIFEST} there.")
@@ -65,9 +66,29 @@ def read_index(path: Path, kinds: Sequence[str], *, verify: bool) -> dict[str, A
     if missing or manifest["format"] != FORMAT:
         what = f"has no {sorted(missing)[0]!r}" if missing else "has another format"
         raise CorruptError(f"{path / MANIFEST}: {what}; expected format {FORMAT}.")
-    if manifest["kind"] not in kinds:
+    for name in manifest["files"]:
+        if Path(name).is_absolute() or ".." in Path(name).parts:
+            raise CorruptError(f"{path / MANIFEST}: names a file outside of {path}: {name!r}")
+    return manifest
+
+
+def read_index(path: Path, kind: str | None = None, *, verify: bool) -> dict[str, Any]:
+    """Returns the manifest after comparing all files with it.
+
+    Args:
+        path: The directory.
+        kind: Which engine's it must be; `None` takes any.
+        verify: Compare checksums, not only sizes.
+
+    Raises:
+        FileNotFoundError: no index there.
+        MismatchError: an index of another kind.
+        CorruptError: a file is missing or differs.
+    """
+    manifest = read_manifest(path)
+    if kind is not None and manifest["kind"] != kind:
         raise MismatchError(
-            f"{path}: must be an index of kind {' or '.join(kinds)}. Received: {manifest['kind']!r}"
+            f"{path}: must be an index of kind {kind}. Received: {manifest['kind']!r}"
         )
     for name, recorded in manifest["files"].items():
         file = path / name
@@ -80,10 +101,27 @@ def read_index(path: Path, kinds: Sequence[str], *, verify: bool) -> dict[str, A
 
 def index_bytes(path: Path) -> int:
     """Returns how many bytes the files of an index have, without its manifest."""
-    return sum(file["bytes"] for file in read_json(path / MANIFEST)["files"].values())
+    return sum(file["bytes"] for file in read_manifest(path)["files"].values())
 
 
-def check_embeddings(embeddings: np.ndarray | ScaledRows, name: str = "embeddings") -> None:
+def copy_index(path: Path, target: Path) -> None:
+    """Copies the files of an index, and no others, to a directory that is there."""
+    for name in (*read_manifest(path)["files"], MANIFEST):
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path / name, target / name)
+
+
+def remove_index(path: Path) -> None:
+    """Removes the files of an index, and no others; the manifest last, so that a kill leaves it."""
+    for name in read_manifest(path)["files"]:
+        (path / name).unlink(missing_ok=True)
+        if (path / name).parent != path:
+            with contextlib.suppress(OSError):  # not empty yet, or gone
+                (path / name).parent.rmdir()
+    (path / MANIFEST).unlink()
+
+
+def check_embeddings(embeddings: Rows, name: str = "embeddings") -> None:
     """Refuses what is not a matrix of finite numbers of which scores can be computed.
 
     Raises:

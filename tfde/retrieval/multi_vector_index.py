@@ -10,6 +10,7 @@ from tfde.argument_types import typed
 from tfde.config.matching import SCORE_ALONE
 from tfde.errors import MismatchError, require
 from tfde.matching.stored_texts import StoredTexts
+from tfde.retrieval.index import Index, open_index
 from tfde.retrieval.scann_index import ScannIndex
 from tfde.retrieval.scann_parameters import ScannParameters
 from tfde.storage.atomic import atomic_directory
@@ -35,7 +36,7 @@ class MultiVectorIndex:
     Source: Khattab and Zaharia 2020, section 3.6 (end-to-end retrieval).
     """
 
-    def __init__(self, stored: StoredTexts, vectors: ScannIndex) -> None:
+    def __init__(self, stored: StoredTexts, vectors: Index) -> None:
         _check_kind(stored)
         if vectors.shape != stored.vectors.shape:
             raise MismatchError(
@@ -125,7 +126,7 @@ class MultiVectorIndex:
             CorruptError: a file is missing or differs.
         """
         stored = StoredTexts.load(Path(path) / _TEXTS, verify=verify)
-        return cls(stored, ScannIndex.load(Path(path) / _VECTORS, verify=verify))
+        return cls(stored, open_index(Path(path) / _VECTORS, verify=verify))
 
     def _best(self, query: np.ndarray, rows: np.ndarray, k: int) -> list[tuple[str, float]]:
         """Scores some documents exactly; returns the best."""

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Protocol, cast
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol, cast
 
 import numpy as np
 
 from tfde.argument_types import typed
 from tfde.config.model import ParentConfig
 from tfde.data.batched import batched
+from tfde.data.metadata import QUERY_FIELDS, metadata_of
 from tfde.errors import ConfigError, DataError, MismatchError, require
 from tfde.progress import progress_bar
 from tfde.retrieval.embeddings_writer import BATCHES_PER_WINDOW, DocumentEncoder, encode_finite
 from tfde.retrieval.parents import ParentEncoder, ParentModel, in_parents
 from tfde.retrieval.top_k import TopK
 from tfde.storage.files import check_id
+from tfde.storage.intake import Intake
+from tfde.storage.json_lines import id_field, read_json_lines, string_field
 from tfde.types import Document, Query, Run
 
 _QUERIES_AT_ONCE = 2048
@@ -37,8 +41,8 @@ class DualEncoderLike(QueryEncoder, DocumentEncoder, Protocol):
     """A model of queries and documents."""
 
 
-class Index(Protocol):
-    """What `retrieve` needs of an index; `ExactIndex` and `ScannIndex` have it."""
+class QueryIndex(Protocol):
+    """What `retrieve` needs of an index; a `LiveIndex` has it too."""
 
     fingerprint: str
 
@@ -50,7 +54,7 @@ class Index(Protocol):
 @typed
 def retrieve(
     model: QueryEncoder,
-    index: Index,
+    index: QueryIndex,
     queries: Iterable[Query],
     k: int,
     *,
@@ -149,7 +153,26 @@ def retrieve_from_corpus(
     return run
 
 
-def check_fingerprints(model: QueryEncoder, index: Index) -> None:
+def read_queries(path: str | Path, intake: Intake | None = None) -> Iterator[Query]:
+    """Streams queries from JSON Lines with `_id` and `text`, plain or packed.
+
+    Args:
+        path: The file.
+        intake: Takes bad lines; `None` raises the first.
+
+    Raises:
+        DataError: not JSON, a missing or empty field, an id with white space, or an id twice.
+    """
+    intake = intake or Intake()
+    lines: dict[str, int] = {}
+    for line, record in read_json_lines(path, intake):
+        query = intake.take(_query, path, line, record, lines)
+        if query is not None:
+            lines[query.query_id] = line
+            yield query
+
+
+def check_fingerprints(model: QueryEncoder, index: QueryIndex) -> None:
     """Refuses an index of another model.
 
     Raises:
@@ -173,3 +196,12 @@ def _checked(queries: Iterable[Query], k: int) -> Sequence[Query]:
             raise DataError("queries", number, "a query id must be unique.", query.query_id)
         seen.add(query.query_id)
     return queries
+
+
+def _query(path: str | Path, line: int, record: dict[str, Any], lines: dict[str, int]) -> Query:
+    query_id = id_field(path, line, record, "_id")
+    if query_id in lines:
+        rule = f"field '_id' must be unique; line {lines[query_id]} has it too."
+        raise DataError(path, line, rule, query_id)
+    text = string_field(path, line, record, "text")
+    return Query(query_id, text, metadata_of(path, line, record, QUERY_FIELDS))

@@ -3,119 +3,47 @@
 from __future__ import annotations
 
 import dataclasses
-import errno
 import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from tfde.argument_types import typed
-from tfde.config.model import ParentConfig
 from tfde.environment import require_extra
 from tfde.errors import ConfigError, CorruptError
-from tfde.retrieval.embeddings import Embeddings
-from tfde.retrieval.index_directory import (
-    DOC_IDS,
-    check_doc_ids,
-    check_embeddings,
-    check_queries,
-    read_index,
-    write_index,
-)
-from tfde.retrieval.recall import Recall, measure_recall, sample_queries
+from tfde.retrieval.index import Index
+from tfde.retrieval.index_directory import VECTORS, check_queries
 from tfde.retrieval.scann_parameters import LEAST_SAMPLE, ScannParameters
-from tfde.storage.files import open_array, read_ids, write_array, write_ids
+from tfde.storage.files import open_array, write_array
+from tfde.storage.rows import Rows, in_memory
 
 SEARCHER = "scann"
-VECTORS = "vectors.npy"
 # ScaNN keeps float32 vectors itself where it scores with them; then there is no second copy.
 SCANN_VECTORS = f"{SEARCHER}/dataset.npy"
 _MAX_BATCH = 256  # queries that a thread searches at a time
 _DEFAULT_K = 10
 
 
-class ScannIndex:
-    """A ScaNN searcher, the ids of its vectors and the vectors; use `build` or `load`.
+class ScannIndex(Index):
+    """A ScaNN searcher beside the vectors it was made of; use `build` or `load`.
 
-    Args:
-        searcher: From ScaNN's pybind builder, without docids.
-        vectors: `(N, D)` float32, in memory or memory-mapped.
-        doc_ids: N document ids in the order of the vectors.
-        parameters: What the searcher was built with, resolved.
-        fingerprint: Of the model that encoded the vectors; "" if unknown.
-        parents: How they have a share of their documents' parents, if they do.
+    A query whose leaves hold fewer documents than asked for searches all leaves.
     """
 
-    def __init__(
-        self,
-        searcher: Any,
-        vectors: np.ndarray,
-        doc_ids: Sequence[str] | np.ndarray,
-        parameters: ScannParameters,
-        *,
-        fingerprint: str = "",
-        parents: ParentConfig | None = None,
-    ) -> None:
-        self._searcher = searcher
-        self._vectors = vectors
-        self.doc_ids = np.array(doc_ids, dtype=object)
-        self.parameters = parameters
-        self.fingerprint = fingerprint
-        self.parents = parents
-        self.shape: tuple[int, int] = vectors.shape
+    kind = "scann"
+    parameters_class = ScannParameters
+    parameters: ScannParameters
 
     @classmethod
-    def build(
-        cls,
-        embeddings: np.ndarray,
-        doc_ids: Sequence[str],
-        *,
-        fingerprint: str = "",
-        parents: ParentConfig | None = None,
-        parameters: ScannParameters | None = None,
-    ) -> ScannIndex:
-        """Trains and fills an index; its recall is to be measured with `recall`.
-
-        Args:
-            embeddings: `(N, D)` floating.
-            doc_ids: N ids in the same order.
-            fingerprint: Of the model that encoded them.
-            parents: How they have a share of their documents' parents, if they do.
-            parameters: Kind and sizes; by default decided by N.
-
-        Raises:
-            ConfigError: embeddings empty or not finite, or parameters that do not fit them.
-            MismatchError: not (N, D), or another number of ids than vectors.
-            DataError: an id is no text, holds white space, or stands twice.
-        """
-        vectors = np.ascontiguousarray(embeddings, np.float32)
-        check_embeddings(vectors)
-        doc_ids = check_doc_ids(doc_ids, len(vectors))
+    def _build(cls, parts: Sequence[Rows], parameters: Any) -> tuple[Sequence[Rows], Any, Any]:
+        vectors = in_memory(parts)
         resolved = (parameters or ScannParameters()).resolved(*vectors.shape)
-        searcher = _build_searcher(vectors, resolved)
-        return cls(searcher, vectors, doc_ids, resolved, fingerprint=fingerprint, parents=parents)
+        return [vectors], _build_searcher(vectors, resolved), resolved
 
-    @classmethod
-    def from_embeddings(
-        cls, embeddings: Embeddings, *, parameters: ScannParameters | None = None
-    ) -> ScannIndex:
-        """Builds an index of a directory of embeddings (read into memory, as ScaNN needs).
-
-        Raises:
-            ConfigError, MismatchError, DataError: as of `build`.
-        """
-        return cls.build(
-            embeddings.read(),
-            embeddings.doc_ids,
-            fingerprint=embeddings.fingerprint,
-            parents=embeddings.parents,
-            parameters=parameters,
-        )
-
-    def searched_as(self, parameters: ScannParameters) -> ScannIndex:
+    def searched_as(self, parameters: ScannParameters) -> Self:
         """Returns the same index with another `num_leaves_to_search` or `reorder`.
 
         Raises:
@@ -132,40 +60,6 @@ class ScannIndex:
                 f" built with, {self.parameters}. Received: {parameters}"
             )
         return self._changed(parameters=parameters)
-
-    @typed
-    def search(
-        self,
-        query_embeddings: np.ndarray,
-        k: int,
-        *,
-        leaves_to_search: int | None = None,
-        pre_reorder_num_neighbors: int | None = None,
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Returns about the `k` documents of highest dot product.
-
-        A query whose leaves hold fewer than K documents searches all leaves.
-
-        Args:
-            query_embeddings: `(Q, D)` floating.
-            k: At least 1; K = min(k, N).
-            leaves_to_search: Overrides `num_leaves_to_search`.
-            pre_reorder_num_neighbors: Overrides `reorder`; never below K.
-
-        Returns:
-            scores `(Q, K)` float32, descending, and doc_ids `(Q, K)` str.
-
-        Raises:
-            ConfigError: `k` below 1, or a query is not finite.
-            MismatchError: another dimension than the index.
-        """
-        scores, positions = self.search_positions(
-            query_embeddings,
-            k,
-            leaves_to_search=leaves_to_search,
-            pre_reorder_num_neighbors=pre_reorder_num_neighbors,
-        )
-        return scores, self.doc_ids[positions]
 
     @typed
     def search_positions(
@@ -203,73 +97,27 @@ class ScannIndex:
             "leaves_to_search": leaves,
         }
         if len(queries) == 1:
-            return self._searcher.search_batched(queries, **options)
+            return self._structure.search_batched(queries, **options)
         # A batch is one thread's work, so the queries are dealt to all.
         share = math.ceil(len(queries) / len(os.sched_getaffinity(0)))
         size = min(share, _MAX_BATCH)
-        return self._searcher.search_batched_parallel(queries, batch_size=size, **options)
+        return self._structure.search_batched_parallel(queries, batch_size=size, **options)
 
-    def recall(
-        self,
-        k: int = 10,
-        *,
-        sample: int = 1000,
-        seed: int = 0,
-        query_embeddings: np.ndarray | None = None,
-    ) -> Recall:
-        """Measures this index against exact search.
+    def __str__(self) -> str:
+        own = self.parameters
+        if own.kind != "tree":
+            return f"scann, {own.kind}"
+        return f"scann, tree ({own.num_leaves_to_search} of {own.num_leaves} leaves)"
 
-        Args:
-            k: At least 1.
-            sample: How many stored vectors, moved to cosine 0.8 of themselves, stand in for
-                queries (see `sample_queries`).
-            seed: Of the sample.
-            query_embeddings: `(Q, D)` real queries in place of the sample.
-
-        Raises:
-            ConfigError: `k` or the number of queries below 1, or a query is not finite.
-            MismatchError: another dimension than the index.
-        """
-        if query_embeddings is None:
-            query_embeddings = sample_queries(self._vectors, sample, seed)
-        queries = check_queries(query_embeddings, k, self.shape[1])
-        return measure_recall(self, self._vectors, queries, k)
-
-    def vectors(self) -> np.ndarray:
-        """Returns the indexed vectors, `(N, D)` float32; memory-mapped after `load`."""
-        return self._vectors
-
-    def save(self, output: str | Path, *, overwrite: bool = False) -> None:
-        """Writes a new directory: `index.json`, `doc_ids.txt`, ScaNN's own files in `scann/`.
+    def _write(self, directory: Path) -> None:
+        """Writes ScaNN's own files to `scann/`.
 
         The vectors are in `scann/dataset.npy`, or in `vectors.npy` where ScaNN keeps none.
-
-        Raises:
-            ConfigError: `output` is not empty without `overwrite`, or is a file.
-            OSError: the disk is full.
         """
-
-        def write(directory: Path) -> None:
-            write_ids(directory / DOC_IDS, self.doc_ids)
-            (directory / SEARCHER).mkdir()
-            try:
-                self._searcher.serialize(str(directory / SEARCHER), relative_path=True)
-            except RuntimeError as error:  # so ScaNN says that the disk is full
-                reason = f"ScaNN's files cannot be written ({error})"
-                raise OSError(errno.EIO, reason, str(output)) from error
-            if not (directory / SCANN_VECTORS).exists():
-                write_array(directory / VECTORS, self._vectors)
-
-        rows, dim = self.shape
-        manifest = {
-            "kind": "scann",
-            "rows": rows,
-            "dim": dim,
-            "fingerprint": self.fingerprint,
-            "parents": self.parents and dataclasses.asdict(self.parents),
-            "parameters": dataclasses.asdict(self.parameters),
-        }
-        write_index(output, manifest, write, overwrite=overwrite)
+        (directory / SEARCHER).mkdir()
+        self._structure.serialize(str(directory / SEARCHER), relative_path=True)
+        if not (directory / SCANN_VECTORS).exists():
+            write_array(directory / VECTORS, self.vectors())
 
     def parameters_for(self, rows: int) -> ScannParameters:
         """Returns how to build this index of `rows` vectors.
@@ -291,7 +139,7 @@ class ScannIndex:
                 break
         return open_leaves if (asked.num_leaves or 0) > rows else asked
 
-    def with_vectors_of(self, path: str | Path) -> ScannIndex:
+    def saved_at(self, path: Path) -> Self:
         """Returns this index with its vectors memory-mapped from where it was saved.
 
         In place of `load`, which would keep all threads of the process waiting.
@@ -299,42 +147,22 @@ class ScannIndex:
         Raises:
             CorruptError: the vectors there are damaged.
         """
-        return self._changed(vectors=_open_vectors(Path(path)))
+        return self._changed(parts=[_open_vectors(path)])
 
     @classmethod
-    def load(cls, path: str | Path, *, verify: bool = True) -> ScannIndex:
-        """Loads a saved index.
-
-        Args:
-            path: The directory.
-            verify: Compare checksums (reads every file once), not only sizes.
-
-        Raises:
-            FileNotFoundError: no index there.
-            MismatchError: an index of another kind.
-            CorruptError: a file is missing or differs.
-        """
-        path = Path(path)
-        manifest = read_index(path, ["scann"], verify=verify)
+    def _read(cls, path: Path, parameters: Any) -> tuple[Sequence[Rows], Any]:
         # ScaNN would unpickle such a file; an index of ours has none.
         if list((path / SEARCHER).glob("*.pkl")):
             raise CorruptError(f"{path / SEARCHER}: holds a pickle, which is never read.")
-        return cls(
-            _pybind().load_searcher(str(path / SEARCHER)),
-            _open_vectors(path),
-            read_ids(path / DOC_IDS),
-            ScannParameters(**manifest["parameters"]),
-            fingerprint=manifest["fingerprint"],
-            parents=ParentConfig.from_manifest(manifest),
-        )
+        return [_open_vectors(path)], _pybind().load_searcher(str(path / SEARCHER))
 
     def _changed(
-        self, *, vectors: np.ndarray | None = None, parameters: ScannParameters | None = None
-    ) -> ScannIndex:
-        return ScannIndex(
-            self._searcher,
-            self._vectors if vectors is None else vectors,
+        self, *, parts: Sequence[Rows] | None = None, parameters: ScannParameters | None = None
+    ) -> Self:
+        return type(self)(
+            parts or self._parts,
             self.doc_ids,
+            self._structure,
             parameters or self.parameters,
             fingerprint=self.fingerprint,
             parents=self.parents,

@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 
 from tfde.errors import ConfigError, require
-from tfde.retrieval.exact_index import ExactIndex
 from tfde.retrieval.recall import measure_recall
 from tfde.retrieval.scann_index import ScannIndex
 from tfde.retrieval.scann_parameters import ScannParameters
+from tfde.retrieval.top_k import exact_top_k
 
 _LEAST_QUERIES = 20
 _TIMED_QUERIES = 100
@@ -100,8 +100,7 @@ class _Finder:
         self._index = index
         self._queries = queries
         self._k = min(k, index.shape[0])
-        exact = ExactIndex([index.vectors()], [""] * index.shape[0])
-        scores, _ = exact.search_positions(queries, self._k)
+        scores, _ = exact_top_k([index.vectors()], queries, self._k)
         # Documents with equal vectors may stand for one another; sums differ in their order.
         last = scores[:, -1]
         self._least = last - 1e-5 * np.maximum(1.0, np.abs(last))

@@ -26,6 +26,7 @@ from toy_models import save_toy
 from tfde.cli.main import main
 from tfde.errors import ServerError
 from tfde.retrieval.exact_index import ExactIndex
+from tfde.retrieval.faiss_index import FaissIndex
 from tfde.serving.client import Client
 from tfde.serving.server.limits import Limits
 from tfde.types import Document
@@ -261,7 +262,9 @@ def search_ids(server, query, k):
 
 
 def test_an_index_that_changes_while_it_is_served(bundle, exact, model, tmp_path):
-    exact.save(tmp_path / "index")
+    ids, fingerprint = list(exact.doc_ids), exact.fingerprint
+    index = FaissIndex.build(exact.vectors(), ids, fingerprint=fingerprint)
+    index.save(tmp_path / "index")
     # Versions that came later know nothing of this index: they must not take over.
     bundle = shutil.copytree(bundle, tmp_path / "bundle")
     for name in ("query_encoder", "document_encoder"):

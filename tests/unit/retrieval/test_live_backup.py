@@ -7,6 +7,7 @@ import pytest
 
 from tfde.errors import ConfigError
 from tfde.retrieval.exact_index import ExactIndex
+from tfde.retrieval.faiss_index import FaissIndex
 from tfde.retrieval.live.backup import back_up_index
 from tfde.retrieval.live.live_index import LiveIndex
 from tfde.retrieval.scann_index import ScannIndex
@@ -20,7 +21,7 @@ def vector(number):
     return (row / np.linalg.norm(row)).astype(np.float32)
 
 
-@pytest.fixture(params=[ExactIndex, ScannIndex])
+@pytest.fixture(params=[ExactIndex, ScannIndex, FaissIndex])
 def path(request, tmp_path):
     vectors = np.stack([vector(n) for n in range(BASE)])
     request.param.build(vectors, [f"d{n}" for n in range(BASE)]).save(tmp_path / "index")

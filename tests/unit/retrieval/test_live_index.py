@@ -8,8 +8,9 @@ import pytest
 
 from tfde.errors import ConfigError, DataError, MismatchError
 from tfde.retrieval.exact_index import ExactIndex
-from tfde.retrieval.live.live_index import LiveIndex
-from tfde.retrieval.load_index import index_version, load_index
+from tfde.retrieval.faiss_index import FaissIndex, FaissParameters
+from tfde.retrieval.live.base_indexes import index_version
+from tfde.retrieval.live.live_index import LiveIndex, load_index
 from tfde.retrieval.scann_index import ScannIndex
 from tfde.retrieval.scann_parameters import ScannParameters
 from tfde.types import Document
@@ -89,14 +90,27 @@ def test_random_changes_equal_an_index_built_anew(tmp_path, seed):
 
 
 PARAMETERS = [
-    ScannParameters(),
-    ScannParameters(kind="hash", reorder=50),
-    ScannParameters(kind="tree", num_leaves=12, num_leaves_to_search=12, reorder=300),
+    (ScannIndex, ScannParameters(), "scann, exact"),
+    (ScannIndex, ScannParameters(kind="hash", reorder=50), "scann, hash"),
+    (
+        ScannIndex,
+        ScannParameters(kind="tree", num_leaves=12, num_leaves_to_search=12, reorder=300),
+        "scann, tree (12 of 12 leaves)",
+    ),
+    (FaissIndex, None, "faiss, Flat"),
+    (
+        FaissIndex,
+        FaissParameters("HNSW32", search="efSearch=300"),
+        "faiss, HNSW32 efConstruction=200 efSearch=300",
+    ),
+    (FaissIndex, FaissParameters("IVF12,Flat", search="nprobe=12"), "faiss, IVF12,Flat nprobe=12"),
 ]
 
 
-@pytest.mark.parametrize("parameters", PARAMETERS, ids=lambda p: p.kind or "default")
-def test_scann_finds_what_is_there_and_never_what_is_not(tmp_path, parameters):
+@pytest.mark.parametrize(
+    ("engine", "parameters", "form"), PARAMETERS, ids=[form for _, _, form in PARAMETERS]
+)
+def test_an_engine_finds_what_is_there_and_never_what_is_not(tmp_path, engine, parameters, form):
     generator = np.random.default_rng(1)
 
     def unit(rows):
@@ -105,9 +119,8 @@ def test_scann_finds_what_is_there_and_never_what_is_not(tmp_path, parameters):
 
     first = unit(600)
     expected = {f"d{i}": vector for i, vector in enumerate(first)}
-    ScannIndex.build(first, list(expected), fingerprint="f", parameters=parameters).save(
-        tmp_path / "i"
-    )
+    built = engine.build(first, list(expected), fingerprint="f", parameters=parameters)
+    built.save(tmp_path / "i")
     with LiveIndex.open(tmp_path / "i", write=True) as index:
         for round_ in range(3):
             gone = generator.permutation(list(expected))[:150].tolist()
@@ -127,10 +140,10 @@ def test_scann_finds_what_is_there_and_never_what_is_not(tmp_path, parameters):
                 assert set(index.search(first, 20)[1].ravel()) <= set(expected)
                 index.compact()
         status = index.status()
-        assert (status.kind, status.dim, status.fingerprint) == ("scann", 16, "f")
+        assert (status.kind, status.dim, status.fingerprint) == (engine.kind, 16, "f")
         assert status.generation == 4
-        kind = load_index(tmp_path / "i").parameters.kind
-        assert kind == (parameters.kind or "exact")
+        assert str(load_index(tmp_path / "i")) == form
+        assert not (tmp_path / "i/index.json").exists()  # the first of the indexes is gone
 
 
 def test_a_neighbourhood_of_deleted_documents_is_looked_through(tmp_path):

@@ -53,9 +53,9 @@ def test_all_kinds_agree_with_exact_search(parameters):
     vectors = clustered(500, 16)
     queries = clustered(30, 16, seed=1)
     index = ScannIndex.build(vectors, ids(500), parameters=parameters)
-    scores, doc_ids = index.search(queries, 5, pre_reorder_num_neighbors=500)
+    scores, positions = index.search_positions(queries, 5, pre_reorder_num_neighbors=500)
     order = np.argsort(-(queries @ vectors.T), axis=1)[:, :5]
-    assert doc_ids.tolist() == [[f"d{i}" for i in row] for row in order]
+    np.testing.assert_array_equal(positions, order)
     np.testing.assert_allclose(scores, np.take_along_axis(queries @ vectors.T, order, 1), atol=1e-5)
 
 
@@ -182,7 +182,7 @@ def test_a_full_disk_is_told_and_leaves_nothing(tmp_path):
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (250, hard))  # enough for the ids
     try:
-        with pytest.raises(OSError, match=r"ScaNN's files cannot be written \(.*i'$"):
+        with pytest.raises(OSError, match=r"files of scann cannot be written \(.*i'$"):
             index.save(tmp_path / "i")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

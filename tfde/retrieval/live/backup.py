@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
-from tfde.retrieval.index_directory import DOC_IDS, MANIFEST
+from tfde.retrieval.index_directory import copy_index
 from tfde.retrieval.live.base_indexes import generation_directory, read_log
 from tfde.retrieval.live.change_log import FILE, ChangeLog
 from tfde.retrieval.live.live_index import LiveIndex
 from tfde.retrieval.live.status import LiveStatus
-from tfde.retrieval.scann_index import SEARCHER, VECTORS
 from tfde.storage.atomic import atomic_directory, refuse_existing
 
 
@@ -57,8 +55,4 @@ def _copy(path: Path, copy: Path) -> None:
     generation = read_log(copy, verify=False)[0].generation if (copy / FILE).is_file() else 1
     source, target = (generation_directory(each, generation) for each in (path, copy))
     target.mkdir(parents=True, exist_ok=True)
-    for name in (SEARCHER, VECTORS, DOC_IDS, MANIFEST):
-        if (source / name).is_dir():
-            shutil.copytree(source / name, target / name)
-        elif (source / name).is_file():
-            shutil.copyfile(source / name, target / name)
+    copy_index(source, target)

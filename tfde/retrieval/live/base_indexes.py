@@ -6,17 +6,17 @@ The first is the index directory itself, as `tfde build-index` wrote it; later o
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from pathlib import Path
 from typing import NamedTuple
 
 from tfde.errors import CorruptError
-from tfde.retrieval.exact_index import ExactIndex
-from tfde.retrieval.index_directory import DOC_IDS, MANIFEST, index_bytes
+from tfde.retrieval.index import open_index
+from tfde.retrieval.index_directory import MANIFEST, index_bytes, read_index, remove_index
 from tfde.retrieval.live.change_log import FILE, Change, ChangeLog, LogState
 from tfde.retrieval.live.snapshot import Base, LiveView
-from tfde.retrieval.scann_index import SEARCHER, VECTORS, ScannIndex
-from tfde.storage.files import read_json, sha256
+from tfde.storage.files import sha256
 
 FIRST = 1
 _FOLDER = "generations"
@@ -51,22 +51,10 @@ def newest_generation(path: Path) -> int:
 def has_base(path: Path, generation: int) -> bool:
     """Returns whether a base is there with all its files, by their sizes."""
     try:
-        open_plain(generation_directory(path, generation), verify=False)
+        read_index(generation_directory(path, generation), verify=False)
     except (CorruptError, FileNotFoundError):
         return False
     return True
-
-
-def open_plain(path: Path, *, verify: bool) -> ExactIndex | ScannIndex:
-    """Returns the index of one directory, without a look at changes.
-
-    Raises:
-        FileNotFoundError: no index there.
-        CorruptError: a file is missing or differs.
-    """
-    manifest = path / MANIFEST
-    exact = manifest.is_file() and read_json(manifest).get("kind") == "exact"
-    return (ExactIndex if exact else ScannIndex).load(path, verify=verify)
 
 
 def read_files(path: Path, *, verify: bool) -> LiveFiles:
@@ -82,7 +70,7 @@ def read_files(path: Path, *, verify: bool) -> LiveFiles:
         try:
             if sha256(directory / MANIFEST) != state.manifest:
                 raise CorruptError(f"{directory}: is not the index that {path / FILE} changes.")
-            index = open_plain(directory, verify=verify)
+            index = open_index(directory, verify=verify)
             num_bytes = index_bytes(directory)
             base = Base(index, state.generation, state.manifest, num_bytes)
             return LiveFiles(base, changes, state.sequence)
@@ -112,27 +100,26 @@ def read_log(path: Path, *, verify: bool) -> tuple[LogState, list[Change]]:
         log.close()
 
 
+def index_version(path: str | Path) -> str:
+    """Returns a sha256 in hex that changes with every change of the index in a directory.
+
+    Raises:
+        FileNotFoundError: no index there.
+        CorruptError: the log of changes is damaged.
+    """
+    state, changes = read_log(Path(path), verify=False)
+    if not changes:
+        return state.manifest
+    return hashlib.sha256(f"{state.manifest} {state.sequence}".encode()).hexdigest()
+
+
 def write_base(path: Path, view: LiveView) -> Base:
     """Builds the next base of all documents of a view; it counts once the log says so."""
     generation = view.below.generation + 1
     directory = generation_directory(path, generation)
-    base, doc_ids = view.base.index, view.doc_ids()
-    new: ExactIndex | ScannIndex
-    if isinstance(base, ExactIndex):
-        parts = [view.base.rows(), view.delta.rows()]
-        exact = ExactIndex(parts, doc_ids, fingerprint=base.fingerprint, parents=base.parents)
-        exact.save(directory, overwrite=True)
-        new = ExactIndex.load(directory, verify=False)
-    else:
-        built = ScannIndex.build(
-            view.vectors(),
-            list(doc_ids),
-            fingerprint=base.fingerprint,
-            parents=base.parents,
-            parameters=base.parameters_for(len(doc_ids)),
-        )
-        built.save(directory, overwrite=True)
-        new = built.with_vectors_of(directory)
+    built = view.base.index.rebuilt([view.base.rows(), view.delta.rows()], view.doc_ids())
+    built.save(directory, overwrite=True)
+    new = built.saved_at(directory)
     return Base(new, generation, sha256(directory / MANIFEST), index_bytes(directory))
 
 
@@ -146,6 +133,4 @@ def remove_others(path: Path, generation: int) -> None:
             (directory / MANIFEST).unlink(missing_ok=True)  # first: what is left is no index
             shutil.rmtree(directory)
     if generation != FIRST and (path / MANIFEST).is_file():
-        shutil.rmtree(path / SEARCHER, ignore_errors=True)
-        for name in (VECTORS, DOC_IDS, MANIFEST):  # the manifest last: a kill leaves it or nothing
-            (path / name).unlink(missing_ok=True)
+        remove_index(path)

@@ -13,7 +13,7 @@ import numpy as np
 from tfde.argument_types import typed
 from tfde.data.metadata import check_metadata
 from tfde.errors import ConfigError, DataError, MismatchError, require
-from tfde.retrieval.exact_index import ExactIndex
+from tfde.retrieval.index import Index
 from tfde.retrieval.index_directory import CHANGING, check_doc_ids, check_embeddings
 from tfde.retrieval.live.base_indexes import (
     FIRST,
@@ -27,7 +27,6 @@ from tfde.retrieval.live.change_log import FILE, ChangeLog, LogState
 from tfde.retrieval.live.pending_changes import Overlay
 from tfde.retrieval.live.snapshot import LiveView
 from tfde.retrieval.live.status import LiveStatus, status_of
-from tfde.retrieval.scann_index import ScannIndex
 from tfde.storage.atomic import directory_lock
 from tfde.storage.files import check_id
 from tfde.types import Document
@@ -348,7 +347,7 @@ class LiveIndex:
                 self._overlay, sequence = _overlay_of(files), files.sequence
             self._view = self._overlay.view(sequence)
 
-    def _check_base(self, index: ExactIndex | ScannIndex) -> None:
+    def _check_base(self, index: Index) -> None:
         found = (index.fingerprint, index.parents, index.shape[1])
         if found != (self.fingerprint, self.parents, self.shape[1]):
             raise MismatchError(
@@ -382,3 +381,19 @@ def _check_texts(documents: Sequence[Document]) -> None:
             except (AttributeError, UnicodeEncodeError):
                 rule = f"a document's {name} must be Unicode text."
                 raise DataError("documents", number, rule, value) from None
+
+
+def load_index(path: str | Path, *, verify: bool = True) -> Index | LiveIndex:
+    """Returns the index in a directory: as it is now, where it was changed since it was built.
+
+    Args:
+        path: What `save` wrote.
+        verify: Compare checksums (reads every file once), not only sizes.
+
+    Raises:
+        FileNotFoundError: no index there.
+        CorruptError: a file is missing or differs.
+    """
+    path = Path(path)
+    files = read_files(path, verify=verify)
+    return LiveIndex(path, files) if files.changes else files.base.index

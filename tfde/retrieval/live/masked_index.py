@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tfde.retrieval.exact_index import ExactIndex
+from tfde.retrieval.index import Index
 from tfde.retrieval.index_directory import check_queries
-from tfde.retrieval.scann_index import ScannIndex
-from tfde.retrieval.selected_rows import SelectedRows
+from tfde.retrieval.top_k import exact_top_k
+from tfde.storage.rows import SelectedRows
 
 _SPARE = 16
 _EXACT_FROM = 1 / 8  # of the rows: from there on scoring all costs less than asking for so many
@@ -25,7 +25,7 @@ class Segment:
         num_dead: How many.
     """
 
-    index: ExactIndex | ScannIndex
+    index: Index
     dead: np.ndarray
     num_dead: int
 
@@ -91,9 +91,6 @@ class Segment:
             short = short[~enough]
             asked *= 2
         if len(short):
-            living = self.living()
-            rows = SelectedRows(self.index.vectors(), living)
-            exact = ExactIndex([rows], self.index.doc_ids[living])
-            scores[short], found = exact.search_positions(queries[short], k)
-            positions[short] = living[found]
+            scores[short], found = exact_top_k([self.rows()], queries[short], k)
+            positions[short] = self.living()[found]
         return scores, positions

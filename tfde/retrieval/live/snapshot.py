@@ -7,9 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfde.retrieval.exact_index import ExactIndex
+from tfde.retrieval.index import Index
 from tfde.retrieval.live.masked_index import Segment
-from tfde.retrieval.scann_index import ScannIndex
 from tfde.retrieval.top_k import merge_top_k
 
 
@@ -17,7 +16,7 @@ from tfde.retrieval.top_k import merge_top_k
 class Base:
     """The index below the changes."""
 
-    index: ExactIndex | ScannIndex
+    index: Index
     generation: int  # 1: as it was first built; each compaction makes the next
     manifest: str  # sha256 of its manifest
     num_bytes: int  # of its files

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tfde.retrieval.exact_index import ExactIndex
 from tfde.retrieval.live.snapshot import LiveView
 
 # A compaction is advised from a tenth of the base on, but not below what costs nothing to scan,
@@ -17,7 +16,7 @@ class LiveStatus:
     """Sizes of a live index.
 
     Args:
-        kind: `exact` or `scann`, the base's.
+        kind: Of the base, as `exact`, `scann` or `faiss`.
         dim: D, the length of a vector.
         fingerprint: Of the model; "" if unknown.
         generation: Number of the base; a compaction makes the next.
@@ -57,7 +56,7 @@ def status_of(view: LiveView, changes_bytes: int) -> LiveStatus:
     rows, dim = view.base.index.shape
     compact_from = round(min(max(_ADVISED_LEAST, _ADVISED_SHARE * rows), _ADVISED_MOST))
     return LiveStatus(
-        kind="exact" if isinstance(view.base.index, ExactIndex) else "scann",
+        kind=view.base.index.kind,
         dim=dim,
         fingerprint=view.base.index.fingerprint,
         generation=view.below.generation,
