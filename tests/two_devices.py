@@ -31,12 +31,16 @@ CASES = {
     "hard_negatives": {"negatives": 2},
     "bidirectional": {"bidirectional": True},
     "sampling_correction": {"sampling_correction": True},
+    "guided": {"guided": True, "bidirectional": True, "negatives": 2},
+    "matryoshka": {"dims": (2, 6)},
     "all_in_chunks": {
         "backbone": dataclasses.replace(tiny.T5, num_layers=1, dropout=0.0),
         "negatives": 2,
         "bidirectional": True,
         "sampling_correction": True,
         "chunk_size": 3,
+        "guided": True,
+        "dims": (3, 6),
     },
     "masked_lm": {"backbone": dataclasses.replace(tiny.BERT, dropout=0.0), "masked_lm": True},
 }
@@ -71,6 +75,8 @@ def train(
     chunk_size: int | None = None,
     adamw: bool = False,
     masked_lm: bool = False,
+    guided: bool = False,
+    dims: tuple[int, ...] = (),
 ) -> dict:
     """Trains the same small model; returns the losses, accuracies and weights."""
     import keras
@@ -86,8 +92,11 @@ def train(
             model._head.choose = every_third_token
         model.compile(
             optimizer,
-            task=tfde.RetrievalTask(
-                0.1, bidirectional=bidirectional, sampling_correction=sampling_correction
+            task=task_of(
+                bidirectional=bidirectional,
+                sampling_correction=sampling_correction,
+                guided=guided,
+                dims=dims,
             ),
             chunk_size=chunk_size,
         )
@@ -107,6 +116,15 @@ def train(
     moved = max(float(abs(a - b).max()) for a, b in zip(after.values(), before, strict=True))
     kept = {"loss": seen["loss"], "accuracy": seen[accuracy], "weights": after, "moved": moved}
     return kept | {"texts": [dataclasses.astuple(part) for part in model.trained_texts()]}
+
+
+def task_of(*, guided: bool, dims: tuple[int, ...], **options: bool) -> tfde.Task:
+    """Returns the loss; its guide is a random model of another kind."""
+    task: tfde.Task = tfde.RetrievalTask(0.1, **options)
+    if guided:
+        guide = tiny.dual_encoder(dataclasses.replace(tiny.BERT, dropout=0.0), seed=8)
+        task = tfde.GuidedTask(guide, 0.1, relative_margin=0.01, **options)
+    return tfde.MatryoshkaTask(task, dims, [0.5, 1.0]) if dims else task
 
 
 def every_third_token(token_ids: tf.Tensor, padding_mask: tf.Tensor) -> tuple[tf.Tensor, ...]:

@@ -7,12 +7,15 @@ import pytest
 import tensorflow as tf
 import tiny
 
+from tfde.tasks.guided import GuidedTask
+from tfde.tasks.matryoshka import MatryoshkaTask
 from tfde.tasks.retrieval_task import RetrievalTask
 
 B, CHUNK = 10, 4  # the last chunk of each side is smaller
 # Sums of some hundred tokens' shares of both signs, taken in another order: 6e-8 each.
 FLOAT32 = 2e-5
 BERT, T5, BAG_OF_WORDS = tiny.BERT, tiny.T5, tiny.BAG_OF_WORDS
+NEGATIVES = {"negatives": 2, "positives": 2}
 VARIANTS = {
     "bert": (BERT, {}, {}, {}),
     "t5": (T5, {}, {}, {}),
@@ -22,12 +25,21 @@ VARIANTS = {
     "hard_negatives": (BERT, {}, {}, {"negatives": 2}),
     "bidirectional": (BERT, {}, {"bidirectional": True}, {"negatives": 1, "positives": 3}),
     "sampling_correction": (T5, {}, {"sampling_correction": True}, {"negatives": 1}),
+    "guided_and_cut": (BERT, {"embedding_dim": 5}, {"guided": True, "dims": (2, 5)}, NEGATIVES),
 }
 
 
 def build(backbone, *, dropout, task, **options):
     model = tiny.dual_encoder(backbone, dropout=dropout, **options)
-    return model, {"task": RetrievalTask(0.1, **task)}
+    return model, {"task": task_of(**task)}
+
+
+def task_of(*, guided=False, dims=None, **options):
+    task = RetrievalTask(0.1, **options)
+    if guided:
+        guide = tiny.dual_encoder(T5, seed=8, embedding_dim=3)
+        task = GuidedTask(guide, 0.1, score_margin=0.02, **options)
+    return task if dims is None else MatryoshkaTask(task, dims, (0.5, 1.0))
 
 
 def one_tape(model, batch, *, chunk_size, task):

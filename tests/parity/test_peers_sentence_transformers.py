@@ -41,10 +41,8 @@ def test_loss_and_gradients(peer, temperature, negatives, bidirectional):
     with tf.GradientTape() as tape:
         tape.watch([queries, candidates])
         got = task(
-            tf.math.l2_normalize(queries, -1),
-            tf.math.l2_normalize(candidates, -1),
-            candidate_keys=keys,
-            positive_keys=keys[:batch, None],
+            {"embeddings": tf.math.l2_normalize(queries, -1), "positive_keys": keys[:batch, None]},
+            {"embeddings": tf.math.l2_normalize(candidates, -1), "keys": keys},
         )
     gradients = tape.gradient(got, [queries, candidates])
     np.testing.assert_allclose(got, expected.item(), rtol=1e-10)

@@ -3,60 +3,21 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from softmax_in_numpy import reference, unit
 
 from tfde.tasks.retrieval_task import RetrievalTask
 
 B, M, D = 5, 2, 7  # queries, given negatives a query, embedding size
 
 
-def reference(queries, candidates, allowed, tau, bidirectional):
-    """Loss and gradients by hand: softmax cross entropy over the allowed candidates.
-
-    `allowed[i]` is the set of candidates in the denominator of query i.
-    """
-    loss, grad_q, grad_c = 0.0, np.zeros_like(queries), np.zeros_like(candidates)
-    weight = 1.0 / len(queries) / (2 if bidirectional else 1)
-    for i, query in enumerate(queries):
-        members = sorted(allowed[i])
-        logits = candidates[members] @ query / tau
-        p = np.exp(logits - logits.max())
-        p /= p.sum()
-        own = members.index(i)
-        loss -= weight * np.log(p[own])
-        p[own] -= 1
-        grad_q[i] += weight * p @ candidates[members] / tau
-        grad_c[members] += weight * np.outer(p, query) / tau
-    if bidirectional:
-        for j in range(len(queries)):
-            members = [i for i in range(len(queries)) if i == j or j in allowed[i]]
-            logits = queries[members] @ candidates[j] / tau
-            p = np.exp(logits - logits.max())
-            p /= p.sum()
-            own = members.index(j)
-            loss -= weight * np.log(p[own])
-            p[own] -= 1
-            grad_c[j] += weight * p @ queries[members] / tau
-            grad_q[members] += weight * np.outer(p, candidates[j]) / tau
-    return loss, grad_q, grad_c
-
-
-def unit(rng, rows):
-    x = rng.normal(size=(rows, D))
-    return x / np.linalg.norm(x, axis=1, keepdims=True)
-
-
-def run(task, queries, candidates, keys, positives, probability=None):
+def run(task, queries, candidates, keys, positives, counts=None):
     q, c = tf.constant(queries), tf.constant(candidates)
     with tf.GradientTape() as tape:
         tape.watch([q, c])
+        known = {} if counts is None else {"expected_counts": tf.constant(counts)}
         loss = task(
-            q,
-            c,
-            candidate_keys=tf.constant(keys, tf.int64),
-            positive_keys=tf.constant(positives, tf.int64),
-            candidate_sampling_probability=None
-            if probability is None
-            else tf.constant(probability),
+            {"embeddings": q, "positive_keys": tf.constant(positives, tf.int64)},
+            {"embeddings": c, "keys": tf.constant(keys, tf.int64), **known},
         )
     gradients = [tf.convert_to_tensor(g).numpy() for g in tape.gradient(loss, [q, c])]
     return float(loss), *gradients

@@ -204,6 +204,8 @@ class TowersConfig:
         projection: Linear layers from the pooled vector to the embedding; none: the embedding
             has the backbone's hidden size.
         normalize: Unit length, that is cosine similarity.
+        trained_dims: The first so many numbers of an embedding that were trained to serve alone
+            (`tfde.MatryoshkaTask`); none: it serves as a whole.
     """
 
     backbone: BackboneConfig
@@ -212,6 +214,7 @@ class TowersConfig:
     pool_prompts: bool = True
     projection: tuple[DenseConfig, ...] = ()
     normalize: bool = True
+    trained_dims: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         known = get_args(Pooling)

@@ -6,6 +6,7 @@ import difflib
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from tfde.config.losses import GuideConfig, MatryoshkaConfig
 from tfde.config.model import Pooling, TextConfig
 from tfde.errors import ConfigError, require
 
@@ -223,6 +224,8 @@ class StageConfig:
         embedding_dim: Size of a new projection that takes the place of the model's in this stage,
             random, and each tower's own where it is separate. `null` changes nothing.
         sampling_correction: Subtract the log of each document's share of the training pairs.
+        guide: Leave out candidates that another model takes for answers; `null` for none.
+        matryoshka: First numbers of embeddings that learn to serve alone; `null`: the whole only.
         optimizer: Optimizer and learning rate.
         validation: Retrieval on a dev split at intervals.
         checkpoint_every_steps: Steps between checkpoints from which a killed run goes on.
@@ -250,6 +253,8 @@ class StageConfig:
     sharing: str | dict[str, str] | None = None
     embedding_dim: int | None = None
     sampling_correction: bool = False
+    guide: GuideConfig | None = None
+    matryoshka: MatryoshkaConfig | None = None
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     validation: ValidationConfig | None = None
     checkpoint_every_steps: int = 500
@@ -271,7 +276,7 @@ class StageConfig:
                 f"`{where}` needs either `steps` or `epochs`, and not both."
                 f" Received: steps={self.steps}, epochs={self.epochs}"
             )
-        for name in ("chunk_size", "freeze", "validation", "refresh"):
+        for name in ("chunk_size", "freeze", "validation", "refresh", "guide", "matryoshka"):
             value, default = getattr(self, name), getattr(StageConfig, name)
             holds = self.objective == "retrieval" or value == default
             must(holds, name, f"{default} with objective masked_lm", value)
@@ -304,11 +309,11 @@ class StageConfig:
         must(self.temperature > 0, "temperature", "above 0", self.temperature)
         for place, source in enumerate(self.mixture):
             source.check(f"{where}.mixture[{place}]")
-        self.optimizer.check(f"{where}.optimizer")
-        if self.validation is not None:
-            self.validation.check(f"{where}.validation")
+        for name in ("optimizer", "validation", "refresh", "guide", "matryoshka"):
+            part = getattr(self, name)
+            if part is not None:
+                part.check(f"{where}.{name}")
         if self.refresh is not None:
-            self.refresh.check(f"{where}.refresh")
             must(wanted >= 1, "negatives_per_query", "at least 1 with `refresh`", wanted)
             found = self.refresh.count
             rule = f"at least `negatives_per_query`, {wanted}"

@@ -146,6 +146,7 @@ def export_bundle(
             "towers_fingerprint": fingerprint,
             "index_fingerprint": None if index is None else index.fingerprint,
             "embedding_dim": model.embedding_dim,
+            "trained_dims": list(model.config.trained_dims),
             "documents": rows,
             "compute_dtype": model.query_tower.compute_dtype,
             "int8_weights": int8_weights,
@@ -192,12 +193,17 @@ class _Exporter:
 
     def encoders(self) -> list[dict[str, Any]]:
         """Writes both encoders; returns, for each golden query, what Keras answers."""
-        save_encoder(self._query_encoder, self._place("query_encoder"))
+        config, dim = self._model.config, self._model.embedding_dim
+        cut: dict[str, Any] = {
+            "trained_dims": [d for d in config.trained_dims if d < dim],
+            "normalize": config.normalize,
+        }
+        save_encoder(self._query_encoder, self._place("query_encoder"), **cut)
         self._warm_up("query_encoder", [{"text": [text]} for text in self._golden])
         document_encoder = DocumentEncoder(
             self._model.document_tower, self._model.preprocessor, int8_weights=self._int8_weights
         )
-        save_encoder(document_encoder, self._place("document_encoder"))
+        save_encoder(document_encoder, self._place("document_encoder"), **cut)
         return [{"embedding": row.tolist()} for row in self._golden_embeddings]
 
     def exact_retriever(

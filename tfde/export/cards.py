@@ -121,6 +121,7 @@ def bundle_card(manifest: Mapping[str, Any], model_card: str | None) -> str:
         "documents": f"{manifest['documents']:,}",
         "embeddings": f"{manifest['embedding_dim']} numbers, computed in"
         f" {manifest['compute_dtype']}",
+        **_cut(manifest["trained_dims"]),
         "8-bit weights": "yes" if manifest["int8_weights"] else "no",
         "made by": f"tfde {manifest['tfde_version']}, "
         + ", ".join(f"{name} {value}" for name, value in manifest["libraries"].items()),
@@ -155,3 +156,10 @@ def _deeper(card: str) -> str:
         fenced ^= line.startswith("```")
         lines.append(f"#{line}" if line.startswith("#") and not fenced else line)
     return "\n".join(lines) + "\n"
+
+
+def _cut(trained_dims: Sequence[int]) -> dict[str, str]:
+    """Returns a row of the table, where embeddings may be cut."""
+    if not trained_dims:
+        return {}
+    return {"`dimensions`": f"{', '.join(map(str, trained_dims))}, which the model was trained for"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -167,17 +167,41 @@ def _matrix_dtypes(tower: keras.Model) -> dict[int, str]:
     }
 
 
-def save_encoder(encoder: QueryEncoder | DocumentEncoder, directory: Path) -> None:
-    """Writes an encoder with the signatures `serving_default`, `tokenize`, `encode_tokens`."""
-    save(
-        encoder,
-        directory,
-        {
-            "serving_default": encoder.encode,
-            "tokenize": encoder.tokenize,
-            "encode_tokens": encoder.encode_tokens,
-        },
-    )
+def save_encoder(
+    encoder: QueryEncoder | DocumentEncoder,
+    directory: Path,
+    *,
+    trained_dims: Sequence[int] = (),
+    normalize: bool = True,
+) -> None:
+    """Writes an encoder with the signatures `serving_default`, `tokenize`, `encode_tokens`.
+
+    Args:
+        encoder: The encoder.
+        directory: The version's directory.
+        trained_dims: For each d a signature `dimensions_d` more, as `serving_default` with the
+            first d numbers of each embedding.
+        normalize: Whether these have unit length.
+    """
+    signatures = {
+        "serving_default": encoder.encode,
+        "tokenize": encoder.tokenize,
+        "encode_tokens": encoder.encode_tokens,
+    }
+    for dim in trained_dims:
+        signatures[f"dimensions_{dim}"] = _first_numbers(encoder, dim, normalize=normalize)
+    save(encoder, directory, signatures)
+
+
+def _first_numbers(encoder: QueryEncoder | DocumentEncoder, dim: int, *, normalize: bool) -> Any:
+    @tf.function(input_signature=encoder.encode.input_signature, autograph=False)
+    def encode(*texts: tf.Tensor) -> dict[str, tf.Tensor]:
+        embeddings = encoder.encode(*texts)["embeddings"][:, :dim]
+        if normalize:
+            embeddings = tf.math.l2_normalize(embeddings, axis=-1)
+        return {"embeddings": embeddings}
+
+    return encode
 
 
 def save(

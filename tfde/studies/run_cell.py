@@ -215,6 +215,9 @@ def _key(run: TrainRun, checksum_of: Callable[[Path], Any]) -> str:
         # One checkpoint, or one for queries and one for documents.
         for name in [backbone] if Path(backbone).exists() else backbone.split(","):
             content += map(checksum_of, checkpoint_files(Path(name.strip())))
+    for stage in expanded.stages.values():
+        if stage.guide is not None and stage.guide.model and Path(stage.guide.model).exists():
+            content += map(checksum_of, checkpoint_files(Path(stage.guide.model)))
     if tokenizer is not None and (files := checkpoint_files(Path(tokenizer))):
         model = dataclasses.replace(run.model, tokenizer=" ".join(map(checksum_of, files)))
         run = dataclasses.replace(run, model=model)

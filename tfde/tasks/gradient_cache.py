@@ -66,6 +66,11 @@ def cached_gradients(
     return gradients
 
 
+def embed_in_chunks(embed: Embed, tokens: Tokens, *, chunk_size: int | None) -> tf.Tensor:
+    """Returns the embeddings of texts, (N, D) float32, so many at once; `None` for all."""
+    return embed(tokens) if chunk_size is None else _Chunks(tokens, chunk_size).embed(embed)
+
+
 class _Chunks:
     """The texts of one side in chunks of like length, the longest first.
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import tensorflow as tf
 
 from tfde.argument_types import typed
 from tfde.environment import import_recommenders
 from tfde.errors import require
+from tfde.tasks.task import Rows, Task
 
-PADDING_KEY = 0  # the key of "no document", in `candidate_keys` and `positive_keys`
+PADDING_KEY = 0  # the key of "no document", in `keys` and `positive_keys`
 
 
-class RetrievalTask:
+class RetrievalTask(Task):
     """In-batch sampled softmax loss over a batch of queries and its candidates.
 
     With s(q, d) the similarity, tau the temperature and C_i the candidates of query i,
@@ -48,7 +51,7 @@ class RetrievalTask:
     ) -> None:
         require(temperature > 0, "temperature", "above 0", temperature)
         self.temperature = float(temperature)
-        self.bidirectional = bidirectional
+        self.bidirectional = self.needs_other_queries = bidirectional
         self.sampling_correction = sampling_correction
         self._tfrs, legacy_keras = import_recommenders()
         self._cross_entropy = legacy_keras.losses.CategoricalCrossentropy(
@@ -83,61 +86,65 @@ class RetrievalTask:
             compute_batch_metrics=False,
         )
 
+    def prepare(self, batch: Mapping[str, tf.Tensor], *, replicas: int) -> dict[str, tf.Tensor]:
+        """Returns how often each candidate is expected among the documents of other queries.
+
+        Of a positive it is so many times its share of the pairs as a batch has other rows; a given
+        negative is there by choice and counts 1.
+        """
+        if not self.sampling_correction:
+            return {}
+        share = batch["document_probability"]
+        given = tf.ones([tf.size(batch["negative_key"])], tf.float32)
+        others = tf.maximum(tf.size(share) * replicas - 1, 1)
+        return {"expected_counts": tf.concat([share * tf.cast(others, tf.float32), given], 0)}
+
+    def describe(
+        self, prepared: Mapping[str, tf.Tensor], *, chunk_size: int | None
+    ) -> tuple[Rows, Rows]:
+        """Returns the expected counts of the candidates, (C,) float32, where they are wanted."""
+        if not self.sampling_correction:
+            return {}, {}
+        return {}, {"expected_counts": prepared["expected_counts"]}
+
+    def allowed(self, queries: Rows, candidates: Rows) -> tf.Tensor:
+        """Returns (B, C) bool: whether candidate j stands in the denominator of query i."""
+        return candidate_mask(candidates["keys"], queries["positive_keys"])
+
     def __call__(
-        self,
-        query_embeddings: tf.Tensor,
-        candidate_embeddings: tf.Tensor,
-        *,
-        candidate_keys: tf.Tensor,
-        positive_keys: tf.Tensor,
-        candidate_sampling_probability: tf.Tensor | None = None,
-        other_queries: tuple[tf.Tensor, tf.Tensor] | None = None,
+        self, queries: Rows, candidates: Rows, *, other_queries: Rows | None = None
     ) -> tf.Tensor:
-        """Returns the loss of a batch.
+        """Returns the mean loss of the queries, a scalar, float32 or float64 as the embeddings.
 
         Args:
-            query_embeddings: (B, D) float32 or float64.
-            candidate_embeddings: (C, D), C >= B; row i < B is the positive of query i, rows from
-                B on are given negatives, used for every query.
-            candidate_keys: (C,) int64, equal for equal documents; 0 = padding, never a candidate.
-            positive_keys: (B, P) int64, the keys of all known positives of each query; 0 = none.
-            candidate_sampling_probability: (C,) float above 0, how often each candidate is
-                expected among the documents of the other queries of a batch, 1 for a given
-                negative; its logarithm is subtracted from the logits (of query to document), but
-                for a query's own positive, which is always there. Then exp(logit) of the
-                candidates adds up to that of the corpus, on average.
-            other_queries: Embeddings (Q, D) and known positives (Q, P) of more queries, among
-                which documents choose too; they have no loss of their own here.
-
-        Returns:
-            Scalar loss, mean over queries, of the embeddings' dtype.
+            queries: `embeddings` (B, D) and `positive_keys` (B, P), as `Task` says.
+            candidates: `embeddings` (C, D) and `keys` (C,); `expected_counts` (C,) float above 0,
+                how often each candidate is expected among the documents of the other queries of a
+                batch, 1 for a given negative: its logarithm is subtracted from the score, but for
+                the own positive. Absent: no correction.
+            other_queries: Queries among which documents choose too, beside the B.
         """
-        mask = candidate_mask(candidate_keys, positive_keys)
-        num_queries = tf.shape(query_embeddings)[0]
-        count = tf.cast(num_queries, query_embeddings.dtype)
-        if candidate_sampling_probability is not None:
-            candidate_sampling_probability = tf.cast(
-                candidate_sampling_probability, query_embeddings.dtype
-            )
-        loss = (
-            self._sum_of_losses(
-                query_embeddings, candidate_embeddings, mask, candidate_sampling_probability
-            )
-            / count
-        )
+        mask = self.allowed(queries, candidates)
+        embeddings = queries["embeddings"]
+        num_queries = tf.shape(embeddings)[0]
+        count = tf.cast(num_queries, embeddings.dtype)
+        expected = candidates.get("expected_counts")
+        if expected is not None:
+            expected = tf.cast(expected, embeddings.dtype)
+        forward = self._sum_of_losses(embeddings, candidates["embeddings"], mask, expected)
         if not self.bidirectional:
-            return loss
+            return forward / count
+        positives = {name: rows[:num_queries] for name, rows in candidates.items()}
         mask = mask[:, :num_queries]
         if other_queries is not None:
-            embeddings, known = other_queries
-            query_embeddings = tf.concat([query_embeddings, embeddings], 0)
-            mask = candidate_mask(
-                candidate_keys[:num_queries], tf.concat([positive_keys, known], 0)
-            )
+            queries = {
+                name: tf.concat([rows, other_queries[name]], 0) for name, rows in queries.items()
+            }
+            mask = self.allowed(queries, positives)
         backward = self._sum_of_losses(
-            candidate_embeddings[:num_queries], query_embeddings, tf.transpose(mask), None
+            positives["embeddings"], queries["embeddings"], tf.transpose(mask), None
         )
-        return (loss + backward / count) / 2
+        return (forward + backward) / count / 2
 
 
 def candidate_mask(candidate_keys: tf.Tensor, positive_keys: tf.Tensor) -> tf.Tensor:
@@ -165,31 +172,23 @@ def candidate_mask(candidate_keys: tf.Tensor, positive_keys: tf.Tensor) -> tf.Te
     return tf.linalg.set_diag(mask, tf.ones([tf.reduce_min(shape)], tf.bool))
 
 
-def in_batch_accuracy(
-    query_embeddings: tf.Tensor,
-    candidate_embeddings: tf.Tensor,
-    *,
-    candidate_keys: tf.Tensor,
-    positive_keys: tf.Tensor,
-) -> tf.Tensor:
+def in_batch_accuracy(queries: Rows, candidates: Rows) -> tf.Tensor:
     """Returns the share of queries whose positive has the highest similarity, ties broken evenly.
 
     A query whose positive ties with n - 1 other candidates for the first place counts 1/n, so a
     model that gives every text the same embedding scores chance, not 1.
 
     Args:
-        query_embeddings: (B, D) float.
-        candidate_embeddings: (C, D) float, C >= B, as in `RetrievalTask`.
-        candidate_keys: (C,) int64.
-        positive_keys: (B, P) int64.
+        queries: `embeddings` (B, D) and `positive_keys` (B, P), as `Task` says.
+        candidates: `embeddings` (C, D) and `keys` (C,).
 
     Returns:
         Scalar in [0, 1], float32.
 
     Source: derived here.
     """
-    mask = candidate_mask(candidate_keys, positive_keys)
-    similarity = tf.matmul(query_embeddings, candidate_embeddings, transpose_b=True)
+    mask = candidate_mask(candidates["keys"], queries["positive_keys"])
+    similarity = tf.matmul(queries["embeddings"], candidates["embeddings"], transpose_b=True)
     similarity = tf.where(mask, similarity, similarity.dtype.min)
     best = tf.reduce_max(similarity, axis=-1, keepdims=True)
     own = tf.linalg.diag_part(similarity)[:, tf.newaxis]

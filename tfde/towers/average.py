@@ -44,6 +44,7 @@ def average_models(
     require(right, "weights", f"{len(models)} numbers above 0, one for each model", weights)
     shares = [share / math.fsum(shares) for share in shares]
     mean = DualEncoder.load(models[0])
+    common = mean.config.trained_dims
     sums = {name: shares[0] * _float32(weight) for name, weight in _weights(mean).items()}
     for path, share in zip(models[1:], shares[1:], strict=True):
         if preset_class(path) is not None:
@@ -51,10 +52,12 @@ def average_models(
         else:
             model = DualEncoder.from_backbone(path, sharing=mean.config.sharing)
         _check_alike(model, mean, f"{path} and {models[0]}")
+        common = tuple(dim for dim in common if dim in model.config.trained_dims)
         for name, weight in _weights(model).items():
             sums[name] += share * _float32(weight)
     for name, weight in _weights(mean).items():
         weight.assign(sums[name])
+    mean.config = dataclasses.replace(mean.config, trained_dims=common)
     return mean
 
 
@@ -84,6 +87,6 @@ def _check_alike(model: DualEncoder, first: DualEncoder, paths: str) -> None:
 def _described(config: TowersConfig) -> dict[str, object]:
     values = {f"backbone.{name}": x for name, x in backbone_to_mapping(config.backbone).items()}
     values |= dataclasses.asdict(config)
-    for name in ("backbone", "backbone.dropout"):
+    for name in ("backbone", "backbone.dropout", "trained_dims"):
         del values[name]
     return values

@@ -35,7 +35,9 @@ def reshare(
     sharing = check_resharing(model.config.sharing, sharing)
     config = dataclasses.replace(model.config, sharing=sharing)
     if embedding_dim is not None:
-        config = dataclasses.replace(config, projection=(DenseConfig(embedding_dim),))
+        config = dataclasses.replace(
+            config, projection=(DenseConfig(embedding_dim),), trained_dims=()
+        )
     query = model.towers.query_parts
     backbone = Backbone(model.config.backbone, query.token_embedder, query.encoder)
     other = DualEncoder(

@@ -20,6 +20,7 @@ from tfde.config.backbones import BackboneConfig
 from tfde.config.model import DenseConfig, Pooling, Sharing, TextConfig, TowersConfig
 from tfde.errors import require
 from tfde.storage.atomic import atomic_directory
+from tfde.tasks.task import Task
 from tfde.text.cut_texts import CutTexts
 from tfde.text.preprocessor import TextPreprocessor
 from tfde.text.tokenizer import Tokenizer
@@ -225,7 +226,9 @@ class DualEncoder(PairTrainer):
 
         Embeddings and indexes carry it: vectors of another model are refused.
         """
-        description = json.dumps(towers_to_mapping(self.config), sort_keys=True).encode()
+        config = towers_to_mapping(self.config)
+        del config["trained_dims"]  # which no embedding depends on
+        description = json.dumps(config, sort_keys=True).encode()
         weights = [*self.query_tower.weights, *self.document_tower.weights]
         return fingerprint(description + self.preprocessor.fingerprint_bytes(), weights)
 
@@ -257,6 +260,10 @@ class DualEncoder(PairTrainer):
         for side, tower in (("query", self.query_tower), ("document", self.document_tower)):
             embeddings[f"{side}_embeddings"] = tower(tokens_of(side, inputs), training=training)
         return embeddings
+
+    def note_task(self, task: Task) -> None:
+        """Notes which first numbers of an embedding the task trains; called by `fit`."""
+        self.config = dataclasses.replace(self.config, trained_dims=task.trained_dims)
 
     @typed
     def set_max_lengths(

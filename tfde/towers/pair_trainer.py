@@ -22,6 +22,7 @@ from tfde.tasks.replicas import (
 )
 from tfde.tasks.retrieval_task import RetrievalTask
 from tfde.tasks.score_blocks import loss_and_accuracy
+from tfde.tasks.task import Rows, Task, candidate_texts
 from tfde.text.cut_texts import CutTexts
 from tfde.text.preprocessor import TextPreprocessor, cut_counts
 from tfde.towers.fit_loop import (
@@ -62,7 +63,7 @@ class PairTrainer(keras.Model):
     ) -> None:
         super().__init__(name=name, dtype=dtype)
         self.preprocessor = preprocessor
-        self.task: RetrievalTask | None = None
+        self.task: Task | None = None
         self.chunk_size: int | None = None
         self._accuracy = keras.metrics.Mean(name=accuracy)
         self._reset: Callable[[], None] | None = None
@@ -73,7 +74,7 @@ class PairTrainer(keras.Model):
         self,
         optimizer: Any = "adam",
         *,
-        task: RetrievalTask | None = None,
+        task: Task | None = None,
         chunk_size: int | None = None,
         jit_compile: bool = False,
         run_eagerly: bool = False,
@@ -175,6 +176,8 @@ class PairTrainer(keras.Model):
                 dtype,
                 dtype,
             )
+        if self.task is not None:
+            self.note_task(self.task)
         text = (preprocessor or self.preprocessor).text_config
         self._cut_lengths = (text.query_max_length_tokens, text.document_max_length_tokens)
         self._cut_counts = np.zeros((2, 4))
@@ -190,6 +193,9 @@ class PairTrainer(keras.Model):
             callbacks=[*given, CutReport()],
             verbose=verbose,
         )
+
+    def note_task(self, task: Task) -> None:
+        """Notes what a task leaves in the model beside its weights: nothing, here."""
 
     def trained_texts(self) -> list[CutTexts]:
         """Returns how many texts the last `fit` read, and how many of them it cut at which length.
@@ -239,15 +245,9 @@ class PairTrainer(keras.Model):
         Returns:
             Token ids and masks as `call` takes them, `positive_keys` (B, P) and `candidate_keys`
             (C,) int64, `cut_counts` (2, 4) int64, what the function of this name counts of queries
-            and of documents, and `candidate_sampling_probability` (C,) float32 if the task wants
-            it;
-            it is how often a document is expected among the B - 1 others of a batch, so many
-            times its share of the pairs; a given negative is there by choice and counts 1.
+            and of documents, and what the task prepares.
         """
-        titles, texts, keys = (
-            tf.concat([batch[f"document_{name}"], tf.reshape(batch[f"negative_{name}"], [-1])], 0)
-            for name in ("title", "text", "key")
-        )
+        titles, texts, keys = (candidate_texts(batch, name) for name in ("title", "text", "key"))
         preprocessor = preprocessor or self.preprocessor
         query_ids, query_mask, query_lengths = preprocessor.measured_queries(batch["query"])
         document_ids, document_mask, lengths = preprocessor.measured_documents(titles, texts)
@@ -260,12 +260,9 @@ class PairTrainer(keras.Model):
             "candidate_keys": keys,
             _CUT: tf.stack([cut_counts(query_lengths), cut_counts(lengths, keys != 0)]),
         }
-        if self.task is not None and self.task.sampling_correction:
-            given = tf.ones([tf.size(batch["negative_key"])], tf.float32)
-            share = batch["document_probability"]
-            rows = tf.size(share) * self.distribute_strategy.num_replicas_in_sync
-            expected = share * tf.cast(tf.maximum(rows - 1, 1), tf.float32)
-            prepared["candidate_sampling_probability"] = tf.concat([expected, given], 0)
+        if self.task is not None:
+            replicas = self.distribute_strategy.num_replicas_in_sync
+            prepared |= self.task.prepare(batch, replicas=replicas)
         return prepared
 
     def reset_metrics(self) -> None:
@@ -288,8 +285,10 @@ class PairTrainer(keras.Model):
         weights = self.trainable_weights
         replicas = self.distribute_strategy.num_replicas_in_sync
 
+        known = self._described(data)  # outside of the tape: no gradient flows
+
         def scaled_loss(queries: tf.Tensor, documents: tf.Tensor) -> tf.Tensor:
-            loss = self.loss_of_embeddings(queries, documents, data)
+            loss = self._loss(queries, documents, data, known)
             self._loss_tracker.update_state(loss * replicas, sample_weight=tf.shape(queries)[0])
             return self.optimizer.scale_loss(loss)
 
@@ -346,7 +345,7 @@ class PairTrainer(keras.Model):
         Args:
             query_embeddings: (B, D).
             document_embeddings: (C, D), C >= B.
-            batch: What `prepare_batch` returned: the keys, and sampling probabilities.
+            batch: What `prepare_batch` returned.
 
         Returns:
             Scalar float32; under a strategy this replica's share of the loss of the whole batch,
@@ -355,29 +354,42 @@ class PairTrainer(keras.Model):
         Raises:
             ConfigError: the model is not compiled.
         """
+        known = self._described(batch)
+        return self._loss(query_embeddings, document_embeddings, batch, known)
+
+    def _described(self, batch: Mapping[str, tf.Tensor]) -> tuple[Rows, Rows]:
         if self.task is None:
             raise ConfigError("the model has no task: call `compile` before `fit`.")
-        queries = tf.cast(query_embeddings, tf.float32)
-        rows = tf.shape(queries)[0]
-        documents = {
-            "candidate_embeddings": tf.cast(document_embeddings, tf.float32),
-            "candidate_keys": batch["candidate_keys"],
+        return self.task.describe(batch, chunk_size=self.chunk_size)
+
+    def _loss(
+        self,
+        query_embeddings: tf.Tensor,
+        document_embeddings: tf.Tensor,
+        batch: Mapping[str, tf.Tensor],
+        known: tuple[Rows, Rows],
+    ) -> tf.Tensor:
+        task: Task = self.task  # type: ignore[assignment]  # `_described` has seen to it
+        queries = {
+            "embeddings": tf.cast(query_embeddings, tf.float32),
+            "positive_keys": batch["positive_keys"],
+            **known[0],
         }
-        if "candidate_sampling_probability" in batch:
-            name = "candidate_sampling_probability"
-            documents[name] = batch[name]
-        documents = gather_rows(documents)
+        documents = {
+            "embeddings": tf.cast(document_embeddings, tf.float32),
+            "keys": batch["candidate_keys"],
+            **known[1],
+        }
         others = None
-        if self.task.bidirectional:
-            everyone = gather_rows({"queries": queries, "positive_keys": batch["positive_keys"]})
-            others = (everyone["queries"][rows:], everyone["positive_keys"][rows:])
+        if task.needs_other_queries:
+            own = tf.shape(query_embeddings)[0]
+            others = {name: rows[own:] for name, rows in gather_rows(queries).items()}
         loss, accuracy = loss_and_accuracy(
-            self.task,
+            task,
             queries,
-            positive_keys=batch["positive_keys"],
+            gather_rows(documents),
             other_queries=others,
             rows=None if self.chunk_size is None else max(self.chunk_size, _SCORE_ROWS),
-            **documents,
         )
         self._accuracy.update_state(accuracy)
         return share_of_mean(loss)

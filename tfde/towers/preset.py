@@ -24,6 +24,7 @@ CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.weights.h5"
 METADATA_FILE = "metadata.json"
 DUAL_ENCODER = "DualEncoder"
+_LATER = {"trained_dims"}  # fields that model directories had not from the beginning
 
 
 def preset_class(path: str | Path) -> str | None:
@@ -48,7 +49,8 @@ def read_config(directory: str | Path, class_name: str, description: type) -> di
     Args:
         directory: The model directory.
         class_name: Class that the model must have.
-        description: Dataclass that describes such a model; its fields must be there.
+        description: Dataclass that describes such a model; its fields must be there, but for
+            those that were added later.
 
     Raises:
         CorruptError: it is no such directory, or that of a model of another class, or another
@@ -65,7 +67,8 @@ def read_config(directory: str | Path, class_name: str, description: type) -> di
     if not isinstance(config, dict):
         raise CorruptError(f"{path}: must hold the object `config`.")
     fields = [field.name for field in dataclasses.fields(description)]
-    if set(config) != set(fields):
+    # What a later version describes has its default in what an earlier one wrote.
+    if set(fields) - set(config) - _LATER or set(config) - set(fields):
         raise CorruptError(
             f"{path}: `config` must have the fields {', '.join(fields)}; another version of tfde"
             f" wrote it. Received: {', '.join(config) or 'none'}"
@@ -116,6 +119,7 @@ def towers_from_mapping(value: Mapping[str, Any]) -> TowersConfig:
     value["backbone"] = backbone_from_mapping(value["backbone"])
     value["sharing"] = Sharing.of(value["sharing"])
     value["pooling"] = tuple(value["pooling"])
+    value["trained_dims"] = tuple(value.get("trained_dims", ()))
     value["projection"] = tuple(
         config_from_mapping(DenseConfig, step, "projection") for step in value["projection"]
     )

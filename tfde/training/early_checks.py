@@ -19,7 +19,7 @@ from tfde.config.matching import MatchRun
 from tfde.config.model import Sharing
 from tfde.config.training import SourceConfig, StageConfig, TrainRun
 from tfde.data.dataset_directory import DatasetDirectory
-from tfde.errors import ConfigError, naming
+from tfde.errors import ConfigError, naming, require
 from tfde.evaluation.measures import parse_measures
 from tfde.pretraining.pair_stream import check_tasks
 
@@ -45,8 +45,13 @@ def expand_run(run: TrainRun) -> TrainRun:
             validation = dataclasses.replace(
                 validation, dataset=expand_path(validation.dataset, f"{where}.validation.dataset")
             )
+        guide = stage.guide
+        if guide is not None:
+            model_path = expand_path(guide.model, f"{where}.guide.model")
+            guide = dataclasses.replace(guide, model=model_path)
         stages[name] = dataclasses.replace(
             _expand_source(stage, where),
+            guide=guide,
             mixture=tuple(
                 _expand_source(source, f"{where}.mixture[{place}]")
                 for place, source in enumerate(stage.mixture)
@@ -80,6 +85,8 @@ def check_run(run: TrainRun) -> None:
         clusters = stage.topic_clusters
         if clusters is not None and not Path(clusters).is_file():
             raise ConfigError(f"stages.{name}.topic_clusters: {clusters} does not exist.")
+        if stage.guide is not None:
+            _check_guide(stage.guide.model or run.model.backbone, f"stages.{name}.guide.model")
         if stage.validation is not None:
             DatasetDirectory(stage.validation.dataset).qrels_file(stage.validation.split)
             parse_measures(stage.validation.measures)
@@ -173,6 +180,13 @@ def _check_start(backbone: str | dict[str, Any], tokenizer: str | None) -> None:
             raise ConfigError(f"model.backbone: {error}") from error
     if tokenizer is not None and not Path(tokenizer).exists():
         raise ConfigError(f"model.tokenizer: {tokenizer} does not exist.")
+
+
+def _check_guide(model: Any, where: str) -> None:
+    rule = "a model directory or a checkpoint, where the run starts from random weights"
+    require(isinstance(model, str), where, rule, None)  # a mapping is the start's own sizes
+    with naming(where):
+        check_checkpoint(model)
 
 
 def _expand_source(source: Source, where: str) -> Source:

@@ -16,7 +16,6 @@ import tensorflow as tf
 from tfde.config.backbones import backbone_from_mapping
 from tfde.config.training import ModelConfig, StageConfig, TrainRun
 from tfde.errors import ConfigError
-from tfde.tasks.retrieval_task import RetrievalTask
 from tfde.text.preprocessor import TextPreprocessor
 from tfde.text.read_tokenizer import read_tokenizer
 from tfde.text.sentence_piece.tokenizer import SentencePieceTokenizer
@@ -27,6 +26,7 @@ from tfde.towers.dual_encoder import DualEncoder
 from tfde.towers.pair_trainer import PairTrainer
 from tfde.towers.preset import is_preset
 from tfde.towers.sharing import check_freeze, frozen_parts
+from tfde.training.build_task import build_task, check_task
 from tfde.training.callbacks import RetrievalValidation, StageCallback
 from tfde.training.checkpoint import Progress, read_progress, restore_checkpoint
 from tfde.training.checks import (
@@ -104,7 +104,8 @@ def train(run: TrainRun, output: str | Path, *, verbose: int | None = None) -> D
         check_stages(run, stores, with_pages=False)
         check_replicas(run, strategy.num_replicas_in_sync)
         chief = is_chief(strategy)
-        starts = checkpoint_checksums(run.model.backbone, run.model.tokenizer)
+        guides = (stage.guide.model for stage in run.stages.values() if stage.guide is not None)
+        starts = checkpoint_checksums(run.model.backbone, run.model.tokenizer, *guides)
         with open_output(output, run, data_checksums(run) | starts) if chief else nullcontext():
             if chief:
                 build_page_stores(run, stores)
@@ -131,11 +132,14 @@ def _train(run: TrainRun, output: Path, verbose: int) -> DualEncoder:
 def _train_stages(run: TrainRun, output: Path, verbose: int) -> DualEncoder:
     model = _build_model(run, output)
     sharing, projected = model.config.sharing, bool(model.config.projection)
+    dim = model.embedding_dim
     for name, stage in run.stages.items():  # what is wrong with the last is found before the first
         with errors_of_stage(name):
             sharing = check_resharing(sharing, stage.sharing)
             projected = projected or stage.embedding_dim is not None
             check_freeze(sharing, stage.freeze, projected=projected)
+            dim = stage.embedding_dim or dim
+            check_task(stage, embedding_dim=dim)
             _stage_preprocessor(model, stage)
             if stage.objective == "masked_lm":
                 check_encoder(model)
@@ -181,11 +185,7 @@ def _train_stage(
     with frozen_parts(model.towers, stage.freeze):
         trained.compile(
             build_optimizer(stage.optimizer, steps=total),
-            task=RetrievalTask(
-                stage.temperature,
-                bidirectional=stage.bidirectional,
-                sampling_correction=stage.sampling_correction,
-            ),
+            task=build_task(stage, model, start=str(run.model.backbone)),
             chunk_size=stage.chunk_size,
             jit_compile=choose_jit_compile(
                 run.jit_compile,

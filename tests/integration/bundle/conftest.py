@@ -9,6 +9,8 @@ from tfde.export.bundle import export_bundle
 from tfde.retrieval.exact_index import ExactIndex
 from tfde.retrieval.scann_index import ScannIndex
 from tfde.retrieval.scann_parameters import ScannParameters
+from tfde.tasks.matryoshka import MatryoshkaTask
+from tfde.tasks.retrieval_task import RetrievalTask
 from tfde.text.sentence_piece.tokenizer import SentencePieceTokenizer
 from tfde.text.sentence_piece.train import train_sentencepiece
 from tfde.towers.dual_encoder import DualEncoder
@@ -23,7 +25,7 @@ def model(tmp_path_factory):
         vocabulary_size=120, num_layers=2, num_heads=2, hidden_dim=8, intermediate_dim=12,
         key_value_dim=3, relative_buckets=8, relative_max_distance=16, dropout=0.1,
     )  # fmt: skip
-    return DualEncoder.from_backbone(
+    model = DualEncoder.from_backbone(
         backbone,
         sharing="ade_spl",
         tokenizer=SentencePieceTokenizer.from_file(path),
@@ -31,6 +33,8 @@ def model(tmp_path_factory):
         embedding_dim=6,
         seed=3,
     )
+    model.note_task(MatryoshkaTask(RetrievalTask(), (3, 6)))
+    return model
 
 
 @pytest.fixture(scope="session")

@@ -88,6 +88,14 @@ def test_openais_clients_as_they_come(server, model):
         model="query_encoder", input=["green red", "blue"], dimensions=6, user="someone"
     )
     np.testing.assert_allclose([row.embedding for row in found.data], expected, atol=1e-6)
+    # The first numbers that the model was trained for, of unit length as the whole.
+    for tower, whole in (
+        ("query_encoder", expected),
+        ("document_encoder", model.encode_documents(["green red", "blue"])),
+    ):
+        found = client.embeddings.create(model=tower, input=["green red", "blue"], dimensions=3)
+        cut = whole[:, :3] / np.linalg.norm(whole[:, :3], axis=1, keepdims=True)
+        np.testing.assert_allclose([row.embedding for row in found.data], cut, atol=1e-6)
     # As langchain-openai sends by default.
     with pytest.raises(openai.BadRequestError, match=r"check_embedding_ctx_length=False"):
         client.embeddings.create(model="query_encoder", input=[[4719, 2579]])
@@ -149,7 +157,12 @@ def test_openais_client_within_the_limits_and_beyond(server):
         ("search", {"query": "x", "k": 0}, 400, "`k`: Input should be greater than or equal to 1"),
         ("search", {"query": " "}, 400, "`query`: Value error, a query must not be empty. Rec"),
         ("embeddings", {"input": [[9906]]}, 400, "`input`: Value error, token ids are another"),
-        ("embeddings", {"input": "x", "dimensions": 5}, 400, "`dimensions` must be 6, which the"),
+        (
+            "embeddings",
+            {"input": "x", "dimensions": 5},
+            400,
+            "`dimensions` must be 3 or 6, which the model w",
+        ),
         ("search", {"query": []}, 400, "`query`: Input should be a valid string, or List should"),
         ("search", {}, 400, "`query`: Field required"),
         ("search", b"{", 400, "the body must be JSON: "),

@@ -14,6 +14,15 @@ def keys(*values):
     return tf.constant(values, tf.int64)
 
 
+def rows(queries, documents):
+    """Both sides as a task takes them, every document the positive of one query."""
+    own = tf.range(1, len(documents) + 1, dtype=tf.int64)
+    return (
+        {"embeddings": queries, "positive_keys": own[: len(queries), None]},
+        {"embeddings": documents, "keys": own},
+    )
+
+
 def test_mask_by_hand():
     # Three queries; query 1 also knows document 30; one negative equal to document 10, one padding.
     mask = candidate_mask(
@@ -25,18 +34,14 @@ def test_mask_by_hand():
 
 def test_constant_embeddings_score_chance_and_an_oracle_one():
     same = tf.ones([4, 3]) / 3**0.5
-    arguments = {"candidate_keys": keys(1, 2, 3, 4), "positive_keys": keys(1, 2, 3, 4)[:, None]}
-    assert float(in_batch_accuracy(same, same, **arguments)) == pytest.approx(1 / 4)
-    assert float(in_batch_accuracy(tf.eye(4), tf.eye(4), **arguments)) == 1.0
-    np.testing.assert_allclose(
-        float(RetrievalTask(0.05)(same, same, **arguments)), np.log(4), rtol=1e-6
-    )
+    assert float(in_batch_accuracy(*rows(same, same))) == pytest.approx(1 / 4)
+    assert float(in_batch_accuracy(*rows(tf.eye(4), tf.eye(4)))) == 1.0
+    np.testing.assert_allclose(float(RetrievalTask(0.05)(*rows(same, same))), np.log(4), rtol=1e-6)
 
 
 def test_a_wrong_winner_counts_nothing():
     queries, documents = tf.eye(2), tf.eye(2)[::-1]
-    arguments = {"candidate_keys": keys(1, 2), "positive_keys": keys(1, 2)[:, None]}
-    assert float(in_batch_accuracy(queries, documents, **arguments)) == 0.0
+    assert float(in_batch_accuracy(*rows(queries, documents))) == 0.0
 
 
 @pytest.mark.parametrize("temperature", [0.0, -1.0, float("nan")])
@@ -61,8 +66,8 @@ def test_any_order_of_imports_does_and_tf_keras_stays_what_it_was(before, keras)
         "environment = dict(os.environ)\n"
         "import tensorflow as tf\n"
         "loss = tfde.RetrievalTask(temperature=1.0)(\n"
-        "    tf.eye(2), tf.eye(2), candidate_keys=tf.constant([1, 2], tf.int64),\n"
-        "    positive_keys=tf.constant([[1], [2]], tf.int64))\n"
+        "    {'embeddings': tf.eye(2), 'positive_keys': tf.constant([[1], [2]], tf.int64)},\n"
+        "    {'embeddings': tf.eye(2), 'keys': tf.constant([1, 2], tf.int64)})\n"
         "print(float(loss), dict(os.environ) == environment)\n"
         "import keras_hub, keras\n"
         "assert issubclass(keras_hub.models.BertBackbone, keras.Model)\n"

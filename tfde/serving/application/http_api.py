@@ -25,7 +25,7 @@ from tfde.serving.application.search_service import SearchService
 from tfde.serving.hit import Hit, snippet_of
 from tfde.serving.server.bounded_http import Admit, BoundedHttp
 from tfde.serving.server.limits import Limits
-from tfde.serving.server.status import HTTP_STATUS, StatusError, invalid_argument
+from tfde.serving.server.status import HTTP_STATUS, StatusError
 from tfde.version import __version__
 
 MAX_TEXTS = 2048  # as many as OpenAI's own takes
@@ -42,7 +42,7 @@ class EmbeddingsRequest(BaseModel):
     input: str | Texts
     model: str = "query_encoder"
     encoding_format: Literal["float", "base64"] = "float"
-    dimensions: int | None = Field(None, description="as the model has them, which has no others")
+    dimensions: int | None = Field(None, description="of those that the model was trained for")
     user: str = Field("", description="of no effect")
 
     @field_validator("input", mode="before")
@@ -214,13 +214,7 @@ def create_app(service: SearchService, *, admin: APIRouter | None = None) -> Fas
     def embeddings(request: EmbeddingsRequest) -> Response:
         """Encodes texts, as OpenAI's API of this name does."""
         texts = [request.input] if isinstance(request.input, str) else request.input
-        made = service.embed(texts, model=request.model)
-        width = made.embeddings.shape[1]
-        if request.dimensions not in (None, width):
-            raise invalid_argument(
-                f"`dimensions` must be {width}, which the model has and no fewer."
-                f" Received: {request.dimensions}"
-            )
+        made = service.embed(texts, model=request.model, dimensions=request.dimensions)
         as_base64 = request.encoding_format == "base64"
         return _written(
             EmbeddingsResponse(

@@ -19,10 +19,12 @@ from tfde.serving.server.inference import Servable
 from tfde.serving.server.limits import Limits
 from tfde.serving.server.request_size import encoded_texts
 from tfde.serving.server.service import InferenceService
+from tfde.serving.server.signature_runner import DEFAULT_SIGNATURE
 from tfde.serving.server.status import StatusError, invalid_argument, not_found
 from tfde.serving.server.versions import read_server_config
 
 MAX_HITS = 20_000  # of an answer
+_DIMENSIONS = "dimensions_"  # and a number: the signature of so many first numbers
 _ROWS = 128
 _FEW_ROWS = 16
 # One a core runs; of the four that may wait behind them (batching.config), two are left to others.
@@ -108,16 +110,25 @@ class SearchService:
         # A retriever holds its index: both change with its version.
         return Found(make_hits(doc_ids, found["scores"], passages), version, str(version))
 
-    def embed(self, texts: Sequence[str], *, model: str = QUERY_ENCODER) -> Embedded:
+    def embed(
+        self,
+        texts: Sequence[str],
+        *,
+        model: str = QUERY_ENCODER,
+        dimensions: int | None = None,
+    ) -> Embedded:
         """Encodes texts and counts their tokens.
 
         Args:
             texts: Queries, or documents without a title.
             model: `query_encoder` or `document_encoder`.
+            dimensions: Only so many first numbers of each embedding, where the model was trained
+                for it; `None` for all.
 
         Raises:
             StatusError: NOT_FOUND for another model, or one that is not served; UNAVAILABLE, it
-                is still loading; it refuses; as `search` for texts.
+                is still loading; INVALID_ARGUMENT, it was not trained for `dimensions`; it refuses;
+                as `search` for texts.
         """
         if model not in (QUERY_ENCODER, DOCUMENT_ENCODER):
             raise StatusError(
@@ -129,10 +140,11 @@ class SearchService:
             inputs["title"] = np.array([b""] * len(texts), object)
         with self._using([model], "Embeddings") as servables:
             servable = servables[model]
+            signature = _signature(servable, dimensions)
 
             def encode(part: Arrays) -> Arrays:
                 mask = run_while_awaited(servable, "tokenize", part)["padding_mask"]
-                embeddings = run_while_awaited(servable, "", part)["embeddings"]
+                embeddings = run_while_awaited(servable, signature, part)["embeddings"]
                 return {"embeddings": embeddings, "tokens": mask.sum(axis=1)}
 
             found = run_in_parts(encode, inputs)
@@ -188,6 +200,28 @@ def run_while_awaited(servable: Servable, signature_name: str, inputs: Arrays) -
                 stack.callback(_LARGE_RUNS.release)
             current_call().check()
         return servable.runner.run(signature_name, inputs, timeout_s=current_call().left_s())
+
+
+def _signature(servable: Servable, dimensions: int | None) -> str:
+    """Returns the signature whose embeddings have so many numbers.
+
+    Raises:
+        StatusError: INVALID_ARGUMENT, there is none.
+    """
+    signatures = servable.runner.signature_defs
+    shape = signatures[DEFAULT_SIGNATURE].outputs["embeddings"].tensor_shape
+    known = {shape.dim[-1].size: DEFAULT_SIGNATURE}
+    for name in signatures:
+        if name.startswith(_DIMENSIONS):
+            known.setdefault(int(name.removeprefix(_DIMENSIONS)), name)
+    if dimensions is None:
+        return DEFAULT_SIGNATURE
+    if dimensions not in known:
+        raise invalid_argument(
+            f"`dimensions` must be {' or '.join(map(str, sorted(known)))}, which the model was"
+            f" trained for. Received: {dimensions}"
+        )
+    return known[dimensions]
 
 
 def check_size(queries: Sequence[str], k: int) -> None:

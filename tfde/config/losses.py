@@ -1,0 +1,66 @@
+"""What a recipe may add to the loss of a stage (stdlib only)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tfde.errors import ConfigError, naming, require
+
+
+@dataclass(frozen=True)
+class GuideConfig:
+    """Candidates that another model takes for answers are left out (`tfde.GuidedTask`).
+
+    Args:
+        model: A model directory or a checkpoint; `null` takes the one that the run starts from.
+        score_margin: How much less than the positive a candidate must score, by its cosine.
+        relative_margin: The same as a share of the positive's score.
+    """
+
+    model: str | None = None
+    score_margin: float = 0.0
+    relative_margin: float = 0.0
+
+    def check(self, where: str) -> None:
+        """Raises a `ConfigError` for an impossible value; `where` is the place in the run."""
+        margin, share = self.score_margin, self.relative_margin
+        require(margin >= 0, f"{where}.score_margin", "at least 0", margin)
+        require(0 <= share < 1, f"{where}.relative_margin", "in [0, 1)", share)
+
+
+@dataclass(frozen=True)
+class MatryoshkaConfig:
+    """The first numbers of embeddings learn to serve alone (`tfde.MatryoshkaTask`).
+
+    Args:
+        dims: How many first numbers, ascending; the last is the length of the embedding.
+        weights: Of the loss of each; `null`: 1 each.
+    """
+
+    dims: tuple[int, ...]
+    weights: tuple[float, ...] | None = None
+
+    def check(self, where: str) -> None:
+        """Raises a `ConfigError` for an impossible value; `where` is the place in the run."""
+        with naming(where):
+            check_dims(self.dims, self.weights)
+
+
+def check_dims(dims: Sequence[int], weights: Sequence[float] | None) -> None:
+    """Refuses dims and weights that make no sum of losses.
+
+    Raises:
+        ConfigError: no dims, or not ascending ones from 1; weights that do not go with them.
+    """
+    ascend = len(dims) > 0 and all(a < b for a, b in zip((0, *dims), dims, strict=False))
+    require(ascend, "dims", "ascending numbers from 1", dims)
+    if weights is None:
+        return
+    sound = all(0 <= weight < math.inf for weight in weights) and sum(weights) > 0
+    if len(weights) != len(dims) or not sound:
+        raise ConfigError(
+            f"`weights` must be {len(dims)} numbers from 0, one for each of `dims`, and not all 0."
+            f" Received: {weights}"
+        )
