@@ -18,8 +18,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tfde.config.negatives import MiningRules
-from tfde.config.training import ModelConfig, OptimizerConfig, RefreshConfig, StageConfig, TrainRun
+from tfde.config.negatives import MiningRules, RefreshConfig
+from tfde.config.training import ModelConfig, OptimizerConfig, StageConfig, TrainRun
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.split import split_train_share
 from tfde.evaluation.measures import evaluate
@@ -72,7 +72,9 @@ class Comparison:
             stage = replace(stage, data=str(mined), dataset=str(self.data), negatives_per_query=2)
         if kind == "model, refreshed":
             every = self.args.steps // (self.args.refreshes + 1)
-            stage = replace(stage, refresh=RefreshConfig(every, batch_size=BATCH, **WINDOW))
+            stage = replace(
+                stage, refresh=RefreshConfig(every_steps=every, batch_size=BATCH, **WINDOW)
+            )
         output = self.work / f"{kind.replace(', ', '_').replace(' ', '_')}_{seed}"
         run = TrainRun(ModelConfig(str(start)), {"second": stage}, seed=seed)
         train(run, output, verbose=0)

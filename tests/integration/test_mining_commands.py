@@ -13,9 +13,9 @@ from tfde.data.pairs.query_clusters import read_clusters
 from tfde.data.pairs.read_pairs import read_pairs
 from tfde.errors import ConfigError
 from tfde.matching.cross_encoder import CrossEncoder
-from tfde.training.checks import stage_pairs
 from tfde.training.early_checks import check_run
 from tfde.training.run import train
+from tfde.training.stage_data import StageData
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +148,7 @@ def test_topics_and_mined_pairs_in_a_recipe(work, capsys):
         negatives_per_query=2, topic_clusters=str(work / "clusters.jsonl"),
         optimizer=OptimizerConfig("adamw", learning_rate=1e-3),
     )  # fmt: skip
-    batches = stage_pairs(stage, 0, work / "stores")
+    batches = StageData(seed=0, stores=work / "stores").batches(stage)
     for step in range(5):
         ids = [batches.table[int(row)].query.query_id for row in batches.rows(step)]
         assert len({clusters[query_id] for query_id in ids}) == 1

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import get_args
+from dataclasses import dataclass, fields
+from typing import Literal, get_args
 
-from tfde.config.training import NegativeChoice
-from tfde.errors import require
+from tfde.errors import naming, require
+
+NegativeChoice = Literal["top", "random", "sampled"]
 
 # From this resemblance on (tfde/data/near_duplicates.py), texts are near duplicates.
 NEARLY_EQUAL = 0.7
 
 
 @dataclass(frozen=True)
-class MiningRules:
-    """The rules of mining, a pure description.
+class NegativeRules:
+    """What decides over negatives wherever they are mined, a pure description.
 
     Args:
         count: Negatives of each pair.
@@ -28,20 +29,12 @@ class MiningRules:
             for no margin.
         relative_margin: The same as a share of the positive's score: 0.05 keeps what scores at
             most 95 % of it.
-        max_cross_score: A candidate to which the cross-encoder gives more is left out.
-        cross_margin: A candidate must score so much less than the pair's positive by the
-            cross-encoder.
         choice: `top` takes the best ranked that are left, `random` any, `sampled` draws by the
             softmax of the scores, without replacement.
         temperature: Divides the scores for `sampled`.
-        seed: Of the choice; each pair has a generator of its own.
-
-    Raises:
-        ConfigError: an impossible value.
 
     Source:
-        Rank window: Xiong et al. 2021 (ANCE); relative margin: Moreira et al. 2024 (NV-Retriever);
-        cross-encoder: Qu et al. 2021 (RocketQA).
+        Rank window: Xiong et al. 2021 (ANCE); relative margin: Moreira et al. 2024 (NV-Retriever).
     """
 
     count: int = 4
@@ -51,13 +44,11 @@ class MiningRules:
     ignore_identical_ids: bool = False
     score_margin: float | None = None
     relative_margin: float | None = None
-    max_cross_score: float | None = None
-    cross_margin: float | None = None
     choice: NegativeChoice = "top"
     temperature: float = 1.0
-    seed: int = 0
 
-    def __post_init__(self) -> None:
+    def check_rules(self) -> None:
+        """Raises a `ConfigError` for an impossible value."""
         for name in ("count", "min_rank"):
             require(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
         require(
@@ -67,14 +58,69 @@ class MiningRules:
             self.max_rank,
         )
         require(0 < self.nearly_equal <= 1, "nearly_equal", "in (0, 1]", self.nearly_equal)
-        for name in ("score_margin", "cross_margin"):
-            value = getattr(self, name)
-            require(value is None or value >= 0, name, "at least 0", value)
-        share = self.relative_margin
+        margin, share = self.score_margin, self.relative_margin
+        require(margin is None or margin >= 0, "score_margin", "at least 0", margin)
         require(share is None or 0 <= share < 1, "relative_margin", "in [0, 1)", share)
         kinds = get_args(NegativeChoice)
         require(self.choice in kinds, "choice", f"one of {', '.join(kinds)}", self.choice)
         require(self.temperature > 0, "temperature", "above 0", self.temperature)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RefreshConfig(NegativeRules):
+    """Hard negatives mined anew from the model in training (ANCE).
+
+    A batch draws `negatives_per_query` of the `count` that each pair has.
+
+    Args:
+        every_steps: Steps between refreshes; the pairs of the steps after one have its negatives.
+        at_start: Whether the model with which the stage begins mines too. Otherwise the stage's
+            own negatives serve until the first refresh, or the batch alone where it has none.
+        batch_size: Texts that are encoded at once.
+    """
+
+    every_steps: int
+    at_start: bool = False
+    batch_size: int = 64
+
+    def check(self, where: str) -> None:
+        """Raises a `ConfigError` for an impossible value; `where` is the place in the run."""
+        with naming(where):
+            self.check_rules()
+        for name in ("every_steps", "batch_size"):
+            value = getattr(self, name)
+            require(value >= 1, f"{where}.{name}", "at least 1", value)
+
+    def rules(self, *, seed: int) -> MiningRules:
+        """Returns the rules of one refresh."""
+        shared = {each.name: getattr(self, each.name) for each in fields(NegativeRules)}
+        return MiningRules(**shared, seed=seed)
+
+
+@dataclass(frozen=True)
+class MiningRules(NegativeRules):
+    """The rules of mining, a pure description.
+
+    Args:
+        max_cross_score: A candidate to which the cross-encoder gives more is left out.
+        cross_margin: A candidate must score so much less than the pair's positive by the
+            cross-encoder.
+        seed: Of the choice; each pair has a generator of its own.
+
+    Raises:
+        ConfigError: an impossible value.
+
+    Source: cross-encoder: Qu et al. 2021 (RocketQA).
+    """
+
+    max_cross_score: float | None = None
+    cross_margin: float | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        self.check_rules()
+        margin = self.cross_margin
+        require(margin is None or margin >= 0, "cross_margin", "at least 0", margin)
         require(self.seed >= 0, "seed", "at least 0", self.seed)
 
     @property

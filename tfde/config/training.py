@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 from tfde.config.losses import GuideConfig, MatryoshkaConfig
 from tfde.config.model import Pooling, TextConfig
+from tfde.config.negatives import RefreshConfig
 from tfde.errors import ConfigError, require
 
 TowerPart = Literal["token_embedder", "encoder", "projection"]
-NegativeChoice = Literal["top", "random", "sampled"]
 Precision = Literal["auto", "float32", "mixed_bfloat16", "mixed_float16"]
 Distribution = Literal["auto", "one_device", "mirrored", "multi_worker", "tpu"]
 
@@ -111,45 +111,6 @@ class ValidationConfig:
             value = getattr(self, name)
             require(value is None or value >= 1, f"{where}.{name}", "at least 1", value)
         require(len(self.measures) > 0, f"{where}.measures", "not empty", self.measures)
-
-
-@dataclass(frozen=True)
-class RefreshConfig:
-    """Hard negatives mined anew from the model in training (ANCE).
-
-    The fields that `tfde mine-negatives` has as options mean the same here.
-
-    Args:
-        every_steps: Steps between refreshes; the pairs of the steps after one have its negatives.
-        at_start: Whether the model with which the stage begins mines too. Otherwise the stage's
-            own negatives serve until the first refresh, or the batch alone where it has none.
-        count: Negatives that are found for each pair; a batch draws `negatives_per_query` of them.
-        min_rank: First rank that may be taken, from 1, positives included.
-        max_rank: Last such rank.
-        score_margin: How much less than the positive a negative must score; `null` for no margin.
-        relative_margin: The same as a share of the positive's score.
-        choice: Of what is left, the best (`top`), any (`random`), or drawn by the softmax of the
-            scores (`sampled`).
-        temperature: Divides the scores for `sampled`.
-        batch_size: Texts that are encoded at once.
-    """
-
-    every_steps: int
-    at_start: bool = False
-    count: int = 4
-    min_rank: int = 1
-    max_rank: int = 100
-    score_margin: float | None = None
-    relative_margin: float | None = None
-    choice: NegativeChoice = "top"
-    temperature: float = 1.0
-    batch_size: int = 64
-
-    def check(self, where: str) -> None:
-        """Raises a `ConfigError` for an impossible value; `where` is the place in the run."""
-        for name in ("every_steps", "batch_size"):
-            value = getattr(self, name)
-            require(value >= 1, f"{where}.{name}", "at least 1", value)
 
 
 @dataclass(frozen=True)
@@ -259,6 +220,11 @@ class StageConfig:
     validation: ValidationConfig | None = None
     checkpoint_every_steps: int = 500
     log_every_steps: int = 50
+
+    @property
+    def sources(self) -> tuple[SourceConfig, ...]:
+        """Where the pairs come from; `data` is a single source."""
+        return self.mixture or (SourceConfig(self.data, self.split, self.dataset, self.limit),)
 
     def check(self, where: str) -> None:
         """Raises a `ConfigError` for an impossible value; `where` is the place in the run."""

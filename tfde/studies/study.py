@@ -35,8 +35,8 @@ from tfde.studies.study_checks import check_cells, expand_evaluation, needs_voca
 from tfde.text.sentence_piece.train import train_sentencepiece
 from tfde.training.checks import check_stages
 from tfde.training.early_checks import expand_path, expand_run
-from tfde.training.negative_refresh import check_refreshes
 from tfde.training.run_record import checksum, data_paths
+from tfde.training.stage_data import StageData
 
 logger = logging.getLogger("tfde")
 
@@ -277,8 +277,8 @@ def _check_pairs(plans: Sequence[_Plan]) -> None:
                 known.add(key)
                 run = expand_run(stage.run)
                 try:
-                    check_refreshes(run)
-                    check_stages(run, stage.path, with_pages=False)
+                    data = StageData(seed=run.seed, stores=stage.path)
+                    check_stages(run, data, with_pages=False)
                 except ConfigError as error:
                     raise ConfigError(f"cell {plan.cell.name}: {error}") from error
 

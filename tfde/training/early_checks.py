@@ -79,7 +79,7 @@ def check_run(run: TrainRun) -> None:
         if stage.sharing is not None:
             with errors_of_stage(name):
                 Sharing.of(stage.sharing)
-        for place, source in enumerate(sources_of(stage)):
+        for place, source in enumerate(stage.sources):
             where = f"stages.{name}.mixture[{place}]" if stage.mixture else f"stages.{name}"
             _check_source(source, where)
         clusters = stage.topic_clusters
@@ -144,13 +144,6 @@ def errors_of_stage(name: str) -> Iterator[None]:
         yield
     except ConfigError as error:
         raise ConfigError(f"stages.{name}: {error}") from error
-
-
-def sources_of(stage: StageConfig) -> tuple[SourceConfig, ...]:
-    """Returns the sources of a stage's pairs; `data` is a single one."""
-    if stage.mixture:
-        return stage.mixture
-    return (SourceConfig(stage.data, stage.split, stage.dataset, stage.limit),)
 
 
 def expand_path(value: Any, where: str) -> Any:

@@ -12,8 +12,8 @@ import shutil
 import time
 from pathlib import Path
 
-from tfde.config.negatives import MiningRules
-from tfde.config.training import RefreshConfig, StageConfig, TrainRun
+from tfde.config.negatives import RefreshConfig
+from tfde.config.training import StageConfig
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.pairs.batches import PairBatches
 from tfde.data.pairs.table import PairTable
@@ -24,8 +24,7 @@ from tfde.negatives.model_candidates import ModelCandidates
 from tfde.storage.json_lines import read_json_lines
 from tfde.storage.resumable_file import check_finished, record_of
 from tfde.towers.dual_encoder import DualEncoder
-from tfde.training.checks import read_source, stage_pairs
-from tfde.training.early_checks import errors_of_stage, sources_of
+from tfde.training.stage_data import StageData
 
 logger = logging.getLogger("tfde")
 
@@ -40,9 +39,7 @@ class NegativeRefresh:
         stage: What is trained.
         config: How its negatives are mined.
         folder: Where the pair files stand; once one is whole, older ones are removed.
-        own: The stage's batches with its own negatives.
-        stores: As `stage_pairs`.
-        seed: The run's; each refresh draws with one of its own.
+        data: Reads the stage's pairs; each refresh draws with a seed of its own, from that of this.
 
     Source:
         Xiong et al. 2021 (ANCE), in turns: training waits while the negatives are mined.
@@ -54,16 +51,12 @@ class NegativeRefresh:
         config: RefreshConfig,
         folder: Path,
         *,
-        own: PairBatches,
-        stores: Path,
-        seed: int,
+        data: StageData,
     ) -> None:
         self._stage = stage
         self._config = config
         self._folder = folder
-        self._own = own
-        self._stores = stores
-        self._seed = seed
+        self._data = data
 
     def next_step(self, step: int) -> int:
         """Returns the first step after `step` at which negatives are mined."""
@@ -83,10 +76,9 @@ class NegativeRefresh:
             CorruptError: their file is missing, or differs from what was written.
         """
         path = self._path(step)
-        if path is None:
-            return self._own
-        check_finished(path)
-        return stage_pairs(self._stage, self._seed, self._stores, mined=path)
+        if path is not None:
+            check_finished(path)
+        return self._data.batches(self._stage, mined=path)
 
     def mine(self, model: DualEncoder, step: int) -> dict[str, float]:
         """Mines what serves from `step` on; mining that was killed goes on.
@@ -104,13 +96,13 @@ class NegativeRefresh:
         if path is None:
             raise RuntimeError("no refresh is due at this step.")
         began = time.perf_counter()
-        (source,) = sources_of(self._stage)
-        before = read_source(source, self._path(step - 1))
+        (source,) = self._stage.sources
+        before = self._data.table(source, mined=self._path(step - 1))
         mine_negatives(
             _corpus_of(self._stage),
             ModelCandidates(model, batch_size=self._config.batch_size, scann_from=_SCANN_FROM),
             path,
-            _rules_of(self._config, seed=self._seed + step),
+            self._config.rules(seed=self._data.seed + step),
             judged=JudgedQueries.of_pairs(before),
             show_progress=True,
         )
@@ -130,17 +122,14 @@ class NegativeRefresh:
         return self._folder / f"step-{mined}.jsonl.gz"
 
 
-def check_refreshes(run: TrainRun) -> None:
-    """Finds refreshes that would fail when their time comes.
+def check_refresh(stage: StageConfig, data: StageData) -> None:
+    """Finds a refresh that would fail when its time comes.
 
     Raises:
-        ConfigError: an impossible rule, no corpus to search, or a positive that is not in it.
+        ConfigError: no corpus to search, or a positive that is not in it.
     """
-    for name, stage in run.stages.items():
-        if stage.refresh is not None:
-            with errors_of_stage(name):
-                _rules_of(stage.refresh, seed=run.seed)
-                _check_positives(stage)
+    if stage.refresh is not None:
+        _check_positives(stage, data)
 
 
 def _corpus_of(stage: StageConfig) -> DatasetDirectory:
@@ -159,30 +148,12 @@ def _corpus_of(stage: StageConfig) -> DatasetDirectory:
     return DatasetDirectory(stage.data)
 
 
-def _rules_of(config: RefreshConfig, *, seed: int) -> MiningRules:
-    """Returns the rules of mining by their description.
-
-    Raises:
-        ConfigError: an impossible value.
-    """
-    return MiningRules(
-        count=config.count,
-        min_rank=config.min_rank,
-        max_rank=config.max_rank,
-        score_margin=config.score_margin,
-        relative_margin=config.relative_margin,
-        choice=config.choice,
-        temperature=config.temperature,
-        seed=seed,
-    )
-
-
-def _check_positives(stage: StageConfig) -> None:
+def _check_positives(stage: StageConfig, data: StageData) -> None:
     corpus = _corpus_of(stage)
     if stage.dataset is None:
         return  # judgements name documents of their own corpus
-    (source,) = sources_of(stage)
-    unknown = {pair.positive.doc_id for pair in read_source(source)}
+    (source,) = stage.sources
+    unknown = {pair.positive.doc_id for pair in data.table(source)}
     unknown.difference_update(document.doc_id for document in corpus.documents())
     if unknown:
         raise ConfigError(

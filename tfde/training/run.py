@@ -2,39 +2,25 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import os
 import sys
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
 import keras
 import tensorflow as tf
 
-from tfde.config.backbones import backbone_from_mapping
-from tfde.config.training import ModelConfig, StageConfig, TrainRun
-from tfde.errors import ConfigError
-from tfde.text.preprocessor import TextPreprocessor
-from tfde.text.read_tokenizer import read_tokenizer
-from tfde.text.sentence_piece.tokenizer import SentencePieceTokenizer
-from tfde.text.sentence_piece.train import train_sentencepiece
-from tfde.text.tokenizer import Tokenizer
+from tfde.config.training import TrainRun
 from tfde.towers.change_sharing import check_resharing, reshare
 from tfde.towers.dual_encoder import DualEncoder
-from tfde.towers.pair_trainer import PairTrainer
-from tfde.towers.preset import is_preset
 from tfde.towers.sharing import check_freeze, frozen_parts
-from tfde.training.build_task import build_task, check_task
+from tfde.training.built_parts import build_model, build_task, check_task, stage_preprocessor
 from tfde.training.callbacks import RetrievalValidation, StageCallback
 from tfde.training.checkpoint import Progress, read_progress, restore_checkpoint
 from tfde.training.checks import (
-    build_page_stores,
     check_replicas,
     check_stages,
-    stage_pairs,
-    stage_steps,
 )
 from tfde.training.devices import (
     choose_distribution,
@@ -46,22 +32,20 @@ from tfde.training.devices import (
 from tfde.training.distribution import is_chief, lost_processes, open_strategy, wait_for_all
 from tfde.training.early_checks import check_run, errors_of_stage, expand_run
 from tfde.training.masked_language_model import MaskedLanguageModel, check_encoder
-from tfde.training.negative_refresh import NegativeRefresh, check_refreshes
+from tfde.training.negative_refresh import NegativeRefresh
 from tfde.training.optimizers import build_optimizer
 from tfde.training.run_record import (
     CHECKPOINT_FILE,
     NEGATIVES,
     PAGES,
-    VOCABULARY_FILE,
     checkpoint_checksums,
     data_checksums,
     open_output,
 )
+from tfde.training.stage_data import StageData, stage_steps
 from tfde.training.training_card import write_training_cards
 
 logger = logging.getLogger("tfde")
-
-_TRAINED_VOCABULARY = 8000
 
 
 def train(run: TrainRun, output: str | Path, *, verbose: int | None = None) -> DualEncoder:
@@ -88,7 +72,7 @@ def train(run: TrainRun, output: str | Path, *, verbose: int | None = None) -> D
     """
     run = expand_run(run)
     output = Path(output)
-    stores = output / PAGES
+    data = StageData(seed=run.seed, stores=output / PAGES)
     if verbose is None:
         verbose = int(sys.stdout.isatty())
     distribution = choose_distribution(run.distribution, list_devices(), environment=os.environ)
@@ -100,37 +84,36 @@ def train(run: TrainRun, output: str | Path, *, verbose: int | None = None) -> D
         # First of all: processes cannot join any more once TensorFlow has done anything.
         strategy = open_strategy(distribution, timeout_s=run.collective_timeout_s)
         check_run(run)
-        check_refreshes(run)
-        check_stages(run, stores, with_pages=False)
+        check_stages(run, data, with_pages=False)
         check_replicas(run, strategy.num_replicas_in_sync)
         chief = is_chief(strategy)
         guides = (stage.guide.model for stage in run.stages.values() if stage.guide is not None)
         starts = checkpoint_checksums(run.model.backbone, run.model.tokenizer, *guides)
         with open_output(output, run, data_checksums(run) | starts) if chief else nullcontext():
             if chief:
-                build_page_stores(run, stores)
+                data.build_page_stores(run)
             wait_for_all(strategy)
-            check_stages(run, stores, with_pages=True)
+            check_stages(run, data, with_pages=True)
             with strategy.scope():
-                model = _train(run, output, verbose if chief else 0)
+                model = _train(run, data, output, verbose if chief else 0)
             wait_for_all(strategy)  # a process that leaves early is a lost one to the others
     return model
 
 
-def _train(run: TrainRun, output: Path, verbose: int) -> DualEncoder:
+def _train(run: TrainRun, data: StageData, output: Path, verbose: int) -> DualEncoder:
     if run.deterministic:
         tf.config.experimental.enable_op_determinism()
     keras.utils.set_random_seed(run.seed)
     previous = keras.config.dtype_policy()
     keras.config.set_dtype_policy(choose_precision(run.precision, list_devices()))
     try:
-        return _train_stages(run, output, verbose)
+        return _train_stages(run, data, output, verbose)
     finally:
         keras.config.set_dtype_policy(previous)
 
 
-def _train_stages(run: TrainRun, output: Path, verbose: int) -> DualEncoder:
-    model = _build_model(run, output)
+def _train_stages(run: TrainRun, data: StageData, output: Path, verbose: int) -> DualEncoder:
+    model = build_model(run, data, output)
     sharing, projected = model.config.sharing, bool(model.config.projection)
     dim = model.embedding_dim
     for name, stage in run.stages.items():  # what is wrong with the last is found before the first
@@ -140,7 +123,7 @@ def _train_stages(run: TrainRun, output: Path, verbose: int) -> DualEncoder:
             check_freeze(sharing, stage.freeze, projected=projected)
             dim = stage.embedding_dim or dim
             check_task(stage, embedding_dim=dim)
-            _stage_preprocessor(model, stage)
+            stage_preprocessor(model, stage)
             if stage.objective == "masked_lm":
                 check_encoder(model)
     checkpoint = output / CHECKPOINT_FILE
@@ -159,7 +142,7 @@ def _train_stages(run: TrainRun, output: Path, verbose: int) -> DualEncoder:
             alone = run.competing_stages(name) == [name]
             progress = Progress(name, best=None if alone else progress.best)
         if number >= first:
-            _train_stage(model, run, output, progress, verbose)
+            _train_stage(model, run, data, output, progress, verbose)
     if is_chief(tf.distribute.get_strategy()):
         model.save_to_preset(output / "model")
         validations = [s.validation for s in run.stages.values() if s.validation is not None]
@@ -171,15 +154,20 @@ def _train_stages(run: TrainRun, output: Path, verbose: int) -> DualEncoder:
 
 
 def _train_stage(
-    model: DualEncoder, run: TrainRun, output: Path, progress: Progress, verbose: int
+    model: DualEncoder,
+    run: TrainRun,
+    data: StageData,
+    output: Path,
+    progress: Progress,
+    verbose: int,
 ) -> None:
     """Trains the stage that `progress` names, from its step on."""
     stage = run.stages[progress.stage]
-    batches = stage_pairs(stage, run.seed, output / PAGES)
+    batches = data.batches(stage)
     total = stage_steps(stage, batches)
     strategy = tf.distribute.get_strategy()
     chief = is_chief(strategy)
-    trained: PairTrainer = model
+    trained: DualEncoder | MaskedLanguageModel = model
     if stage.objective == "masked_lm":
         trained = MaskedLanguageModel(model, seed=run.seed)
     with frozen_parts(model.towers, stage.freeze):
@@ -207,10 +195,7 @@ def _train_stage(
             validation = RetrievalValidation(stage.validation, seed=run.seed)
         if stage.refresh is not None:
             folder = output / NEGATIVES / progress.stage
-            stores = output / PAGES
-            refresh = NegativeRefresh(
-                stage, stage.refresh, folder, own=batches, stores=stores, seed=run.seed
-            )
+            refresh = NegativeRefresh(stage, stage.refresh, folder, data=data)
         while progress.step < total:
             recorder = StageCallback(
                 output,
@@ -234,78 +219,7 @@ def _train_stage(
                 batches,
                 steps=stop,
                 initial_step=progress.step,
-                preprocessor=_stage_preprocessor(model, stage),
+                preprocessor=stage_preprocessor(model, stage),
                 callbacks=[recorder],
                 verbose=verbose,
             )
-
-
-def _stage_preprocessor(model: DualEncoder, stage: StageConfig) -> TextPreprocessor | None:
-    """Returns what cuts texts where the stage says; `None` where it says nothing.
-
-    Raises:
-        ConfigError: a length is above the model's, for which it may have no positions.
-    """
-    text = model.preprocessor.text_config
-    lengths = {
-        name: length
-        for name in ("query_max_length_tokens", "document_max_length_tokens")
-        if (length := getattr(stage, name)) is not None
-    }
-    for name, length in lengths.items():
-        if length > getattr(text, name):
-            raise ConfigError(
-                f"`{name}` of a stage must be at most the model's, {getattr(text, name)}."
-                f" Received: {length}"
-            )
-    if not lengths:
-        return None
-    return TextPreprocessor(model.preprocessor.tokenizer, dataclasses.replace(text, **lengths))
-
-
-def _build_model(run: TrainRun, output: Path) -> DualEncoder:
-    config = run.model
-    if isinstance(config.backbone, str) and is_preset(config.backbone):
-        # Not in the dtype it was saved in: bfloat16 weights would round small updates away.
-        defaults = ModelConfig(config.backbone)
-        for field in dataclasses.fields(config):
-            value = getattr(config, field.name)
-            if value != getattr(defaults, field.name):
-                logger.warning("model.%s is ignored: %s has its own", field.name, config.backbone)
-        dtype = choose_precision(run.precision, list_devices())
-        return DualEncoder.from_preset(config.backbone, dtype=dtype)
-    backbone: Any = config.backbone
-    tokenizer = None
-    if isinstance(backbone, dict):
-        backbone = dict(backbone)
-        tokenizer = _tokenizer(run, output)
-        backbone.setdefault("vocabulary_size", tokenizer.vocabulary_size)
-        backbone = backbone_from_mapping(backbone, "model.backbone")
-    return DualEncoder.from_backbone(
-        backbone,
-        num_layers=config.num_layers,
-        sharing=config.sharing,
-        tokenizer=tokenizer,
-        text=config.text,
-        pooling=config.pooling,
-        embedding_dim=config.embedding_dim,
-        projection_bias=config.projection_bias,
-        normalize=config.normalize,
-        dropout=config.dropout,
-        seed=run.seed,
-    )
-
-
-def _tokenizer(run: TrainRun, output: Path) -> Tokenizer:
-    """The tokenizer of random weights: the given one, or one trained on the first stage."""
-    if run.model.tokenizer is not None:
-        return read_tokenizer(run.model.tokenizer)
-    path = output / VOCABULARY_FILE
-    strategy = tf.distribute.get_strategy()
-    if is_chief(strategy) and not path.exists():
-        pairs = stage_pairs(next(iter(run.stages.values())), run.seed, output / PAGES)
-        size = int(run.model.backbone.get("vocabulary_size", _TRAINED_VOCABULARY))  # type: ignore[union-attr]
-        logger.info("training a vocabulary of %d tokens", size)
-        train_sentencepiece(pairs.texts(), path, vocabulary_size=size)
-    wait_for_all(strategy)
-    return SentencePieceTokenizer.from_file(path)

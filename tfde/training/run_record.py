@@ -21,7 +21,6 @@ from tfde.data.dataset_directory import DatasetDirectory
 from tfde.errors import ConfigError, OtherRunError
 from tfde.storage.atomic import atomic_file, directory_lock, make_directories
 from tfde.storage.resumable_file import first_difference
-from tfde.training.early_checks import sources_of
 
 RUN_FILE = "run.json"
 CHECKPOINT_FILE = "checkpoint.safetensors"
@@ -74,7 +73,8 @@ def open_output(output: Path, run: Any, data: Mapping[str, Any]) -> Iterator[Non
         raise ConfigError(f"{output} is not empty and holds no run; choose another output.")
     make_directories(output)
     with directory_lock(output, "training into it"):
-        odd = first_difference(_read(path), record) if names else ""
+        before = _with_defaults(_read(path), run) if names else record
+        odd = first_difference(before, record)
         if odd and names - _BEFORE_CHECKPOINT:
             raise OtherRunError(
                 f"{output} holds another run ({odd}); choose another output, or remove it."
@@ -100,6 +100,29 @@ def _is_run(path: Path) -> bool:
 def _read(path: Path) -> dict[str, Any]:
     record = json.loads(path.read_text("utf-8"))
     return {name: record[name] for name in ("run", "data")}
+
+
+def _with_defaults(record: dict[str, Any], run: Any) -> dict[str, Any]:
+    """Returns the record of an earlier version with what it could not name: new fields."""
+    return {**record, "run": _filled(record["run"], run)}
+
+
+def _filled(old: Any, new: Any) -> Any:
+    """Returns a description as JSON's values, its missing fields with their defaults."""
+    if isinstance(new, dict) and isinstance(old, dict):
+        return {name: _filled(value, new.get(name)) for name, value in old.items()}
+    if isinstance(new, list | tuple) and isinstance(old, list) and len(old) == len(new):
+        return [_filled(*pair) for pair in zip(old, new, strict=True)]
+    if not dataclasses.is_dataclass(new) or not isinstance(old, dict):
+        return old
+    filled = {name: _filled(value, getattr(new, name, None)) for name, value in old.items()}
+    for field in dataclasses.fields(new):
+        default = field.default
+        if field.default_factory is not dataclasses.MISSING:
+            default = field.default_factory()
+        if field.name not in old and default is not dataclasses.MISSING:
+            filled[field.name] = json.loads(json.dumps(default, default=dataclasses.asdict))
+    return filled
 
 
 def _write(path: Path, record: dict[str, Any]) -> None:
@@ -177,7 +200,7 @@ def data_paths(run: TrainRun) -> list[str]:
     """Returns the paths of all data the run reads, as the run names them; some may come twice."""
     paths: list[str] = []
     for stage in run.stages.values():
-        for source in sources_of(stage):
+        for source in stage.sources:
             named = (source.data, source.dataset, source.pages)
             paths += [path for path in named if path is not None]
         if stage.topic_clusters is not None:

@@ -11,7 +11,7 @@ from tfde.data.pairs.mixture import PairMixture, shares_of_batch
 from tfde.data.pairs.streamed import StreamedPairs
 from tfde.data.pairs.table import PairTable, pool_known_positives
 from tfde.errors import ConfigError
-from tfde.training.checks import stage_pairs
+from tfde.training.stage_data import StageData
 from tfde.types import Document, Pair, Query
 
 
@@ -82,7 +82,7 @@ def test_sources_that_know_the_same_documents(tmp_path):
     second.write_text('{"query": "asked?", "positive": "two"}\n')
     sources = (SourceConfig(str(first), weight=2), SourceConfig(str(second)))
     stage = StageConfig(mixture=sources, steps=1, batch_size=3, sampling_correction=True)
-    batch = stage_pairs(stage, 0, tmp_path).batch(0)
+    batch = StageData(seed=0, stores=tmp_path).batches(stage).batch(0)
     one, two = (key_of(id_of_text(text)) for text in ("one", "two"))
     known = {"asked?": {one, two}, "?": {two, 0}}
     for query, keys in zip(texts(batch["query"]), batch["positive_keys"], strict=True):

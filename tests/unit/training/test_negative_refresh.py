@@ -10,11 +10,10 @@ import pytest
 import tiny
 
 from tfde.config.model import TextConfig
-from tfde.config.negatives import MiningRules
+from tfde.config.negatives import MiningRules, RefreshConfig
 from tfde.config.training import (
     ModelConfig,
     OptimizerConfig,
-    RefreshConfig,
     SourceConfig,
     StageConfig,
     TrainRun,
@@ -24,9 +23,9 @@ from tfde.errors import ConfigError, CorruptError
 from tfde.negatives.mine import mine_negatives
 from tfde.negatives.model_candidates import ModelCandidates
 from tfde.towers.dual_encoder import DualEncoder
-from tfde.training.checks import stage_pairs
-from tfde.training.negative_refresh import NegativeRefresh, check_refreshes
+from tfde.training.negative_refresh import NegativeRefresh, check_refresh
 from tfde.training.run import train
+from tfde.training.stage_data import StageData
 
 BOW = {"kind": "bag_of_words", "embedding_dim": 4, "hidden_dim": 4, "dropout": 0.1}
 REFRESH = RefreshConfig(every_steps=3, count=3, max_rank=20, choice="random")
@@ -127,14 +126,13 @@ def test_the_history_tells_of_each_refresh(folder, refreshed):
 
 def refresh_of(run, folder):
     stage = run.stages["only"]
-    own = stage_pairs(stage, 5, folder)
-    return NegativeRefresh(stage, REFRESH, folder, own=own, stores=folder, seed=5)
+    return NegativeRefresh(stage, REFRESH, folder, data=StageData(seed=5, stores=folder))
 
 
 def test_pairs_keep_their_order(folder, refreshed):
     run = run_of(folder, negatives_per_query=2, refresh=REFRESH)
     refresh = refresh_of(run, refreshed / "negatives" / "only")
-    plain = stage_pairs(run_of(folder).stages["only"], 5, folder)
+    plain = StageData(seed=5, stores=folder).batches(run_of(folder).stages["only"])
     before, after = refresh.batches(2), refresh.batches(6)
     assert (before.negatives_per_query, after.negatives_per_query) == (0, 2)
     found = {
@@ -166,7 +164,7 @@ def test_own_negatives_serve_until_the_first_refresh(folder, tmp_path):
     pairs.write_text("".join(json.dumps(row) + "\n" for row in rows))
     options = {"data": str(pairs), "dataset": str(folder / "data"), "limit": 11, "batch_size": 4}
     run = run_of(folder, **options, steps=4, negatives_per_query=1, refresh=REFRESH)
-    check_refreshes(run)
+    check_refresh(run.stages["only"], StageData(seed=5, stores=folder))
     train(run, tmp_path / "run", verbose=0)
     mined = lines(tmp_path / "run" / "negatives" / "only" / "step-3.jsonl.gz")
     assert [line["query_id"] for line in mined] == [f"x{i}" for i in range(10)]
@@ -253,14 +251,14 @@ def test_impossible_refreshes(name):
 
 def test_what_fails_later_is_said_before(folder, tmp_path):
     wrong = dataclasses.replace(REFRESH, max_rank=0)
-    with pytest.raises(ConfigError, match=r"stages\.only: `max_rank` must be at least"):
-        check_refreshes(run_of(folder, negatives_per_query=1, refresh=wrong))
+    with pytest.raises(ConfigError, match=r"`stages\.only\.refresh`: `max_rank` must be at least"):
+        run_of(folder, negatives_per_query=1, refresh=wrong)
     pairs = tmp_path / "pairs.jsonl"
     pairs.write_text(json.dumps({"query": "red", "positive": {"title": "", "text": "green"}}))
     alone = {"data": str(pairs), "negatives_per_query": 1, "refresh": REFRESH}
     message = r"stages\.only: `refresh` searches a corpus: `data` must be a dataset directory, or"
     with pytest.raises(ConfigError, match=message):
-        check_refreshes(run_of(folder, **alone))
+        train(run_of(folder, **alone), tmp_path / "out", verbose=0)
     message = (
         r"stages\.only: `refresh` needs positives that are documents of .*data, named by their ids"
     )

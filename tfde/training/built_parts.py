@@ -1,0 +1,152 @@
+"""What a recipe describes, as objects: the model, a stage's cutting of texts, its loss."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from tfde.config.backbones import backbone_from_mapping
+from tfde.config.training import ModelConfig, StageConfig, TrainRun
+from tfde.errors import ConfigError, require
+from tfde.tasks.guided import GuidedTask
+from tfde.tasks.matryoshka import MatryoshkaTask
+from tfde.tasks.retrieval_task import RetrievalTask
+from tfde.tasks.task import Task
+from tfde.text.preprocessor import TextPreprocessor
+from tfde.text.read_tokenizer import read_tokenizer
+from tfde.text.sentence_piece.train import train_sentencepiece
+from tfde.text.tokenizer import Tokenizer
+from tfde.towers.dual_encoder import DualEncoder
+from tfde.towers.preset import is_preset
+from tfde.training.devices import choose_precision, list_devices
+from tfde.training.distribution import is_chief, wait_for_all
+from tfde.training.run_record import VOCABULARY_FILE
+from tfde.training.stage_data import StageData
+
+logger = logging.getLogger("tfde")
+
+_TRAINED_VOCABULARY = 8000
+
+
+def build_model(run: TrainRun, data: StageData, output: Path) -> DualEncoder:
+    """Returns the model that a run starts from.
+
+    Args:
+        run: The run.
+        data: Reads the texts of a vocabulary that is to be trained.
+        output: Directory of the run, where such a vocabulary stands.
+    """
+    config = run.model
+    if isinstance(config.backbone, str) and is_preset(config.backbone):
+        # Not in the dtype it was saved in: bfloat16 weights would round small updates away.
+        defaults = ModelConfig(config.backbone)
+        for field in dataclasses.fields(config):
+            value = getattr(config, field.name)
+            if value != getattr(defaults, field.name):
+                logger.warning("model.%s is ignored: %s has its own", field.name, config.backbone)
+        dtype = choose_precision(run.precision, list_devices())
+        return DualEncoder.from_preset(config.backbone, dtype=dtype)
+    backbone: Any = config.backbone
+    tokenizer = None
+    if isinstance(backbone, dict):
+        backbone = dict(backbone)
+        tokenizer = _tokenizer(run, data, output)
+        backbone.setdefault("vocabulary_size", tokenizer.vocabulary_size)
+        backbone = backbone_from_mapping(backbone, "model.backbone")
+    return DualEncoder.from_backbone(
+        backbone,
+        num_layers=config.num_layers,
+        sharing=config.sharing,
+        tokenizer=tokenizer,
+        text=config.text,
+        pooling=config.pooling,
+        embedding_dim=config.embedding_dim,
+        projection_bias=config.projection_bias,
+        normalize=config.normalize,
+        dropout=config.dropout,
+        seed=run.seed,
+    )
+
+
+def _tokenizer(run: TrainRun, data: StageData, output: Path) -> Tokenizer:
+    """The tokenizer of random weights: the given one, or one trained on the first stage."""
+    if run.model.tokenizer is not None:
+        return read_tokenizer(run.model.tokenizer)
+    path = output / VOCABULARY_FILE
+    strategy = tf.distribute.get_strategy()
+    if is_chief(strategy) and not path.exists():
+        pairs = data.batches(next(iter(run.stages.values())))
+        size = int(run.model.backbone.get("vocabulary_size", _TRAINED_VOCABULARY))  # type: ignore[union-attr]
+        logger.info("training a vocabulary of %d tokens", size)
+        train_sentencepiece(pairs.texts(), path, vocabulary_size=size)
+    wait_for_all(strategy)
+    return read_tokenizer(path)
+
+
+def stage_preprocessor(model: DualEncoder, stage: StageConfig) -> TextPreprocessor | None:
+    """Returns what cuts texts where the stage says; `None` where it says nothing.
+
+    Raises:
+        ConfigError: a length is above the model's, for which it may have no positions.
+    """
+    text = model.preprocessor.text_config
+    lengths = {
+        name: length
+        for name in ("query_max_length_tokens", "document_max_length_tokens")
+        if (length := getattr(stage, name)) is not None
+    }
+    for name, length in lengths.items():
+        if length > getattr(text, name):
+            raise ConfigError(
+                f"`{name}` of a stage must be at most the model's, {getattr(text, name)}."
+                f" Received: {length}"
+            )
+    if not lengths:
+        return None
+    return TextPreprocessor(model.preprocessor.tokenizer, dataclasses.replace(text, **lengths))
+
+
+def build_task(stage: StageConfig, model: DualEncoder, *, start: str) -> Task:
+    """Returns the task that a stage describes.
+
+    Args:
+        stage: The stage.
+        model: What is trained.
+        start: The checkpoint that the run starts from, which is a guide where none is named.
+    """
+    options = {
+        "bidirectional": stage.bidirectional,
+        "sampling_correction": stage.sampling_correction,
+    }
+    task: Task
+    if stage.guide is None:
+        task = RetrievalTask(stage.temperature, **options)
+    else:
+        guide = stage.guide
+        task = GuidedTask(
+            DualEncoder.load(guide.model or start),
+            stage.temperature,
+            score_margin=guide.score_margin,
+            relative_margin=guide.relative_margin,
+            **options,
+        )
+    if stage.matryoshka is not None:
+        dims, weights = stage.matryoshka.dims, stage.matryoshka.weights
+        task = MatryoshkaTask(task, dims, weights, normalize=model.config.normalize)
+    return task
+
+
+def check_task(stage: StageConfig, *, embedding_dim: int) -> None:
+    """Finds dims that would not train a whole embedding, or more than one has.
+
+    Raises:
+        ConfigError: the last of them is not the length of the embedding.
+    """
+    if stage.matryoshka is not None:
+        last = stage.matryoshka.dims[-1]
+        rule = f"{embedding_dim}, the length of an embedding, at the end"
+        require(last == embedding_dim, "matryoshka.dims", rule, last)
