@@ -54,6 +54,9 @@ GROUPS = {
         "Tasks, optimizers, validation while training, and teachers.",
         [
             "RetrievalTask",
+            "GuidedTask",
+            "MatryoshkaTask",
+            "Task",
             "adafactor",
             "adamw",
             "ValidationConfig",
