@@ -72,6 +72,11 @@ class BackboneConfig:
         """What the product of a vector and the token table is multiplied by to give a logit."""
         return 1.0
 
+    def summary(self) -> str:
+        """Returns kind and main sizes in a few words."""
+        layers = f"{self.num_layers} layers of " if self.num_layers else ""
+        return f"{self.kind}, {layers}{self.hidden_dim} hidden"
+
     def replace(self, **changes: Any) -> Self:
         """Returns the description with other values in some fields."""
         return dataclasses.replace(self, **changes)  # type: ignore[type-var]

@@ -71,6 +71,14 @@ class Sharing:
             require(holds, f"sharing.{name}", "shared, separate or frozen", kind)
         return sharing
 
+    @property
+    def name(self) -> str:
+        """The preset's name; parts of another mix one by one."""
+        for name, preset in SHARING.items():
+            if preset == self:
+                return name
+        return ", ".join(f"{part} {kind}" for part, kind in dataclasses.asdict(self).items())
+
 
 # Source: Dong et al. 2022, Figure 1.
 SHARING: dict[str, Sharing] = {

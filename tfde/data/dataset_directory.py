@@ -51,6 +51,10 @@ class DatasetDirectory:
             )
         self.file("corpus.jsonl")
 
+    def __repr__(self) -> str:
+        splits = ", ".join(self.splits) or "no splits"
+        return f"DatasetDirectory({str(self.path)!r}: {splits})"
+
     @property
     def name(self) -> str:
         """The directory's own name."""

@@ -74,6 +74,10 @@ class Index(ABC):
         self.fingerprint = fingerprint
         self.parents = parents
 
+    def __repr__(self) -> str:
+        count, numbers = self.shape
+        return f"{type(self).__name__}({count:,} documents, {numbers} numbers)"
+
     @classmethod
     @abstractmethod
     def _build(cls, parts: Sequence[Rows], parameters: Any) -> tuple[Sequence[Rows], Any, Any]:

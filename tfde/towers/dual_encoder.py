@@ -234,6 +234,14 @@ class DualEncoder(PairTrainer):
 
     # ---- what it is --------------------------------------------------------------------------
 
+    def __repr__(self) -> str:
+        text = self.preprocessor.text_config
+        return (
+            f"DualEncoder({self.config.backbone.summary()}, {self.config.sharing.name},"
+            f" {self.embedding_dim} numbers, queries of {text.query_max_length_tokens} tokens,"
+            f" documents of {text.document_max_length_tokens})"
+        )
+
     @property
     def towers(self) -> Towers:
         """Both towers with the layers that they are made of."""
@@ -299,16 +307,19 @@ class DualEncoder(PairTrainer):
 
     @typed
     def encode_queries(
-        self, texts: Sequence[str], *, batch_size: int = 64, show_progress: bool = False
+        self, texts: str | Sequence[str], *, batch_size: int = 64, show_progress: bool = False
     ) -> np.ndarray:
         """Returns the embeddings of queries, (Q, D) float32, in the order given.
 
         Args:
-            texts: Query texts.
+            texts: Query texts; of one text alone the embedding is (D,).
             batch_size: Texts per batch; those of like length share one.
             show_progress: Whether a progress bar goes to stderr.
         """
-        require(not isinstance(texts, str | Query), "texts", "a list of strings", texts)
+        if isinstance(texts, str):
+            embedding: np.ndarray = self.encode_queries([texts])[0]
+            return embedding
+        require(not isinstance(texts, Query), "texts", "strings", texts)
         texts = [checked_text("texts", text) for text in texts]
         return self._encoder("query")(
             [("", text) for text in texts], batch_size=batch_size, show_progress=show_progress
@@ -317,7 +328,10 @@ class DualEncoder(PairTrainer):
     @typed
     def encode_documents(
         self,
-        documents: Iterable[Document | Mapping[str, str] | str],
+        documents: Document
+        | Mapping[str, str]
+        | str
+        | Iterable[Document | Mapping[str, str] | str],
         *,
         batch_size: int = 64,
         max_length_tokens: int | None = None,
@@ -326,7 +340,8 @@ class DualEncoder(PairTrainer):
         """Returns the embeddings of documents, (N, D) float32, in the order given.
 
         Args:
-            documents: `tfde.Document`, mappings with `text` (and `title`), or plain texts.
+            documents: `tfde.Document`, mappings with `text` (and `title`), or plain texts; of one
+                alone the embedding is (D,).
             batch_size: Documents per batch; those of like length share one.
             max_length_tokens: Longest document, in place of the model's own length.
             show_progress: Whether a progress bar goes to stderr.
@@ -334,11 +349,29 @@ class DualEncoder(PairTrainer):
         Raises:
             ConfigError: an entry is none of these, or a length that the backbone cannot read.
         """
-        single = isinstance(documents, str | Mapping | Document)
-        require(not single, "documents", "a list", documents)
+        if isinstance(documents, str | Mapping | Document):
+            embedding: np.ndarray = self.encode_documents(
+                [documents], max_length_tokens=max_length_tokens
+            )[0]
+            return embedding
         pairs = [title_and_text(document) for document in documents]
         encoder = self._encoder("document", max_length_tokens)
         return encoder(pairs, batch_size=batch_size, show_progress=show_progress)
+
+    def similarity(
+        self, query_embeddings: np.ndarray, document_embeddings: np.ndarray
+    ) -> np.ndarray:
+        """Returns the scores that search orders by: dot products, cosines where the model says so.
+
+        Args:
+            query_embeddings: (Q, D), or (D,) of one query.
+            document_embeddings: (N, D), or (D,) of one document.
+
+        Returns:
+            (Q, N) float32, without the axis of what was one.
+        """
+        scores: np.ndarray = np.asarray(query_embeddings) @ np.asarray(document_embeddings).T
+        return scores
 
     def cut_texts(self) -> list[CutTexts]:
         """Returns how many texts were cut at which length in encoding, and how much they lost.

@@ -115,6 +115,12 @@ class PairDataset(PairBatches):
         self._shares = (np.bincount(self.table.positive_rows) / count).astype(np.float32)
         self._order: tuple[int, np.ndarray] = (-1, np.arange(count))
 
+    def __repr__(self) -> str:
+        return (
+            f"PairDataset({len(self):,} pairs, {self.batch_size} in a batch,"
+            f" {self.steps_per_epoch:,} batches an epoch)"
+        )
+
     def __len__(self) -> int:
         """Returns the number of pairs."""
         return len(self.table)

@@ -1,0 +1,38 @@
+"""Encoding as users of sentence-transformers, NumPy and a notebook would write it."""
+
+import numpy as np
+import tiny
+
+import tfde
+
+
+def test_one_text_is_one_vector_and_similarity_orders_as_search_does():
+    model = tiny.dual_encoder()
+    query = model.encode_queries("red apple")
+    documents = model.encode_documents(["green apple", "red apple", "moon"])
+    assert query.shape == (model.embedding_dim,)
+    np.testing.assert_allclose(query, model.encode_queries(["red apple"])[0], atol=1e-6)
+    one = model.encode_documents(tfde.Document("d", "red", "apple"))
+    np.testing.assert_allclose(one, model.encode_documents([{"title": "red", "text": "apple"}])[0])
+    scores = model.similarity(query, documents)
+    assert scores.shape == (3,)
+    assert model.similarity(model.encode_queries(["a", "b"]), documents).shape == (2, 3)
+    index = tfde.ExactIndex.build(documents, ["green", "red", "moon"])
+    found, ids = index.search(query[None], k=3)
+    best = np.argsort(-scores, kind="stable")
+    assert list(ids[0]) == [["green", "red", "moon"][row] for row in best]
+    np.testing.assert_allclose(found[0], scores[best], atol=1e-6)
+
+
+def test_what_things_are_shows_in_a_notebook(tmp_path):
+    model = tiny.dual_encoder(sharing="ade_spl")
+    assert repr(model) == (
+        "DualEncoder(bag_of_words, 6 hidden, ade_spl, 6 numbers, queries of 8 tokens, documents of"
+        " 16)"
+    )
+    path = tiny.write_dataset(tmp_path / "data", documents=20)
+    assert repr(tfde.DatasetDirectory(path)) == f"DatasetDirectory({str(path)!r}: train, dev)"
+    pairs = tfde.pairs([("a", "b"), ("c", "d"), ("e", "f")], batch_size=2)
+    assert repr(pairs) == "PairDataset(3 pairs, 2 in a batch, 1 batches an epoch)"
+    index = tfde.ExactIndex.build(model.encode_documents(["a", "b"]), ["1", "2"])
+    assert repr(index) == "ExactIndex(2 documents, 6 numbers)"
