@@ -27,10 +27,10 @@ print(tfde.DualEncoder.load(sys.argv[1]).encode_queries(["a b", "c"]).tolist())
 # Without TensorFlow, whose import takes longer than all that the hub is asked.
 FETCH = """
 import sys
-from tfde.checkpoints.preset_files import PresetFiles
+from tfde.checkpoints.checkpoint_files import CheckpointFiles
 from tfde.errors import TfdeError
 try:
-    files = PresetFiles(sys.argv[1])
+    files = CheckpointFiles(sys.argv[1])
     print(files.path("0_Transformer/config.json"), files.path("0_Transformer/model-1.safetensors"))
 except TfdeError as error:
     sys.exit(f"refused: {error}")
@@ -39,9 +39,9 @@ except TfdeError as error:
 
 SIZES = """
 import sys
-from tfde.checkpoints.preset_files import PresetFiles
+from tfde.checkpoints.checkpoint_files import CheckpointFiles
 for handle in sys.argv[1].split():
-    print(PresetFiles(handle).json("config.json"))
+    print(CheckpointFiles(handle).json("config.json"))
 """
 
 

@@ -14,9 +14,9 @@ import tensorflow as tf
 
 from tfde.backbones.backbone import build_backbone
 from tfde.backbones.transformer import distance_buckets
+from tfde.checkpoints.checkpoint_files import CheckpointFiles
 from tfde.checkpoints.hdf5_file import Hdf5Arrays
 from tfde.checkpoints.loading import load_backbone
-from tfde.checkpoints.preset_files import PresetFiles
 from tfde.config.backbones import BertConfig, T5Config
 from tfde.errors import ConfigError, DataError
 
@@ -242,7 +242,7 @@ def test_a_bfloat16_preset_gives_the_same_values(tmp_path):
     table = load_backbone(tmp_path, dtype="bfloat16").backbone.token_embedder.token_table
     assert table.dtype == "bfloat16"
     np.testing.assert_array_equal(table.numpy(), expected)
-    arrays = Hdf5Arrays(PresetFiles(tmp_path))
+    arrays = Hdf5Arrays(CheckpointFiles(tmp_path))
     assert arrays.read("layers/reversible_embedding/vars/0").dtype == "bfloat16"
 
 

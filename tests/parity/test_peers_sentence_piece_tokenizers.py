@@ -11,11 +11,10 @@ import pytest
 import sentencepiece
 import tensorflow as tf
 
-from tfde.text.read_tokenizer import read_hugging_face_tokenizer
+from tfde.text.read_tokenizer import load_tokenizer, read_hugging_face_tokenizer
 from tfde.text.sentence_piece.model import CONTROL, UNKNOWN, parse_model
 from tfde.text.sentence_piece.tokenizer import SentencePieceTokenizer
 from tfde.text.sentence_piece.train import train_sentencepiece
-from tfde.text.tokenizer import load_tokenizer
 
 pytestmark = pytest.mark.peers
 

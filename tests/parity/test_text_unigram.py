@@ -13,12 +13,16 @@ import tensorflow as tf
 import tokenizers
 from tokenizers import normalizers, pre_tokenizers
 
-from tfde.text.sentence_piece.charsmap_normalizer import CharsmapNormalizer
-from tfde.text.sentence_piece.grapheme_characters import JOINED, PREPENDED, grapheme_kinds
 from tfde.text.sentence_piece.model import parse_model
+from tfde.text.sentence_piece.normalizer import (
+    JOINED,
+    PREPENDED,
+    CharsmapNormalizer,
+    grapheme_kinds,
+)
 from tfde.text.sentence_piece.tokenizer import SentencePieceTokenizer
 from tfde.text.sentence_piece.train import train_sentencepiece
-from tfde.text.sentence_piece.unigram_words import UnigramWords
+from tfde.text.sentence_piece.words import UnigramWords
 
 SENTENCES = [
     "The quick brown fox jumps over the lazy dog 1,000,000 times; 333 or 2000...",

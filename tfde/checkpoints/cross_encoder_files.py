@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from tfde.backbones.backbone import Backbone
+from tfde.checkpoints.checkpoint_files import CheckpointFiles
 from tfde.checkpoints.families.family import FieldsOfConfig
 from tfde.checkpoints.hugging_face import HuggingFaceModel
 from tfde.checkpoints.loading import load_backbone, read_backbone
-from tfde.checkpoints.preset_files import PresetFiles
 from tfde.checkpoints.safetensors_arrays import SafetensorsArrays
 from tfde.checkpoints.sentence_transformers_files import read_modules
 from tfde.config.backbones import BackboneConfig, check_transformer
@@ -126,7 +126,7 @@ def load_cross_encoder(
         ConfigError: no classifier and no `num_labels`; another kind of model; a file is missing.
         DataError: a file is not what its name says; an array is missing or has another shape.
     """
-    files = _find_classifier(PresetFiles(path))
+    files = _find_classifier(CheckpointFiles(path))
     if files is None:
         return _load_encoder(path, num_labels, dropout=dropout, dtype=dtype)
     fields = files.json_object("config.json")
@@ -189,7 +189,7 @@ def pair_limits(config: BackboneConfig) -> tuple[int, int]:
     return min(max(config.num_segments, 1), 2), longest
 
 
-def _find_classifier(files: PresetFiles) -> PresetFiles | None:
+def _find_classifier(files: CheckpointFiles) -> CheckpointFiles | None:
     """The files of a sequence classification model; `None` where there is an encoder alone."""
     if files.find("modules.json") is not None:
         modules = read_modules(files)
@@ -214,7 +214,7 @@ def _find_classifier(files: PresetFiles) -> PresetFiles | None:
     return files
 
 
-def _check_options(files: PresetFiles) -> None:
+def _check_options(files: CheckpointFiles) -> None:
     for file, name, wanted in (
         ("sentence_bert_config.json", "transformer_task", "sequence-classification"),
         ("sentence_bert_config.json", "do_lower_case", False),
@@ -229,7 +229,7 @@ def _check_options(files: PresetFiles) -> None:
 
 
 def _read_head(
-    files: PresetFiles,
+    files: CheckpointFiles,
     names: HeadNames,
     fields: Mapping[str, Any],
     *,

@@ -15,8 +15,7 @@ import h5py
 import ml_dtypes
 import numpy as np
 
-from tfde.checkpoints.finite_arrays import check_finite
-from tfde.checkpoints.preset_files import PresetFiles
+from tfde.checkpoints.checkpoint_files import CheckpointFiles
 from tfde.errors import ConfigError, DataError, shorten
 from tfde.storage.json_file import refuse_pointer
 
@@ -24,6 +23,7 @@ _MOST_GROUPS_DEEP = 64
 _WEIGHTS = "model.weights.h5"
 _SHARDS = "model.weights.json"
 _DTYPES = ("float16", "bfloat16", "float32", "float64")
+_MOST = float(np.finfo(np.float32).max)
 
 
 @contextmanager
@@ -106,18 +106,18 @@ class Hdf5Arrays:
     """Arrays by name, from `model.weights.h5` or from the shards in `model.weights.json`.
 
     A name is the path in the file, such as `layers/dense/vars/0`; `layers/dense/vars` is its
-    group. Of shards, only those are opened (and fetched, if the preset is a hub's) that hold
+    group. Of shards, only those are opened (and fetched, if the checkpoint is a hub's) that hold
     something asked for.
 
     Args:
-        files: The preset.
+        files: The checkpoint.
 
     Raises:
         ConfigError: there are no weight files.
         DataError: the weight file is not HDF5 or is cut off, or lies partly in other files.
     """
 
-    def __init__(self, files: PresetFiles) -> None:
+    def __init__(self, files: CheckpointFiles) -> None:
         self._files = files
         self._headers: dict[str, dict[str, _Header]] = {}  # by file
         self._shards: dict[str, list[str]] = {}  # files by group
@@ -199,3 +199,24 @@ def _dtype(dataset: h5py.Dataset) -> str:
 
 def _is_beside(name: object) -> bool:
     return isinstance(name, str) and name not in ("", "..") and Path(name).name == name
+
+
+def check_finite(path: Path, name: str, array: np.ndarray) -> None:
+    """Refuses an array with a value that float32 cannot hold.
+
+    Args:
+        path: The file, for the message.
+        name: The array.
+        array: Of any floating dtype and shape.
+
+    Raises:
+        DataError: a value is NaN, infinite, or beyond float32.
+    """
+    if not array.size:
+        return
+    # No mask of the array's size: a checkpoint may fill the memory.
+    with np.errstate(invalid="ignore"):  # ml_dtypes warns of NaN
+        least, most = float(array.min()), float(array.max())
+    for value in (least, most):
+        if not abs(value) <= _MOST:  # NaN too, which is neither above nor below
+            raise DataError(path, None, f"the array {name} must hold finite float32.", value)

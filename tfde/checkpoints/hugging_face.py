@@ -12,10 +12,9 @@ import numpy as np
 
 from tfde.backbones.backbone import Backbone, build_backbone
 from tfde.backbones.seeded_layer import described_weights
-from tfde.checkpoints.encoder_steps import EncoderSteps
+from tfde.checkpoints.checkpoint_files import CheckpointFiles, EncoderSteps
 from tfde.checkpoints.families.family import FieldsOfConfig, HuggingFaceFamily
 from tfde.checkpoints.families.registry import FAMILIES
-from tfde.checkpoints.preset_files import PresetFiles
 from tfde.checkpoints.safetensors_arrays import SafetensorsArrays
 from tfde.config.backbones import BackboneConfig
 from tfde.config.model import DenseConfig
@@ -55,7 +54,7 @@ class HuggingFaceModel:
         DataError: a weight file is damaged, or `config.json` and the arrays disagree.
     """
 
-    def __init__(self, files: PresetFiles, config_fields: Mapping[str, Any]) -> None:
+    def __init__(self, files: CheckpointFiles, config_fields: Mapping[str, Any]) -> None:
         self._files = files
         kind = config_fields.get("model_type")
         if not isinstance(kind, str) or kind not in FAMILIES:

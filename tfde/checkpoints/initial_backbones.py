@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tfde.backbones.backbone import build_backbone, cut_backbone
-from tfde.checkpoints.encoder_steps import EncoderSteps
+from tfde.checkpoints.checkpoint_files import EncoderSteps
 from tfde.checkpoints.loading import LoadedBackbone, load_backbones, only_one
 from tfde.config.backbones import BackboneConfig
 from tfde.errors import ConfigError

@@ -9,12 +9,11 @@ import keras
 import numpy as np
 
 from tfde.backbones.backbone import Backbone
-from tfde.checkpoints.encoder_steps import EncoderSteps
+from tfde.checkpoints.checkpoint_files import CheckpointFiles, EncoderSteps
 from tfde.checkpoints.families.family import FieldsOfConfig, KerasHubFamily, numbered
 from tfde.checkpoints.families.registry import KERAS_HUB_FAMILIES
 from tfde.checkpoints.hdf5_file import Hdf5Arrays
 from tfde.checkpoints.keras_hub_tokenizers import read_keras_hub_tokenizer
-from tfde.checkpoints.preset_files import PresetFiles
 from tfde.config.backbones import BackboneConfig
 from tfde.config.model import Pooling
 from tfde.errors import ConfigError, DataError, shorten
@@ -41,7 +40,7 @@ class KerasHubModel:
         DataError: a weight file is damaged, or `config.json` and the arrays disagree.
     """
 
-    def __init__(self, files: PresetFiles, value: Mapping[str, Any]) -> None:
+    def __init__(self, files: CheckpointFiles, value: Mapping[str, Any]) -> None:
         self._files = files
         kind = value.get("class_name")
         if kind not in KERAS_HUB_FAMILIES:
@@ -147,7 +146,7 @@ class KerasHubModel:
         return DataError(f"{self._files}/config.json", None, rule, said)
 
 
-def _fields(files: PresetFiles, name: str, value: Mapping[str, Any]) -> FieldsOfConfig:
+def _fields(files: CheckpointFiles, name: str, value: Mapping[str, Any]) -> FieldsOfConfig:
     fields = value.get("config")
     if not isinstance(fields, Mapping):
         raise ConfigError(

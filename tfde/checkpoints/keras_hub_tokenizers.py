@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tfde.checkpoints.checkpoint_files import CheckpointFiles
 from tfde.checkpoints.families.family import FieldsOfConfig
-from tfde.checkpoints.preset_files import PresetFiles
 from tfde.errors import ConfigError, DataError, shorten
 from tfde.text.byte_pair.tokenizer import BytePairTokenizer
-from tfde.text.hugging_face_directory import AddedToken
+from tfde.text.hugging_face_reader import AddedToken
 from tfde.text.sentence_piece.model import CONTROL, UNIGRAM, UNKNOWN, new_model, parse_model
+from tfde.text.sentence_piece.pipeline import UnigramRules
 from tfde.text.sentence_piece.tokenizer import SentencePieceTokenizer
-from tfde.text.sentence_piece.unigram_rules import UnigramRules
 from tfde.text.tokenizer import Tokenizer
 from tfde.text.word_piece.tokenizer import SPECIAL_TOKENS, WordPieceTokenizer
 
@@ -24,7 +24,7 @@ _ROBERTA_SPECIAL = ("<s>", "<pad>", "</s>", "<mask>")
 _XLM_ROBERTA_SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
 
 
-def read_keras_hub_tokenizer(files: PresetFiles) -> Tokenizer:
+def read_keras_hub_tokenizer(files: CheckpointFiles) -> Tokenizer:
     """Returns our tokenizer on a preset's vocabulary.
 
     Raises:
@@ -42,7 +42,7 @@ def read_keras_hub_tokenizer(files: PresetFiles) -> Tokenizer:
     return _TOKENIZERS[kind](files, fields)
 
 
-def _word_piece(files: PresetFiles, fields: FieldsOfConfig) -> WordPieceTokenizer:
+def _word_piece(files: CheckpointFiles, fields: FieldsOfConfig) -> WordPieceTokenizer:
     for name, wanted in (("split", True), ("suffix_indicator", "##"), ("oov_token", "[UNK]")):
         fields.require(name, wanted)
     lowercase, strip_accents = _flag(fields, "lowercase"), _flag(fields, "strip_accents")
@@ -57,7 +57,7 @@ def _word_piece(files: PresetFiles, fields: FieldsOfConfig) -> WordPieceTokenize
         raise ConfigError(f"{files}/{_ASSETS}/vocabulary.txt: {error}") from error
 
 
-def _byte_pair(files: PresetFiles, fields: FieldsOfConfig) -> BytePairTokenizer:
+def _byte_pair(files: CheckpointFiles, fields: FieldsOfConfig) -> BytePairTokenizer:
     ids = files.json_object(f"{_ASSETS}/vocabulary.json")
     by_id = {index: token for token, index in ids.items() if isinstance(index, int)}
     if sorted(by_id) != list(range(len(ids))):
@@ -83,11 +83,11 @@ def _byte_pair(files: PresetFiles, fields: FieldsOfConfig) -> BytePairTokenizer:
         raise ConfigError(f"{files}/{_ASSETS}: {error}") from error
 
 
-def _sentence_piece(files: PresetFiles, fields: FieldsOfConfig) -> SentencePieceTokenizer:
+def _sentence_piece(files: CheckpointFiles, fields: FieldsOfConfig) -> SentencePieceTokenizer:
     return SentencePieceTokenizer.from_file(files.path(f"{_ASSETS}/vocabulary.spm"))
 
 
-def _xlm_roberta(files: PresetFiles, fields: FieldsOfConfig) -> SentencePieceTokenizer:
+def _xlm_roberta(files: CheckpointFiles, fields: FieldsOfConfig) -> SentencePieceTokenizer:
     """The model in keras-hub's file begins with other pieces than the ids do."""
     path = files.path(f"{_ASSETS}/vocabulary.spm")
     try:
@@ -128,7 +128,7 @@ def _xlm_roberta(files: PresetFiles, fields: FieldsOfConfig) -> SentencePieceTok
         raise ConfigError(f"{path}: {error}") from error
 
 
-def _read_lines(files: PresetFiles, name: str) -> list[str]:
+def _read_lines(files: CheckpointFiles, name: str) -> list[str]:
     """The lines of a vocabulary; not splitlines(): U+2028 and U+0085 can be tokens."""
     path = files.path(f"{_ASSETS}/{name}")
     try:
@@ -147,7 +147,7 @@ def _flag(fields: FieldsOfConfig, name: str) -> bool:
     return bool(value)
 
 
-_TOKENIZERS: dict[str, Callable[[PresetFiles, FieldsOfConfig], Any]] = {
+_TOKENIZERS: dict[str, Callable[[CheckpointFiles, FieldsOfConfig], Any]] = {
     "BertTokenizer": _word_piece,
     "DistilBertTokenizer": _word_piece,
     "RobertaTokenizer": _byte_pair,

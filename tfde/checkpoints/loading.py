@@ -12,10 +12,9 @@ import tensorflow as tf
 
 from tfde.backbones.backbone import Backbone, build_backbone
 from tfde.backbones.seeded_layer import zero_weights
-from tfde.checkpoints.encoder_steps import EncoderSteps
+from tfde.checkpoints.checkpoint_files import CheckpointFiles, EncoderSteps
 from tfde.checkpoints.hugging_face import HuggingFaceModel
 from tfde.checkpoints.keras_hub_presets import KerasHubModel
-from tfde.checkpoints.preset_files import PresetFiles
 from tfde.checkpoints.sentence_transformers_files import read_sentence_transformers
 from tfde.errors import ConfigError, DataError
 from tfde.text.tokenizer import Tokenizer
@@ -54,7 +53,7 @@ class OpenedBackbone:
         steps: As in `LoadedBackbone`.
     """
 
-    files: PresetFiles
+    files: CheckpointFiles
     model: HuggingFaceModel | KerasHubModel
     tokenizer: Tokenizer
     max_length_tokens: int | None
@@ -127,7 +126,7 @@ def only_one(path: object, loaded: Sequence[LoadedBackbone]) -> LoadedBackbone:
 
 def _find_encoders(
     path: str | Path, document_path: str | Path | None
-) -> list[tuple[PresetFiles, EncoderSteps]]:
+) -> list[tuple[CheckpointFiles, EncoderSteps]]:
     """The transformer's files and the steps after it, of one encoder or of two."""
     names = path.split(",") if isinstance(path, str) and not Path(path).exists() else []
     if document_path is None and len(names) == 2:
@@ -135,7 +134,7 @@ def _find_encoders(
     if document_path is None and all((Path(path) / folder).is_dir() for folder in _PAIR):
         path, document_path = (Path(path) / folder for folder in _PAIR)
     if document_path is None:
-        encoders = _read_files(PresetFiles(path))
+        encoders = _read_files(CheckpointFiles(path))
         kind = encoders[0][0].json_object("config.json").get("model_type")
         if kind == "dpr" and len(encoders) == 1:
             raise ConfigError(
@@ -143,7 +142,7 @@ def _find_encoders(
                 " passages, with a comma between. Received: one"
             )
         return encoders
-    pair = [_read_files(PresetFiles(p)) for p in (path, document_path)]
+    pair = [_read_files(CheckpointFiles(p)) for p in (path, document_path)]
     for side, other in zip(pair, ("DPRContextEncoder", "DPRQuestionEncoder"), strict=True):
         if _architecture(side[0][0]) == other:
             raise ConfigError(
@@ -154,7 +153,7 @@ def _find_encoders(
     return [pair[0][0], pair[1][-1]]
 
 
-def _read_files(files: PresetFiles) -> list[tuple[PresetFiles, EncoderSteps]]:
+def _read_files(files: CheckpointFiles) -> list[tuple[CheckpointFiles, EncoderSteps]]:
     if files.find("modules.json") is not None:
         return read_sentence_transformers(files)
     if _architecture(files).endswith("ForSequenceClassification"):
@@ -166,13 +165,13 @@ def _read_files(files: PresetFiles) -> list[tuple[PresetFiles, EncoderSteps]]:
     return [(files, EncoderSteps())]
 
 
-def _architecture(files: PresetFiles) -> str:
+def _architecture(files: CheckpointFiles) -> str:
     """The class that wrote the weights, where `config.json` says."""
     kinds = files.json_or_empty("config.json").get("architectures")
     return str(kinds[0]) if isinstance(kinds, list) and kinds else ""
 
 
-def _open(files: PresetFiles, steps: EncoderSteps) -> OpenedBackbone:
+def _open(files: CheckpointFiles, steps: EncoderSteps) -> OpenedBackbone:
     value = files.json_object("config.json")
     if str(value.get("module")).startswith("tfde."):
         raise ConfigError(
@@ -200,7 +199,7 @@ def _open(files: PresetFiles, steps: EncoderSteps) -> OpenedBackbone:
 
 
 def read_backbone(
-    files: PresetFiles,
+    files: CheckpointFiles,
     model: HuggingFaceModel | KerasHubModel,
     *,
     dropout: float | None,
@@ -233,7 +232,7 @@ def read_backbone(
     return backbone
 
 
-def _check_projection(files: PresetFiles, hidden_dim: int, steps: EncoderSteps) -> None:
+def _check_projection(files: CheckpointFiles, hidden_dim: int, steps: EncoderSteps) -> None:
     rows = hidden_dim * len(steps.pooling or ())
     kernels = [array for array in steps.projection_weights if array.ndim == 2]
     for kernel in kernels:

@@ -9,8 +9,8 @@ import ml_dtypes  # noqa: F401  # lets NumPy, and so safetensors, know bfloat16
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from tfde.checkpoints.finite_arrays import check_finite
-from tfde.checkpoints.preset_files import PresetFiles
+from tfde.checkpoints.checkpoint_files import CheckpointFiles
+from tfde.checkpoints.hdf5_file import check_finite
 from tfde.errors import ConfigError, DataError, shorten
 
 _PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
@@ -39,7 +39,7 @@ class SafetensorsArrays:
 
     def __init__(
         self,
-        files: PresetFiles,
+        files: CheckpointFiles,
         *,
         prefixes: Sequence[str] = ("",),
         anchor: str | None = None,

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tfde.checkpoints.encoder_steps import EncoderSteps
-from tfde.checkpoints.preset_files import PresetFiles
+from tfde.checkpoints.checkpoint_files import CheckpointFiles, EncoderSteps
 from tfde.checkpoints.safetensors_arrays import SafetensorsArrays
 from tfde.config.model import DenseActivation, DenseConfig, Pooling
 from tfde.errors import ConfigError, DataError, shorten
@@ -36,10 +35,12 @@ _ACTIVATIONS: dict[str, DenseActivation] = {
 _PROMPTS = ("query", "document")
 _ORDER = "Transformer, Pooling, any number of Dense and, optionally, Normalize"
 
-Modules = list[tuple[str, PresetFiles]]
+Modules = list[tuple[str, CheckpointFiles]]
 
 
-def read_sentence_transformers(files: PresetFiles) -> list[tuple[PresetFiles, EncoderSteps]]:
+def read_sentence_transformers(
+    files: CheckpointFiles,
+) -> list[tuple[CheckpointFiles, EncoderSteps]]:
     """Returns the transformer's files and the steps of one encoder, or of query and document.
 
     Raises:
@@ -55,7 +56,7 @@ def read_sentence_transformers(files: PresetFiles) -> list[tuple[PresetFiles, En
     return encoders
 
 
-def read_modules(files: PresetFiles) -> Modules:
+def read_modules(files: CheckpointFiles) -> Modules:
     """Returns the last part of each module's class path, which releases did not change, its files.
 
     Raises:
@@ -76,7 +77,7 @@ def read_modules(files: PresetFiles) -> Modules:
     return [(_kind(module["type"]), files.inside(module["path"])) for module in modules]
 
 
-def _sides(files: PresetFiles, modules: Modules) -> list[Modules]:
+def _sides(files: CheckpointFiles, modules: Modules) -> list[Modules]:
     """One list of modules, or those of queries and those of documents where a Router parts them."""
     if not modules or modules[0][0] not in ("Router", "Asym"):
         return [modules]
@@ -98,8 +99,8 @@ def _sides(files: PresetFiles, modules: Modules) -> list[Modules]:
 
 
 def _read_side(
-    files: PresetFiles, modules: Modules, settings: Mapping[str, Any]
-) -> tuple[PresetFiles, EncoderSteps]:
+    files: CheckpointFiles, modules: Modules, settings: Mapping[str, Any]
+) -> tuple[CheckpointFiles, EncoderSteps]:
     kinds = [kind for kind, _ in modules]
     dense = [module for kind, module in modules if kind == "Dense"]
     expected = ["Transformer", "Pooling"] + ["Dense"] * len(dense)
@@ -126,7 +127,7 @@ def _read_side(
     )
 
 
-def _check_transformer(files: PresetFiles) -> None:
+def _check_transformer(files: CheckpointFiles) -> None:
     options = files.json_or_empty("sentence_bert_config.json")
     for name, wanted in (("do_lower_case", False), ("transformer_task", "feature-extraction")):
         if options.get(name, wanted) != wanted:
@@ -136,7 +137,7 @@ def _check_transformer(files: PresetFiles) -> None:
             )
 
 
-def _read_pooling(files: PresetFiles, options: Mapping[str, Any]) -> tuple[Pooling, ...]:
+def _read_pooling(files: CheckpointFiles, options: Mapping[str, Any]) -> tuple[Pooling, ...]:
     if "pooling_mode" in options:
         value = options["pooling_mode"]
         names = [value] if isinstance(value, str) else value
@@ -151,7 +152,7 @@ def _read_pooling(files: PresetFiles, options: Mapping[str, Any]) -> tuple[Pooli
     return tuple(known[name] for name in names)
 
 
-def _read_dense(files: PresetFiles) -> tuple[DenseConfig, list[np.ndarray]]:
+def _read_dense(files: CheckpointFiles) -> tuple[DenseConfig, list[np.ndarray]]:
     options = files.json_object("config.json")
     name = str(options.get("activation_function", "Tanh")).rpartition(".")[2]
     for key, holds, rule in (
@@ -187,7 +188,7 @@ def _read_dense(files: PresetFiles) -> tuple[DenseConfig, list[np.ndarray]]:
     return DenseConfig(shape[0], use_bias, _ACTIVATIONS[name]), values
 
 
-def _prompts(files: PresetFiles, settings: Mapping[str, Any]) -> tuple[str, str]:
+def _prompts(files: CheckpointFiles, settings: Mapping[str, Any]) -> tuple[str, str]:
     """The prompts of queries and of documents, as `encode_query` and `encode_document` use them."""
     prompts = settings.get("prompts") or {}
     where = f"{files}/config_sentence_transformers.json"
@@ -209,7 +210,7 @@ def _prompts(files: PresetFiles, settings: Mapping[str, Any]) -> tuple[str, str]
     return query, document
 
 
-def _compares_by_cosine(files: PresetFiles, settings: Mapping[str, Any]) -> bool:
+def _compares_by_cosine(files: CheckpointFiles, settings: Mapping[str, Any]) -> bool:
     name = settings.get("similarity_fn_name") or "cosine"  # the library's default
     if name not in ("cosine", "dot"):
         raise ConfigError(

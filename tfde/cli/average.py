@@ -33,7 +33,7 @@ def build_parser() -> CommandParser:
 
 def run(args: Any) -> int:
     """Averages."""
-    from tfde.checkpoints.preset_files import check_checkpoint
+    from tfde.checkpoints.checkpoint_files import check_checkpoint
     from tfde.storage.atomic import refuse_existing
     from tfde.storage.files import read_json
 

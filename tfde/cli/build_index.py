@@ -96,7 +96,7 @@ def build_parser() -> CommandParser:
 
 def run(args: Any) -> int:
     """Builds, measures and saves."""
-    from tfde.checkpoints.preset_files import check_checkpoint
+    from tfde.checkpoints.checkpoint_files import check_checkpoint
     from tfde.retrieval.embeddings import Embeddings
     from tfde.retrieval.index import index_class
     from tfde.storage.atomic import refuse_existing

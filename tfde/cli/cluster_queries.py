@@ -37,7 +37,7 @@ def run(args: Any) -> int:
     """Clusters."""
     import numpy as np
 
-    from tfde.checkpoints.preset_files import check_checkpoint
+    from tfde.checkpoints.checkpoint_files import check_checkpoint
     from tfde.errors import require
     from tfde.storage.atomic import refuse_directory
 

@@ -120,7 +120,7 @@ class _System(NamedTuple):
 
 def run(args: Any) -> int:
     """Checks everything that can be checked, then works row by row."""
-    from tfde.checkpoints.preset_files import check_checkpoint
+    from tfde.checkpoints.checkpoint_files import check_checkpoint
     from tfde.data.dataset_directory import DatasetDirectory
     from tfde.data.ranking import without_query
     from tfde.errors import ConfigError, require

@@ -95,7 +95,7 @@ def build_parser() -> CommandParser:
 
 def run(args: Any) -> int:
     """Exports."""
-    from tfde.checkpoints.preset_files import check_checkpoint
+    from tfde.checkpoints.checkpoint_files import check_checkpoint
     from tfde.storage.atomic import refuse_existing
 
     check_checkpoint(args.model)

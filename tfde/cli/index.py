@@ -73,7 +73,7 @@ def _backup_parser(command: str, description: str) -> CommandParser:
 def _add(args: Any) -> None:
     import numpy as np
 
-    from tfde.checkpoints.preset_files import check_checkpoint
+    from tfde.checkpoints.checkpoint_files import check_checkpoint
     from tfde.data.batched import batched
     from tfde.data.dataset_directory import unique_documents
     from tfde.progress import progress_bar

@@ -92,7 +92,7 @@ def build_parser() -> CommandParser:
 
 def run(args: Any) -> int:
     """Mines."""
-    from tfde.checkpoints.preset_files import check_checkpoint
+    from tfde.checkpoints.checkpoint_files import check_checkpoint
     from tfde.config.negatives import MiningRules
     from tfde.data.dataset_directory import DatasetDirectory
     from tfde.errors import ConfigError

@@ -27,7 +27,7 @@ def build_parser() -> CommandParser:
 
 def run(args: Any) -> int:
     """Draws."""
-    from tfde.checkpoints.preset_files import check_checkpoint
+    from tfde.checkpoints.checkpoint_files import check_checkpoint
     from tfde.errors import require
 
     options = args[args.subcommand]

@@ -39,7 +39,7 @@ def build_parser() -> CommandParser:
 
 def run(args: Any) -> int:
     """Reranks."""
-    from tfde.checkpoints.preset_files import check_checkpoint
+    from tfde.checkpoints.checkpoint_files import check_checkpoint
     from tfde.data.dataset_directory import DatasetDirectory
     from tfde.data.ranking import ranking
     from tfde.errors import ConfigError, naming

@@ -119,7 +119,7 @@ def load_model(path: str, args: Any, *, dtype: str | None = None) -> DualEncoder
     Raises:
         ConfigError: as `DualEncoder.load` and `DualEncoder.set_max_lengths`.
     """
-    from tfde.checkpoints.preset_files import check_checkpoint
+    from tfde.checkpoints.checkpoint_files import check_checkpoint
 
     check_checkpoint(path)  # before TensorFlow is imported
 

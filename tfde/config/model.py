@@ -53,10 +53,10 @@ class Sharing:
 
     @classmethod
     def of(cls, value: str | Sharing | Mapping[str, Any]) -> Sharing:
-        """Returns the sharing named by a preset or given part by part.
+        """Returns the sharing of a name, or given part by part.
 
         Raises:
-            ConfigError: an unknown preset, part or kind.
+            ConfigError: an unknown name, part or kind.
         """
         if isinstance(value, Sharing):
             return value

@@ -28,7 +28,7 @@ class ModelConfig:
         tokenizer: For random weights: a SentencePiece `.model`, a `vocab.txt`, or a directory
             with either; `null` trains a SentencePiece vocabulary on the first stage's texts.
         num_layers: Only the first so many layers of a checkpoint; `null` for all.
-        sharing: A preset's name or a mapping of parts; `null` takes `sde`, or `ade` where queries
+        sharing: A name or a mapping of parts; `null` takes `sde`, or `ade` where queries
             and documents start from checkpoints of their own. Ignored for a tfde model directory,
             like all options that follow.
         pooling: `mean` over real tokens, the `first` token, ...; `null` takes what the checkpoint

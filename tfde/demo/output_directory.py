@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from tfde.checkpoints.preset_files import check_checkpoint
+from tfde.checkpoints.checkpoint_files import check_checkpoint
 from tfde.errors import ConfigError
 
 MARKER = "demo.json"

@@ -59,7 +59,7 @@ class PairScorer(keras.Model):
         self.config = config
         self.preprocessor = preprocessor
         self.num_labels = int(scorer.output_shape[-1])
-        # Traced once; not a decorator, see tfde/text/traced.py.
+        # Traced once; not a decorator, see tfde/text/tokenizer.py.
         self._score = tf.function(
             self._score_texts, input_signature=[_STRINGS] * 3, autograph=False
         )

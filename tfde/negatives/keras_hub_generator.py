@@ -12,8 +12,7 @@ import keras_hub
 import numpy as np
 import tensorflow as tf
 
-from tfde.checkpoints.finite_arrays import check_finite
-from tfde.checkpoints.hdf5_file import open_hdf5, stored_arrays
+from tfde.checkpoints.hdf5_file import check_finite, open_hdf5, stored_arrays
 from tfde.config.model import DEFAULT_BUCKETS
 from tfde.config.negatives import GenerationRules
 from tfde.errors import ConfigError, require

@@ -14,7 +14,8 @@ import tensorflow as tf
 from tfde.config.backbones import from_mapping
 from tfde.errors import ConfigError, require
 from tfde.storage.json_file import read_json_file
-from tfde.text.tokenizer import Tokenizer, load_tokenizer
+from tfde.text.read_tokenizer import load_tokenizer
+from tfde.text.tokenizer import Tokenizer
 
 PREPROCESSOR_FILE = "preprocessor.json"
 

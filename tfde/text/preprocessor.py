@@ -6,8 +6,7 @@ import tensorflow as tf
 
 from tfde.config.model import TextConfig
 from tfde.text.batch_preprocessor import BatchPreprocessor, fill_template, side_by_side
-from tfde.text.tokenizer import Tokenizer
-from tfde.text.traced import traced
+from tfde.text.tokenizer import Tokenizer, traced
 
 SEPARATOR = "[SEP]"
 

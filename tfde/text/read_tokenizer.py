@@ -6,11 +6,17 @@ from pathlib import Path
 
 from tfde.errors import ConfigError, shorten
 from tfde.text.byte_pair.tokenizer import BytePairTokenizer
-from tfde.text.hugging_face_directory import TOKENIZER_JSON, read_json
+from tfde.text.hugging_face_reader import TOKENIZER_JSON, read_json
 from tfde.text.sentence_piece.tokenizer import SentencePieceTokenizer
-from tfde.text.tokenizer import Tokenizer, load_tokenizer, read_settings
+from tfde.text.tokenizer import TOKENIZER_FILE, Tokenizer, read_settings
 from tfde.text.word_piece.tokenizer import WordPieceTokenizer
 
+# By `class_name` in our `tokenizer.json`.
+TOKENIZERS: dict[str, type[Tokenizer]] = {
+    "WordPieceTokenizer": WordPieceTokenizer,
+    "SentencePieceTokenizer": SentencePieceTokenizer,
+    "BytePairTokenizer": BytePairTokenizer,
+}
 _FILES = "vocab.txt, vocab.json with merges.txt, spiece.model, sentencepiece.bpe.model"
 _SIGNS = {"merges": "BPE", "unk_id": "Unigram"}
 
@@ -39,6 +45,21 @@ def read_tokenizer(path: str | Path) -> Tokenizer:
             return SentencePieceTokenizer.from_directory(path)
         return read_hugging_face_tokenizer(path)
     return load_tokenizer(path)
+
+
+def load_tokenizer(directory: str | Path) -> Tokenizer:
+    """Returns the tokenizer that `save_assets` wrote into a directory.
+
+    Raises:
+        ConfigError: `tokenizer.json` is missing, is not of tfde, or names an unknown class.
+    """
+    name, _ = read_settings(directory)
+    if name not in TOKENIZERS:
+        raise ConfigError(
+            f"{Path(directory) / TOKENIZER_FILE}: `class_name` must be one of"
+            f" {', '.join(TOKENIZERS)}. Received: {shorten(name)}"
+        )
+    return TOKENIZERS[name].from_assets(directory)
 
 
 def read_hugging_face_tokenizer(directory: str | Path) -> Tokenizer:

@@ -1,10 +1,11 @@
-"""What every tokenizer offers, and how one is read back from a directory."""
+"""What every tokenizer offers; it is traced once for all that do the same."""
 
 from __future__ import annotations
 
 import json
+import weakref
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
 
@@ -12,10 +13,10 @@ import tensorflow as tf
 
 from tfde.errors import ConfigError, shorten
 from tfde.storage.json_file import read_json_file
-from tfde.text.traced import traced
 
 TOKENIZER_FILE = "tokenizer.json"
 _T = TypeVar("_T")
+_FUNCTIONS: weakref.WeakValueDictionary[tuple[str, bytes], Any] = weakref.WeakValueDictionary()
 
 
 class Tokenizer(tf.Module):
@@ -160,22 +161,23 @@ def read_settings(directory: str | Path, class_name: str | None = None) -> tuple
     return name, settings
 
 
-def load_tokenizer(directory: str | Path) -> Tokenizer:
-    """Returns the tokenizer that `save_assets` wrote into a directory.
+def traced(method: Callable[..., Any], *, strings: int, content: bytes) -> Any:
+    """Returns a `tf.function` of strings that does what `method` does.
 
-    Raises:
-        ConfigError: `tokenizer.json` is missing, is not of tfde, or names an unknown class.
+    Two towers, a model that is loaded again, a stage of training: all have the same tokenization,
+    and tracing it takes longer than anything else that a small model does.
+
+    Args:
+        method: Bound method of a tokenizer or preprocessor, on tensors of strings, (B,) each.
+        strings: How many tensors it takes.
+        content: Equal for objects whose methods do the same.
     """
-    from tfde.text.byte_pair.tokenizer import BytePairTokenizer
-    from tfde.text.sentence_piece.tokenizer import SentencePieceTokenizer
-    from tfde.text.word_piece.tokenizer import WordPieceTokenizer
-
-    name, _ = read_settings(directory)
-    classes = (WordPieceTokenizer, SentencePieceTokenizer, BytePairTokenizer)
-    for cls in classes:
-        if cls.__name__ == name:
-            return cls.from_assets(directory)
-    raise ConfigError(
-        f"{Path(directory) / TOKENIZER_FILE}: `class_name` must be"
-        f" {', '.join(cls.__name__ for cls in classes)}. Received: {shorten(name)}"
-    )
+    key = f"{method.__module__}.{method.__qualname__}", content
+    function = _FUNCTIONS.get(key)
+    if function is None:
+        # Holds its object. A decorated method would hold it weakly, so that
+        # `TextPreprocessor.load(directory).queries(texts)` would fail.
+        signature = [tf.TensorSpec([None], tf.string)] * strings
+        function = tf.function(method, input_signature=signature, autograph=False)
+        _FUNCTIONS[key] = function
+    return function

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from tfde.checkpoints.encoder_steps import EncoderSteps
+from tfde.checkpoints.checkpoint_files import EncoderSteps
 from tfde.checkpoints.loading import LoadedBackbone, OpenedBackbone, open_backbones
 from tfde.config.model import Pooling, TextConfig
 from tfde.errors import ConfigError

@@ -21,8 +21,7 @@ import ml_dtypes
 import numpy as np
 import tensorflow as tf
 
-from tfde.checkpoints.finite_arrays import check_finite
-from tfde.checkpoints.hdf5_file import open_hdf5, stored_arrays
+from tfde.checkpoints.hdf5_file import check_finite, open_hdf5, stored_arrays
 from tfde.errors import CorruptError, DataError
 
 Weights = Mapping[str, keras.Variable]

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tfde.checkpoints.preset_files import check_checkpoint
+from tfde.checkpoints.checkpoint_files import check_checkpoint
 from tfde.config.backbones import backbone_from_mapping
 from tfde.config.matching import MatchRun
 from tfde.config.model import Sharing

@@ -9,9 +9,9 @@ import tiny
 import tiny_seq2seq
 from bert_directory import arrays, write
 
+from tfde.checkpoints.checkpoint_files import CheckpointFiles
 from tfde.checkpoints.hdf5_file import Hdf5Arrays
 from tfde.checkpoints.loading import load_backbone
-from tfde.checkpoints.preset_files import PresetFiles
 from tfde.config.negatives import GenerationRules
 from tfde.errors import CorruptError, DataError
 from tfde.negatives.keras_hub_generator import KerasHubGenerator
@@ -82,7 +82,7 @@ def test_arrays_that_lie_elsewhere_are_refused(tmp_path, saved, how, message):
     file.write_bytes(saved[0][WEIGHTS])
     point_elsewhere(file, how)
     with pytest.raises(DataError, match=message) as caught:
-        Hdf5Arrays(PresetFiles(tmp_path))
+        Hdf5Arrays(CheckpointFiles(tmp_path))
     assert "\n" not in str(caught.value)
 
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tfde.errors import ConfigError
 from tfde.text.byte_pair.tokenizer import BytePairTokenizer
-from tfde.text.tokenizer import load_tokenizer
+from tfde.text.read_tokenizer import load_tokenizer
 
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 VOCABULARY = [*SPECIAL, "a", "b", "c", "Ġ", "Ã", "©", "ab", "Ġab", "Ġabc", "Ã©", "'", "s", "'s"]

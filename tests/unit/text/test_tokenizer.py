@@ -2,9 +2,9 @@ import pytest
 import tensorflow as tf
 
 from tfde.errors import ConfigError
+from tfde.text.read_tokenizer import load_tokenizer
 from tfde.text.sentence_piece.tokenizer import SentencePieceTokenizer
 from tfde.text.sentence_piece.train import train_sentencepiece
-from tfde.text.tokenizer import load_tokenizer
 from tfde.text.word_piece.tokenizer import WordPieceTokenizer
 
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "##b"]
@@ -37,7 +37,10 @@ def test_fingerprint_covers_assets_and_settings():
         ("[1", "must be a tokenizer description .* Received: DataError"),
         ('{"version": "1.0", "model": {}}', r"Received: KeyError \(\"'class_name'\"\)"),
         ('{"class_name": "WordPieceTokenizer", "config": 3}', "Received: TypeError"),
-        ('{"class_name": "X", "config": {}}', "`class_name` must be WordPieceTokenizer, .*'X'"),
+        (
+            '{"class_name": "X", "config": {}}',
+            "`class_name` must be one of WordPieceTokenizer, .*'X'",
+        ),
     ],
 )
 def test_directories_without_a_tokenizer(tmp_path, content, message):

@@ -14,8 +14,8 @@ from tfde.errors import ConfigError, shorten
 from tfde.text.byte_pair.files import checked_model, read_merges, read_pair, read_vocabulary
 from tfde.text.byte_pair.merges import BytePairMerges
 from tfde.text.byte_pair.words import Gpt2Words
-from tfde.text.hugging_face_directory import TOKENIZER_JSON, AddedToken, HuggingFaceDirectory
-from tfde.text.hugging_face_files import tokenizer_files
+from tfde.text.hugging_face_reader import TOKENIZER_JSON, AddedToken, HuggingFaceDirectory
+from tfde.text.hugging_face_writer import tokenizer_files
 from tfde.text.post_processor import Frame, read_frame, template
 from tfde.text.special_tokens import SpecialToken, SpecialTokens
 from tfde.text.tokenizer import TOKENIZER_FILE, Tokenizer, Untracked, read_settings

@@ -1,11 +1,16 @@
-"""The file format of SentencePiece models: read one, build one."""
+"""SentencePiece models: their file format, and tensorflow-text's op on one."""
 
 from __future__ import annotations
 
 import functools
+import hashlib
+import weakref
 from typing import Any
 
+import tensorflow as tf
+import tensorflow_text as tft
 from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory
+from tensorflow_text.python.ops.sentencepiece_tokenizer import gen_sentencepiece_tokenizer
 
 from tfde.errors import ConfigError
 
@@ -101,3 +106,41 @@ def _model_class() -> type[Any]:
     pool = descriptor_pool.DescriptorPool()  # not the default one, which may hold the real schema
     pool.Add(file)
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("tfde.text.Model"))
+
+
+def sentence_piece_op(model: bytes) -> tft.SentencepieceTokenizer:
+    """Returns a tokenizer that gives int32 ids.
+
+    Args:
+        model: A serialized SentencePiece model, which must be sound.
+    """
+    op = _OPS.get(model)
+    if op is None:
+        op = tft.SentencepieceTokenizer(model, out_type=tf.int32)
+        op._model_resource = _SharedModel(model)
+        _OPS[model] = op
+    return op
+
+
+# Tokenizers of one model share its op, as they share what is traced: a SavedModel must hold the
+# resource that its functions use.
+_OPS: weakref.WeakValueDictionary[bytes, Any] = weakref.WeakValueDictionary()
+
+
+class _SharedModel(tf.saved_model.experimental.TrackableResource):
+    """The model that the op uses, kept when TensorFlow drops its cached kernels.
+
+    tensorflow-text's own resource has no name and dies with the kernel that made it: after
+    `keras.utils.set_random_seed` the tokenizer would fail with "Resource ... does not exist".
+    """
+
+    def __init__(self, model: bytes) -> None:
+        super().__init__()
+        self._model = model
+        self._shared_name = f"tfde-{hashlib.sha256(model).hexdigest()}"
+        _ = self.resource_handle  # makes it
+
+    def _create_resource(self) -> tf.Tensor:
+        return gen_sentencepiece_tokenizer.sentencepiece_op(
+            model=self._model, shared_name=self._shared_name
+        )

@@ -10,12 +10,10 @@ import tensorflow as tf
 
 from tfde.errors import ConfigError
 from tfde.storage.json_file import read_binary_file
-from tfde.text.sentence_piece.model import UNKNOWN, parse_model
-from tfde.text.sentence_piece.op import sentence_piece_op
-from tfde.text.sentence_piece.unigram_files import read_unigram
-from tfde.text.sentence_piece.unigram_pipeline import UnigramPipeline
-from tfde.text.sentence_piece.unigram_rules import UnigramRules
-from tfde.text.sentence_piece.unigram_writer import write_unigram
+from tfde.text.sentence_piece.model import UNKNOWN, parse_model, sentence_piece_op
+from tfde.text.sentence_piece.pipeline import UnigramPipeline, UnigramRules
+from tfde.text.sentence_piece.read_unigram import read_unigram
+from tfde.text.sentence_piece.write_unigram import write_unigram
 from tfde.text.tokenizer import Tokenizer, Untracked, read_settings
 
 MODEL_FILE = "vocabulary.spm"

@@ -9,7 +9,7 @@ from typing import Any
 
 from tfde.errors import ConfigError, shorten
 from tfde.storage.json_file import read_binary_file
-from tfde.text.hugging_face_directory import AddedToken, HuggingFaceDirectory
+from tfde.text.hugging_face_reader import AddedToken, HuggingFaceDirectory
 
 MAX_CHARACTERS_PER_WORD = 100
 

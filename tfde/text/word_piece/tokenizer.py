@@ -11,8 +11,8 @@ import tensorflow as tf
 import tensorflow_text as tft
 
 from tfde.errors import ConfigError, shorten
-from tfde.text.hugging_face_directory import TOKENIZER_JSON, AddedToken, HuggingFaceDirectory, Kind
-from tfde.text.hugging_face_files import tokenizer_files
+from tfde.text.hugging_face_reader import TOKENIZER_JSON, AddedToken, HuggingFaceDirectory, Kind
+from tfde.text.hugging_face_writer import tokenizer_files
 from tfde.text.post_processor import Frame, read_frame, template
 from tfde.text.special_tokens import SpecialToken, SpecialTokens
 from tfde.text.tokenizer import TOKENIZER_FILE, Tokenizer, Untracked, read_settings

@@ -10,10 +10,10 @@ from typing import Any
 
 from tfde.errors import ConfigError, shorten
 from tfde.storage.json_file import read_binary_file
-from tfde.text.hugging_face_directory import TOKENIZER_JSON, AddedToken, HuggingFaceDirectory, Kind
+from tfde.text.hugging_face_reader import TOKENIZER_JSON, AddedToken, HuggingFaceDirectory, Kind
 from tfde.text.post_processor import Frame, read_frame
 from tfde.text.sentence_piece.model import CONTROL, NORMAL, UNIGRAM, UNKNOWN, new_model, parse_model
-from tfde.text.sentence_piece.unigram_rules import PRECOMPILED, SPLITS, UnigramRules, Words
+from tfde.text.sentence_piece.pipeline import PRECOMPILED, SPLITS, UnigramRules, Words
 
 _T5_MODEL, _XLM_ROBERTA_MODEL = "spiece.model", "sentencepiece.bpe.model"
 # transformers writes them into its classes

@@ -1,12 +1,16 @@
-"""The files of a checkpoint: a local directory, or a hub from which they are fetched one by one."""
+"""What a checkpoint is: files, here or on a hub, and the steps that it says follow the backbone."""
 
 from __future__ import annotations
 
 import copy
+from dataclasses import dataclass
 from pathlib import Path, PureWindowsPath
 from typing import Any
 
+import numpy as np
+
 from tfde.checkpoints.hub_repository import HubRepository
+from tfde.config.model import DenseConfig, Pooling
 from tfde.errors import ConfigError, shorten
 from tfde.storage.json_file import read_json_file, refuse_pointer
 
@@ -21,7 +25,7 @@ def check_checkpoint(checkpoint: str | Path) -> None:
     """Refuses what cannot be one, without TensorFlow and without asking a hub.
 
     Args:
-        checkpoint: As `PresetFiles` takes it, or two with a comma between.
+        checkpoint: As `CheckpointFiles` takes it, or two with a comma between.
 
     Raises:
         ConfigError: a file, or a path at which nothing stands.
@@ -33,48 +37,48 @@ def check_checkpoint(checkpoint: str | Path) -> None:
             raise ConfigError(f"{_RULE} Received: {shorten(name)}")
 
 
-class PresetFiles:
+class CheckpointFiles:
     """The files of a local directory, a keras-hub preset name, or a hub handle.
 
     Args:
-        preset: A directory; a keras-hub preset name such as `t5_1.1_base`; or a handle such as
+        checkpoint: A directory; a keras-hub preset name such as `t5_1.1_base`; or a handle such as
             `kaggle://keras/t5/keras/t5_1.1_base` or `hf://intfloat/e5-small-v2`. A directory
             goes before a name. Files of the latter two are fetched when asked for, and cached:
             those of `hf://` as `HubRepository` says (`HF_TOKEN` opens private repositories),
             others by keras-hub.
 
     Attributes:
-        preset: The preset.
+        checkpoint: The checkpoint.
         folder: Folder inside it that the names are relative to.
 
     Raises:
         ConfigError: a path that is no directory; no such repository on the hub, or no hub.
     """
 
-    def __init__(self, preset: str | Path) -> None:
-        self.preset = str(preset)
+    def __init__(self, checkpoint: str | Path) -> None:
+        self.checkpoint = str(checkpoint)
         self.folder = ""
-        self._is_local = bool(self.preset) and Path(preset).is_dir()
+        self._is_local = bool(self.checkpoint) and Path(checkpoint).is_dir()
         self._repository: HubRepository | None = None
-        if not self._is_local and isinstance(preset, Path):
-            raise ConfigError(f"{preset}: must be the directory of a checkpoint.")
-        if not self._is_local and self.preset.startswith(_HUB):
-            self._repository = HubRepository(self.preset.removeprefix(_HUB))
+        if not self._is_local and isinstance(checkpoint, Path):
+            raise ConfigError(f"{checkpoint}: must be the directory of a checkpoint.")
+        if not self._is_local and self.checkpoint.startswith(_HUB):
+            self._repository = HubRepository(self.checkpoint.removeprefix(_HUB))
 
     def __eq__(self, other: object) -> bool:
-        """Whether both are the same folder of the same preset."""
-        if not isinstance(other, PresetFiles):
+        """Whether both are the same folder of the same checkpoint."""
+        if not isinstance(other, CheckpointFiles):
             return NotImplemented
-        return (self.preset, self.folder) == (other.preset, other.folder)
+        return (self.checkpoint, self.folder) == (other.checkpoint, other.folder)
 
     def __hash__(self) -> int:
-        return hash((self.preset, self.folder))
+        return hash((self.checkpoint, self.folder))
 
     def __str__(self) -> str:
-        return f"{self.preset}/{self.folder}".rstrip("/")
+        return f"{self.checkpoint}/{self.folder}".rstrip("/")
 
-    def inside(self, folder: str) -> PresetFiles:
-        """Returns the files of a folder of this preset.
+    def inside(self, folder: str) -> CheckpointFiles:
+        """Returns the files of a folder of this checkpoint.
 
         Raises:
             ConfigError: the folder is not inside it.
@@ -90,36 +94,38 @@ class PresetFiles:
         files.folder = "/".join(filter(None, (self.folder, *path.parts)))
         return files
 
-    def root(self) -> PresetFiles:
-        """Returns the files of the whole preset."""
+    def root(self) -> CheckpointFiles:
+        """Returns the files of the whole checkpoint."""
         files = copy.copy(self)
         files.folder = ""
         return files
 
     def find(self, name: str) -> Path | None:
-        """Returns the local path of a file, or `None` if the preset does not have it.
+        """Returns the local path of a file, or `None` if the checkpoint does not have it.
 
         Raises:
-            ConfigError: an unknown preset, or the hub could not be reached.
+            ConfigError: an unknown name, or the hub could not be reached.
         """
         name = f"{self.folder}/{name}".lstrip("/")
         if self._is_local:
-            path = Path(self.preset) / name
+            path = Path(self.checkpoint) / name
             return path if path.is_file() else None
         if self._repository is not None:
             return self._repository.find(name)
         # Imported here: keras-hub takes more than a second, and local checkpoints need none of it.
         from keras_hub.src.utils.preset_utils import BUILTIN_PRESETS, get_file
 
-        if "://" not in self.preset and self.preset not in BUILTIN_PRESETS:
-            raise ConfigError(f"{_RULE} Received: {shorten(self.preset)}")
+        if "://" not in self.checkpoint and self.checkpoint not in BUILTIN_PRESETS:
+            raise ConfigError(f"{_RULE} Received: {shorten(self.checkpoint)}")
         try:
-            return Path(get_file(self.preset, name))
+            return Path(get_file(self.checkpoint, name))
         except FileNotFoundError:
             return None
         except Exception as error:  # each hub's client raises its own kinds
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise ConfigError(f"{self.preset}: {name} could not be fetched: {reason}") from error
+            raise ConfigError(
+                f"{self.checkpoint}: {name} could not be fetched: {reason}"
+            ) from error
 
     def path(self, name: str) -> Path:
         """Returns the local path of a file that must be there.
@@ -160,5 +166,32 @@ class PresetFiles:
         return value
 
     def json_or_empty(self, name: str) -> dict[str, Any]:
-        """Returns the object in a JSON file, `{}` if the preset does not have it."""
+        """Returns the object in a JSON file, `{}` if the checkpoint does not have it."""
         return self.json_object(name) if self.find(name) else {}
+
+
+@dataclass(frozen=True)
+class EncoderSteps:
+    """The steps after the transformer; a plain language model says nothing of them.
+
+    Args:
+        pooling: How token vectors become one; `None` where the checkpoint does not say, and then
+            nothing else here is known.
+        pool_prompts: Whether a prompt's tokens count in pooling.
+        projection: Linear layers after pooling.
+        projection_weights: Kernel (in, out) and, if it has one, bias of each, one after the other.
+        normalize: Whether vectors are compared by cosine, that is as unit vectors.
+        query_prompt: What stands before every query.
+        document_prompt: What stands before every document.
+        document_template: How title and text become one string, where the checkpoint was trained
+            with a form of its own.
+    """
+
+    pooling: tuple[Pooling, ...] | None = None
+    pool_prompts: bool = True
+    projection: tuple[DenseConfig, ...] = ()
+    projection_weights: tuple[np.ndarray, ...] = ()
+    normalize: bool | None = None
+    query_prompt: str = ""
+    document_prompt: str = ""
+    document_template: str | None = None

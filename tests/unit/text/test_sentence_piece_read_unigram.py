@@ -8,13 +8,13 @@ import pytest
 
 from tfde.errors import ConfigError
 from tfde.text.read_tokenizer import read_hugging_face_tokenizer
-from tfde.text.sentence_piece.charsmap_normalizer import read_charsmap
 from tfde.text.sentence_piece.model import NORMAL, UNKNOWN, USER_DEFINED, parse_model
+from tfde.text.sentence_piece.normalizer import read_charsmap
+from tfde.text.sentence_piece.pipeline import UnigramRules
 from tfde.text.sentence_piece.tokenizer import SentencePieceTokenizer
 from tfde.text.sentence_piece.train import train_sentencepiece
-from tfde.text.sentence_piece.unigram_rules import UnigramRules
-from tfde.text.sentence_piece.unigram_words import UnigramWords
-from tfde.text.sentence_piece.unigram_writer import write_unigram
+from tfde.text.sentence_piece.words import UnigramWords
+from tfde.text.sentence_piece.write_unigram import write_unigram
 
 SOUND = {
     "added_tokens": [{"id": i, "content": t} for i, t in enumerate(("<pad>", "</s>", "<unk>"))],

@@ -8,8 +8,7 @@ import sentencepiece
 import tensorflow as tf
 
 from tfde.errors import ConfigError, require, shorten
-from tfde.text.sentence_piece.model import NORMAL, UNIGRAM, UNKNOWN, new_model
-from tfde.text.sentence_piece.op import sentence_piece_op
+from tfde.text.sentence_piece.model import NORMAL, UNIGRAM, UNKNOWN, new_model, sentence_piece_op
 
 # Sums of multiples of 1/32768 are exact in float32 while they stay below 512.
 _GRID = 2.0**15

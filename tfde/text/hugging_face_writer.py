@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tfde.errors import ConfigError, shorten
-from tfde.text.hugging_face_directory import NAMED_TOKENS, AddedToken
+from tfde.text.hugging_face_reader import NAMED_TOKENS, AddedToken
 
 _NO_LIMIT = int(1e30)  # what transformers writes
 

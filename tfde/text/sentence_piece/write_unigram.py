@@ -6,12 +6,12 @@ import base64
 from typing import Any
 
 from tfde.errors import ConfigError
-from tfde.text.hugging_face_directory import AddedToken
-from tfde.text.hugging_face_files import tokenizer_files
+from tfde.text.hugging_face_reader import AddedToken
+from tfde.text.hugging_face_writer import tokenizer_files
 from tfde.text.post_processor import Frame, template
-from tfde.text.sentence_piece.charsmap_normalizer import read_charsmap
 from tfde.text.sentence_piece.model import CONTROL, UNIGRAM, UNKNOWN, USER_DEFINED, parse_model
-from tfde.text.sentence_piece.unigram_rules import PRECOMPILED, SPLITS, UnigramRules
+from tfde.text.sentence_piece.normalizer import read_charsmap
+from tfde.text.sentence_piece.pipeline import PRECOMPILED, SPLITS, UnigramRules
 
 _METASPACE = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
 
