@@ -10,6 +10,7 @@ import keras
 
 from tfde.backbones.bag_of_words import build_bag_of_words
 from tfde.backbones.bert import build_bert
+from tfde.backbones.keras_model import KerasModelConfig, build_keras_model
 from tfde.backbones.t5 import build_t5
 from tfde.config.backbones import (
     BACKBONES,
@@ -30,7 +31,9 @@ _BUILDERS: dict[type[BackboneConfig], Build] = {
     T5Config: build_t5,
     BertConfig: build_bert,
     BagOfWordsConfig: build_bag_of_words,
+    KerasModelConfig: build_keras_model,
 }
+BACKBONES.setdefault(KerasModelConfig.kind, KerasModelConfig)
 
 
 def register_backbone(config: type[BackboneConfig], build: Build) -> None:

@@ -6,16 +6,19 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+import keras
+
 from tfde.backbones.backbone import build_backbone, cut_backbone
 from tfde.checkpoints.checkpoint_files import EncoderSteps
+from tfde.checkpoints.keras_objects import take_keras_model, take_tokenizer
 from tfde.checkpoints.loading import LoadedBackbone, load_backbones, only_one
 from tfde.config.backbones import BackboneConfig
-from tfde.errors import ConfigError
+from tfde.errors import ConfigError, require
 from tfde.text.tokenizer import Tokenizer
 
 
 def load_starts(
-    backbone: str | Path | BackboneConfig,
+    backbone: str | Path | BackboneConfig | keras.Model,
     document_backbone: str | Path | None = None,
     *,
     num_layers: int | None,
@@ -27,10 +30,12 @@ def load_starts(
     """Loads or builds one backbone for both towers, or that of queries and that of documents.
 
     Args:
-        backbone: What `load_backbones` takes, or a description for random weights.
+        backbone: What `load_backbones` takes, a description for random weights, or a Keras model
+            with its weights (see `take_keras_model`).
         document_backbone: The documents' checkpoint, where it is another.
         num_layers: Only the first so many layers; `None` for all.
-        tokenizer: Takes the place of the checkpoint's; needed for random weights.
+        tokenizer: Takes the place of the checkpoint's; needed for random weights and Keras models;
+            may be keras-hub's.
         dropout: Replaces the dropout rate.
         dtype: Keras dtype policy; `None` takes the current one.
         seed: Seed of random weights.
@@ -40,6 +45,8 @@ def load_starts(
             that is not supported, or does not fit the other one.
         DataError: a file of a checkpoint is not what its name says.
     """
+    if tokenizer is not None:
+        tokenizer = take_tokenizer(tokenizer)
     if isinstance(backbone, str | Path):
         starts = load_backbones(backbone, document_backbone, dropout=dropout, dtype=dtype)
     elif document_backbone is not None:
@@ -47,7 +54,17 @@ def load_starts(
             "`document_backbone` needs a checkpoint as `backbone`, not a description."
             f" Received: {document_backbone}"
         )
+    elif isinstance(backbone, keras.Model):
+        tokenizer = _needed(tokenizer)
+        layers = take_keras_model(backbone, tokenizer, dropout=dropout, dtype=dtype)
+        longest = layers.config.max_sequence_length
+        starts = [LoadedBackbone(layers, tokenizer, longest, EncoderSteps())]
     else:
+        rule = (
+            "a path, a preset's name, a description such as tfde.BertConfig(num_layers=4), or a"
+            " Keras model"
+        )
+        require(isinstance(backbone, BackboneConfig), "backbone", rule, backbone)
         starts = [random_start(backbone, tokenizer, dropout=dropout, dtype=dtype, seed=seed)]
     if tokenizer is not None:
         starts = [dataclasses.replace(start, tokenizer=tokenizer) for start in starts]
@@ -60,7 +77,9 @@ def load_starts(
     return starts
 
 
-def load_start(backbone: str | Path | BackboneConfig, **options: Any) -> LoadedBackbone:
+def load_start(
+    backbone: str | Path | BackboneConfig | keras.Model, **options: Any
+) -> LoadedBackbone:
     """Loads or builds the one backbone of a model; options and errors as in `load_starts`.
 
     Raises:
@@ -82,15 +101,20 @@ def random_start(
     Raises:
         ConfigError: there is no tokenizer.
     """
-    if tokenizer is None:
-        raise ConfigError(
-            "`tokenizer` is needed when `backbone` is a description: random weights bring no"
-            " vocabulary; train one with tfde.train_sentencepiece."
-        )
+    tokenizer = _needed(tokenizer)
     if dropout is not None:
         config = config.replace(dropout=dropout)
     backbone = build_backbone(config, seed=seed, dtype=dtype)
     return LoadedBackbone(backbone, tokenizer, config.max_sequence_length, EncoderSteps())
+
+
+def _needed(tokenizer: Tokenizer | None) -> Tokenizer:
+    if tokenizer is None:
+        raise ConfigError(
+            "`tokenizer` is needed when `backbone` is a description or a Keras model, which bring"
+            " no vocabulary; train one with tfde.train_sentencepiece."
+        )
+    return tokenizer
 
 
 def check_vocabulary(tokenizer: Tokenizer, config: Any) -> None:

@@ -36,12 +36,15 @@ class BackboneConfig:
         max_sequence_length: Most tokens of a text; `None` for no limit.
         num_segments: How many kinds of text the token embedder tells apart; 0 for none.
         takes_segment_ids: Whether the token embedder has an argument for them.
+        is_whole: Whether token embedder and encoder cannot be told apart: two towers share both,
+            or neither.
         pair_pooling: What the head of a cross-encoder reads unless told.
         may_be_0: Fields that count something which need not be there.
     """
 
     kind: ClassVar[str] = ""
     takes_segment_ids: ClassVar[bool] = False
+    is_whole: ClassVar[bool] = False
     pair_pooling: ClassVar[PairPooling] = "first"
     may_be_0: ClassVar[tuple[str, ...]] = ()
 

@@ -14,10 +14,10 @@ import tensorflow as tf
 from tfde.backbones.backbone import Backbone, cut_backbone
 from tfde.backbones.transformer import EncoderStates
 from tfde.checkpoints.cross_encoder_files import LoadedCrossEncoder, load_cross_encoder, pair_limits
-from tfde.checkpoints.initial_backbones import check_vocabulary, random_start
+from tfde.checkpoints.initial_backbones import check_vocabulary, load_start
 from tfde.config.backbones import BackboneConfig, PairPooling
 from tfde.config.model import CrossEncoderConfig, DenseConfig, PairTextConfig
-from tfde.errors import ConfigError, require
+from tfde.errors import ConfigError
 from tfde.layers.pooling import Pooling
 from tfde.layers.projection import Projection
 from tfde.matching.attention_maps import TextTokens
@@ -69,7 +69,7 @@ class CrossEncoder(PairScorer):
     @classmethod
     def from_backbone(
         cls,
-        backbone: str | Path | BackboneConfig,
+        backbone: str | Path | BackboneConfig | keras.Model,
         *,
         num_labels: int | None = None,
         labels: Sequence[str] = (),
@@ -236,16 +236,16 @@ def _load(
 
 
 def _describe(
-    config: BackboneConfig,
+    backbone: BackboneConfig | keras.Model,
     tokenizer: Tokenizer | None,
     *,
     dropout: float | None,
     dtype: str | None,
     seed: int | None,
 ) -> LoadedCrossEncoder:
-    rule = "a path, a preset's name, or a description such as tfde.BertConfig(num_layers=4)"
-    require(isinstance(config, BackboneConfig), "backbone", rule, config)
-    start = random_start(config, tokenizer, dropout=dropout, dtype=dtype, seed=seed)
+    start = load_start(
+        backbone, num_layers=None, tokenizer=tokenizer, dropout=dropout, dtype=dtype, seed=seed
+    )
     sizes = start.backbone.config
     num_segments, limit = pair_limits(sizes)
     return LoadedCrossEncoder(

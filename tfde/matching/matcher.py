@@ -91,7 +91,7 @@ class Matcher(PairScorer):
     @classmethod
     def from_backbone(
         cls,
-        backbone: str | Path | BackboneConfig,
+        backbone: str | Path | BackboneConfig | keras.Model,
         *,
         kind: MatcherKind,
         num_labels: int = 1,

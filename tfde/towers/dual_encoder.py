@@ -84,7 +84,7 @@ class DualEncoder(PairTrainer):
     @classmethod
     def from_backbone(
         cls,
-        backbone: str | Path | BackboneConfig,
+        backbone: str | Path | BackboneConfig | keras.Model,
         *,
         document_backbone: str | Path | None = None,
         num_layers: int | None = None,
@@ -105,13 +105,15 @@ class DualEncoder(PairTrainer):
             backbone: A directory of keras-hub, Hugging Face or sentence-transformers, a keras-hub
                 preset name, a `kaggle://` or `hf://` handle; two of them with a comma between for
                 queries and documents; or a backbone description such as
-                `tfde.T5Config(num_layers=4)` for random weights.
+                `tfde.T5Config(num_layers=4)` for random weights; or keras-hub's backbone, or any
+                functional Keras model from token ids and mask to a vector a token.
             document_backbone: The documents' checkpoint, where it is another (DPR).
             num_layers: Only the first so many layers of the checkpoint; `None` for all.
             sharing: `"sde"`, `"ade"`, `"ade_ste"`, `"ade_fte"`, `"ade_spl"`, or a mix by parts;
                 `None` takes `"sde"`, or `"ade"` where queries and documents have checkpoints of
                 their own.
-            tokenizer: Needed for random weights; otherwise the checkpoint brings its own.
+            tokenizer: Needed for random weights and Keras models, may be keras-hub's; otherwise the
+                checkpoint brings its own.
             text: Lengths, template and prompts; `None` takes those of the checkpoint. Lengths
                 beyond what the checkpoint can hold are cut to it.
             pooling: `"mean"`, `"first"`, ... or several; `None` takes what the checkpoint says,

@@ -61,13 +61,19 @@ def build_towers(
             count in pooling.
 
     Raises:
-        ConfigError: `document_backbone` is given, but a part is not separate.
+        ConfigError: `document_backbone` is given, but a part is not separate; the backbone is one
+            part, but token embedder and encoder are shared otherwise.
     """
     sharing = config.sharing
     if document_backbone is not None and set(dataclasses.astuple(sharing)) != {"separate"}:
         raise ConfigError(
             "`sharing` must be ade: queries and documents have checkpoints of their own, which"
             f" differ in every part. Received: {sharing}"
+        )
+    if config.backbone.is_whole and sharing.token_embedder != sharing.encoder:
+        raise ConfigError(
+            "`sharing` must be alike for token_embedder and encoder (sde, ade, ade_spl): this Keras"
+            f" model is one part. Received: {sharing}"
         )
     query_parts = TowerParts(
         backbone.token_embedder, backbone.encoder, _build_projection(config, "projection")

@@ -29,9 +29,17 @@ _DTYPES = ("float16", "bfloat16", "float32", "float64")
 
 
 def named_weights(part: str, layer: keras.layers.Layer) -> Iterator[tuple[str, keras.Variable]]:
-    """Yields each weight of a layer with its name, `part` in the place of the layer's own."""
+    """Yields each weight of a layer with its name, `part` in the place of the layer's own.
+
+    Raises:
+        ValueError: two weights have one name.
+    """
+    seen = set()
     for weight in layer.weights:
         _, _, name = weight.path.partition("/")
+        if name in seen:  # one of them would be lost in the file
+            raise ValueError(f"{layer.name}: two weights must not have one name. Received: {name}")
+        seen.add(name)
         yield f"{part}/{name}", weight
 
 

@@ -15,8 +15,7 @@ from tfde.serving.server.json_answers import (
     write_outputs,
     write_regressions,
 )
-from tfde.serving.server.json_examples import read_examples
-from tfde.serving.server.json_tensors import read_inputs
+from tfde.serving.server.json_requests import read_examples, read_inputs
 from tfde.serving.server.json_values import parse_body, signature_of
 from tfde.serving.server.status import StatusError
 

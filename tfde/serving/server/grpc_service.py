@@ -22,9 +22,8 @@ from tensorflow_serving.apis import (
 
 from tfde.serving.server.calls import Call, begin_call
 from tfde.serving.server.limits import Limits
-from tfde.serving.server.model_info import get_model_metadata, get_model_status
 from tfde.serving.server.reload import ReloadRules, reload_config
-from tfde.serving.server.service import InferenceService
+from tfde.serving.server.service import InferenceService, get_model_metadata, get_model_status
 from tfde.serving.server.status import StatusError
 
 # "No deadline" reaches a handler as some 9e18 seconds, which no timer takes.

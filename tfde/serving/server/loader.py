@@ -24,7 +24,7 @@ from tfde.serving.server.inference import (
 from tfde.serving.server.metrics import Metrics
 from tfde.serving.server.signature_runner import SignatureRunner
 from tfde.serving.server.status import CODES, StatusError, invalid_argument
-from tfde.serving.server.text_protos import read_text_proto
+from tfde.serving.server.versions import read_text_proto
 
 PER_MODEL_BATCHING = "batching_params.pbtxt"
 FILE = "assets.extra/tf_serving_warmup_requests"

@@ -22,10 +22,20 @@ from tensorflow_serving.config.model_server_config_pb2 import ModelConfig, Model
 from tfde.serving.server.config_changes import check_platforms, checked_labels, models_of
 from tfde.serving.server.inference import Servable
 from tfde.serving.server.loader import Loader
-from tfde.serving.server.served_version import ServedVersion, State, VersionState
+from tfde.serving.server.served_version import (
+    ServedVersion,
+    State,
+    VersionState,
+    answered,
+    available,
+    failed,
+    failure_of,
+    number_asked_for,
+    states,
+)
 from tfde.serving.server.signature_runner import SignatureRunner
 from tfde.serving.server.status import StatusError, invalid_argument, not_found
-from tfde.serving.server.versions import versions_there, wanted_versions
+from tfde.serving.server.versions import WantedVersions
 
 _LOOK_S = 0.5  # between looks whether a configuration is still wanted
 
@@ -62,6 +72,7 @@ class ModelManager:
         self._load_retry_interval_s = load_retry_interval_s
         self._allow_labels_for_unavailable = allow_labels_for_unavailable
         self._one_version = one_version
+        self._wanted = WantedVersions(one_version=one_version)
         self._pool = ThreadPoolExecutor(num_load_threads, "load")
         # Guards what follows; waited on for any change of a state.
         self._changed = threading.Condition()
@@ -70,7 +81,6 @@ class ModelManager:
         self._models: dict[str, dict[int, ServedVersion]] = {}
         self._awaited: set[str] = set()  # new models that have not come yet
         self._waiter: object = None  # the configuration that is waited for
-        self._missing: dict[str, str] = {}
         self._timers: set[threading.Timer] = set()
         self._closed = False
 
@@ -125,7 +135,7 @@ class ModelManager:
         """Looks at the file system once and starts the loads and unloads that follow."""
         with self._changed:
             configs = dict(self._configs)
-        wanted = self._wanted(configs)
+        wanted = self._wanted.find(configs)
         with self._changed:
             for name in set(self._models) | set(configs):
                 if name not in self._configs:
@@ -184,15 +194,7 @@ class ModelManager:
             StatusError: NOT_FOUND for an unknown model or version.
         """
         with self._changed:
-            versions = self._models.get(spec.name, {})
-            if spec.HasField("version"):
-                number = spec.version.value
-                if number not in versions:
-                    raise not_found("Could not find version ", number, " of model ", spec.name)
-                return [versions[number].public_state()]
-            if not versions:
-                raise not_found("Could not find any versions of model ", spec.name)
-            return [versions[number].public_state() for number in sorted(versions, reverse=True)]
+            return states(self._models.get(spec.name, {}), spec)
 
     def knows(self, name: str) -> bool:
         """Whether there is or was a model of this name."""
@@ -232,35 +234,6 @@ class ModelManager:
                 if last and not self._closed:
                     self._pool.submit(self._unload, version)
 
-    def _wanted(self, configs: Mapping[str, ModelConfig]) -> dict[str, dict[int, str]]:
-        """Returns the versions to serve of each model; what is not in it stays as it is."""
-        there: dict[str, dict[int, str]] = {}
-        for name, config in configs.items():
-            try:
-                there[name] = versions_there(config)
-            except StatusError as error:
-                self._tell_missing(name, error.message)
-        if self._one_version and there:
-            there = self._of_all(configs, there)
-        wanted = {name: wanted_versions(configs[name], paths) for name, paths in there.items()}
-        for name, paths in wanted.items():
-            reason = f"No versions of servable {name} found under base path"
-            self._tell_missing(name, "" if paths else f"{reason} {configs[name].base_path}")
-        return wanted
-
-    def _of_all(
-        self, configs: Mapping[str, ModelConfig], there: Mapping[str, Mapping[int, str]]
-    ) -> dict[str, dict[int, str]]:
-        """Returns the versions that all models have; no model at all where there is none."""
-        common = set.intersection(*map(set, there.values()))
-        latest = max((number for numbers in there.values() for number in numbers), default=None)
-        lacking = [name for name in configs if latest not in there.get(name, {})]
-        reason = f"Version {latest} is not there of {', '.join(sorted(lacking))}"
-        self._tell_missing("", reason if lacking and latest is not None else "")
-        if not common or len(there) < len(configs):
-            return {}
-        return {name: {number: there[name][number] for number in common} for name in there}
-
     def _runners(self) -> list[SignatureRunner]:
         with self._changed:
             return [version.runner for version in self._versions() if version.runner is not None]
@@ -271,36 +244,20 @@ class ModelManager:
     def _find(self, spec: model_pb2.ModelSpec) -> ServedVersion:
         if not spec.name:
             raise invalid_argument("ModelSpec has no name specified.")
-        number = None
-        if spec.version_label:
-            number = self._labelled(spec.name, spec.version_label)
-        elif spec.HasField("version"):
-            number = spec.version.value
-        available = self._available(spec.name)
+        number = number_asked_for(spec, self._labels)
+        there = self._available(spec.name)
         if number is None:
-            if not available:
+            if not there:
                 raise not_found("Servable not found for request: Latest(", spec.name, ")")
-            return available[self._latest(set(available))]
-        if number not in available:
+            return there[self._latest(set(there))]
+        if number not in there:
             raise not_found(
                 "Servable not found for request: Specific(", spec.name, ", ", number, ")"
             )
-        return available[number]
-
-    def _labelled(self, name: str, label: str) -> int:
-        if self._labels is None:
-            raise StatusError(StatusCode.UNAVAILABLE, f"Model labels does not init yet.{label}")
-        if label not in self._labels.get(name, {}):
-            raise invalid_argument("Unrecognized servable version label: ", label)
-        return self._labels[name][label]
+        return there[number]
 
     def _available(self, name: str) -> dict[int, ServedVersion]:
-        versions = self._models.get(name, {})
-        return {
-            number: version
-            for number, version in versions.items()
-            if version.state == State.AVAILABLE
-        }
+        return available(self._models.get(name, {}))
 
     def _latest(self, numbers: set[int]) -> int:
         """The latest of these versions that is whole, or the latest."""
@@ -330,14 +287,12 @@ class ModelManager:
             while not self._closed:
                 missing = [name for name in sorted(new) if not self._available(name)]
                 self._awaited -= set(new) - set(missing)
-                failed = [version for name in missing for version in self._failed(name)]
-                if failed:
-                    self._awaited -= {version.name for version in failed}
-                    reasons = "".join(f"{{{version.reason()}}}, " for version in failed)
-                    raise StatusError(
-                        StatusCode.UNKNOWN,
-                        f"{len(failed)} servable(s) did not become available: {{{reasons}}}",
-                    )
+                lost = [
+                    version for name in missing for version in failed(self._models.get(name, {}))
+                ]
+                if lost:
+                    self._awaited -= {version.name for version in lost}
+                    raise failure_of(lost)
                 gone = [name for name, config in new.items() if self._configs.get(name) != config]
                 if gone or (missing and self._waiter is not waiter):
                     raise StatusError(
@@ -353,17 +308,6 @@ class ModelManager:
                 if left is not None and left <= 0:
                     raise StatusError(StatusCode.DEADLINE_EXCEEDED, "Models are still loading.")
                 self._changed.wait(_LOOK_S if left is None else min(left, _LOOK_S))
-
-    def _failed(self, name: str) -> list[ServedVersion]:
-        """The versions of a model that nothing more can be hoped from, if that is all of them."""
-        wanted = [version for version in self._models.get(name, {}).values() if version.aspired]
-        failed = [version for version in wanted if version.state == State.END]
-        return failed if len(failed) == len(wanted) else []
-
-    def _tell_missing(self, name: str, reason: str) -> None:
-        if reason and self._missing.get(name) != reason:
-            _log.warning("%s; waiting for it", reason)
-        self._missing[name] = reason
 
     def _aspire(self, name: str, paths: Mapping[int, str]) -> None:
         """Takes these as the versions to serve, by number (the lock is held)."""
@@ -384,7 +328,7 @@ class ModelManager:
         """Unloads what is wanted no more, once what is wanted answers (the lock is held)."""
         together = self._one_version and name in self._configs
         names = sorted(self._configs) if together else [name]
-        if not all(map(self._answers, names)):
+        if not all(answered(self._models.get(each, {})) for each in names):
             return
         for version in [v for each in names for v in self._models.get(each, {}).values()]:
             if version.state == State.AVAILABLE and not version.aspired:
@@ -392,11 +336,6 @@ class ModelManager:
                 self._changed.notify_all()
                 if not version.users:
                     self._pool.submit(self._unload, version)
-
-    def _answers(self, name: str) -> bool:
-        """Whether a version that is wanted is available, or none is wanted."""
-        wanted = [version for version in self._models.get(name, {}).values() if version.aspired]
-        return not wanted or any(version.state == State.AVAILABLE for version in wanted)
 
     def _load(self, version: ServedVersion, retries: int) -> None:
         with self._changed:

@@ -29,12 +29,10 @@ from tfde.serving.server.json_answers import (
     write_outputs,
     write_regressions,
 )
-from tfde.serving.server.json_examples import read_examples
-from tfde.serving.server.json_tensors import read_inputs
+from tfde.serving.server.json_requests import read_examples, read_inputs
 from tfde.serving.server.json_values import parse_body, signature_of
-from tfde.serving.server.model_info import get_model_metadata, get_model_status
 from tfde.serving.server.request_size import check_strings
-from tfde.serving.server.service import InferenceService
+from tfde.serving.server.service import InferenceService, get_model_metadata, get_model_status
 from tfde.serving.server.signature_runner import DEFAULT_SIGNATURE
 from tfde.serving.server.status import HTTP_STATUS, StatusError, invalid_argument
 

@@ -1,14 +1,16 @@
-"""One version of a model, and the states it goes through."""
+"""One version of a model, the states it goes through, and which one a request asks for."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from tensorflow_serving.apis import get_model_status_pb2
+from grpc import StatusCode
+from tensorflow_serving.apis import get_model_status_pb2, model_pb2
 
 from tfde.serving.server.inference import Servable
 from tfde.serving.server.signature_runner import SignatureRunner
-from tfde.serving.server.status import StatusError, not_found
+from tfde.serving.server.status import StatusError, invalid_argument, not_found
 
 State = get_model_status_pb2.ModelVersionStatus
 
@@ -58,3 +60,66 @@ class ServedVersion:
 
     def __str__(self) -> str:
         return f"{self.name} version {self.number}"
+
+
+def available(versions: Mapping[int, ServedVersion]) -> dict[int, ServedVersion]:
+    """Returns those versions of a model that answer."""
+    return {n: version for n, version in versions.items() if version.state == State.AVAILABLE}
+
+
+def failed(versions: Mapping[int, ServedVersion]) -> list[ServedVersion]:
+    """Returns the wanted versions that nothing more can be hoped from, if that is all of them."""
+    wanted = [version for version in versions.values() if version.aspired]
+    ended = [version for version in wanted if version.state == State.END]
+    return ended if len(ended) == len(wanted) else []
+
+
+def failure_of(versions: Sequence[ServedVersion]) -> StatusError:
+    """Returns why versions did not come, as a reload's error says it."""
+    reasons = "".join(f"{{{version.reason()}}}, " for version in versions)
+    message = f"{len(versions)} servable(s) did not become available: {{{reasons}}}"
+    return StatusError(StatusCode.UNKNOWN, message)
+
+
+def answered(versions: Mapping[int, ServedVersion]) -> bool:
+    """Whether a version that is wanted answers, or none is wanted."""
+    wanted = [version for version in versions.values() if version.aspired]
+    return not wanted or any(version.state == State.AVAILABLE for version in wanted)
+
+
+def states(versions: Mapping[int, ServedVersion], spec: model_pb2.ModelSpec) -> list[VersionState]:
+    """Returns the state of the version asked for, or of all that there were, latest first.
+
+    Raises:
+        StatusError: NOT_FOUND for an unknown model or version.
+    """
+    if spec.HasField("version"):
+        number = spec.version.value
+        if number not in versions:
+            raise not_found("Could not find version ", number, " of model ", spec.name)
+        return [versions[number].public_state()]
+    if not versions:
+        raise not_found("Could not find any versions of model ", spec.name)
+    return [versions[number].public_state() for number in sorted(versions, reverse=True)]
+
+
+def number_asked_for(
+    spec: model_pb2.ModelSpec, labels: Mapping[str, Mapping[str, int]] | None
+) -> int | None:
+    """Returns the version that a request names by number or label; `None` for the latest.
+
+    Args:
+        spec: What the request says.
+        labels: By model and label; `None` before there is a configuration.
+
+    Raises:
+        StatusError: INVALID_ARGUMENT for an unknown label, UNAVAILABLE for none yet.
+    """
+    if not spec.version_label:
+        return spec.version.value if spec.HasField("version") else None
+    label = spec.version_label
+    if labels is None:
+        raise StatusError(StatusCode.UNAVAILABLE, f"Model labels does not init yet.{label}")
+    if label not in labels.get(spec.name, {}):
+        raise invalid_argument("Unrecognized servable version label: ", label)
+    return labels[spec.name][label]

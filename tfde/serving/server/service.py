@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar
 
-from tensorflow_serving.apis import model_pb2
+from tensorflow_serving.apis import get_model_metadata_pb2, get_model_status_pb2, model_pb2
 
 from tfde.serving.server.inference import (
     Servable,
     common_model_spec,
+    fill_spec,
     run_classify,
     run_multi_inference,
     run_predict,
@@ -125,3 +126,48 @@ class InferenceService:
         api = api.lower() if entrypoint == "REST" else api
         with self.using(request.model_spec, api, entrypoint) as servable:
             return run(servable, request, limits=self.limits, **options)
+
+
+def get_model_metadata(
+    manager: ModelManager, request: get_model_metadata_pb2.GetModelMetadataRequest
+) -> get_model_metadata_pb2.GetModelMetadataResponse:
+    """Answers a GetModelMetadata request: the signatures of a model.
+
+    Raises:
+        StatusError: the request cannot be answered.
+    """
+    if not request.HasField("model_spec"):
+        raise invalid_argument("Missing ModelSpec")
+    if not request.metadata_field:
+        raise invalid_argument("GetModelMetadataRequest must specify at least one metadata_field")
+    for field in request.metadata_field:
+        if field != "signature_def":
+            raise invalid_argument("Metadata field ", field, " is not supported")
+    response = get_model_metadata_pb2.GetModelMetadataResponse()
+    signatures = get_model_metadata_pb2.SignatureDefMap()
+    with manager.use(request.model_spec) as servable:
+        for name, signature in servable.runner.signature_defs.items():
+            signatures.signature_def[name].CopyFrom(signature)
+        fill_spec(response.model_spec, servable)
+    response.metadata["signature_def"].Pack(signatures)
+    return response
+
+
+def get_model_status(
+    manager: ModelManager, request: get_model_status_pb2.GetModelStatusRequest
+) -> get_model_status_pb2.GetModelStatusResponse:
+    """Answers a GetModelStatus request: the state of a model's versions.
+
+    Raises:
+        StatusError: the request cannot be answered.
+    """
+    if not request.HasField("model_spec"):
+        raise invalid_argument("Missing ModelSpec")
+    response = get_model_status_pb2.GetModelStatusResponse()
+    for version, state, error in manager.states(request.model_spec):
+        status = response.model_version_status.add(version=version, state=state)
+        status.status.SetInParent()
+        if error is not None:
+            status.status.error_code = error.code.value[0]
+            status.status.error_message = error.message
+    return response

@@ -21,7 +21,7 @@ from tfde.serving.server.metrics import Metrics
 from tfde.serving.server.options import ServerOptions
 from tfde.serving.server.reload import ReloadRules
 from tfde.serving.server.status import invalid_argument, naming
-from tfde.serving.server.text_protos import read_text_proto
+from tfde.serving.server.versions import read_text_proto
 
 _BATCHING_THREADS = 256
 _INT32_MAX = 2**31 - 1

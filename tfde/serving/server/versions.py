@@ -1,4 +1,4 @@
-"""Which versions of a model lie on the disk and which of them its policy wants."""
+"""What lies on the disk: configuration files, and versions of models, of which some are wanted."""
 
 from __future__ import annotations
 
@@ -7,17 +7,19 @@ import logging
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeVar
 
 import tensorflow as tf
+from google.protobuf import text_format
+from google.protobuf.message import Message
 from tensorflow_serving.config.model_server_config_pb2 import ModelConfig, ModelServerConfig
 
-from tfde.serving.server.status import CODES, StatusError, not_found
-from tfde.serving.server.text_protos import read_text_proto
+from tfde.serving.server.status import CODES, StatusError, invalid_argument, not_found
 
 _INT64_MAX = 2**63 - 1
 _NUMBER = re.compile("[+-]?[0-9]+")  # leading zeros and all
-
 _log = logging.getLogger(__name__)
+AnyMessage = TypeVar("AnyMessage", bound=Message)
 
 
 def model_config(name: str, base_path: str | Path) -> ModelConfig:
@@ -89,3 +91,75 @@ def _versions_in(config: ModelConfig) -> dict[int, str]:
 @functools.cache
 def _warn_once(message: str) -> None:
     _log.warning(message)
+
+
+def read_text_proto(path: str, message: AnyMessage) -> AnyMessage:
+    """Fills a message from a file in protobuf's text format, and returns it.
+
+    Raises:
+        StatusError: NOT_FOUND, there is no such file; INVALID_ARGUMENT, it does not parse.
+    """
+    try:
+        with tf.io.gfile.GFile(str(path)) as file:
+            return text_format.Parse(file.read(), message)
+    except tf.errors.OpError as error:
+        raise StatusError(CODES[error.error_code], error.message) from None
+    except text_format.ParseError as error:
+        # The position stands at the beginning of the text, where there is one.
+        reason = str(error).replace(" : ", ": ", 1)
+    except UnicodeDecodeError as error:
+        reason = str(error)
+    # Source: words of protobuf's C++ parser, which TensorFlow Serving logs.
+    kind = message.DESCRIPTOR.full_name
+    raise invalid_argument(
+        f"Invalid protobuf file: '{path}': Error parsing text-format {kind}: {reason}"
+    )
+
+
+class WantedVersions:
+    """Which versions of each model are to be served, by what lies there; tells what is not there.
+
+    Args:
+        one_version: Whether the models belong together: only versions that all of them have.
+    """
+
+    def __init__(self, *, one_version: bool) -> None:
+        self._one_version = one_version
+        self._missing: dict[str, str] = {}  # what was told last of each model
+
+    def find(self, configs: Mapping[str, ModelConfig]) -> dict[str, dict[int, str]]:
+        """Looks at the disk; returns directories by model and version.
+
+        A model that is not in what is returned stays as it is: its base path was not there.
+        """
+        there: dict[str, dict[int, str]] = {}
+        for name, config in configs.items():
+            try:
+                there[name] = versions_there(config)
+            except StatusError as error:
+                self._tell_missing(name, error.message)
+        if self._one_version and there:
+            there = self._of_all(configs, there)
+        wanted = {name: wanted_versions(configs[name], paths) for name, paths in there.items()}
+        for name, paths in wanted.items():
+            reason = f"No versions of servable {name} found under base path"
+            self._tell_missing(name, "" if paths else f"{reason} {configs[name].base_path}")
+        return wanted
+
+    def _of_all(
+        self, configs: Mapping[str, ModelConfig], there: Mapping[str, Mapping[int, str]]
+    ) -> dict[str, dict[int, str]]:
+        """Returns the versions that all models have; no model at all where there is none."""
+        common = set.intersection(*map(set, there.values()))
+        latest = max((number for numbers in there.values() for number in numbers), default=None)
+        lacking = [name for name in configs if latest not in there.get(name, {})]
+        reason = f"Version {latest} is not there of {', '.join(sorted(lacking))}"
+        self._tell_missing("", reason if lacking and latest is not None else "")
+        if not common or len(there) < len(configs):
+            return {}
+        return {name: {number: there[name][number] for number in common} for name in there}
+
+    def _tell_missing(self, name: str, reason: str) -> None:
+        if reason and self._missing.get(name) != reason:
+            _log.warning("%s; waiting for it", reason)
+        self._missing[name] = reason
