@@ -31,6 +31,8 @@ GROUPS = {
             "T5Config",
             "BertConfig",
             "BagOfWordsConfig",
+            "BackboneConfig",
+            "register_backbone",
             "Sharing",
             "TextConfig",
             "ParentConfig",

@@ -1,1 +1,1 @@
-"""Encoders behind one interface: T5, BERT and bag of words."""
+"""Encoders behind one interface: T5, BERT, bag of words, and Keras models as they are."""

@@ -1,1 +1,1 @@
-"""Files of others: keras-hub presets, Hugging Face and sentence-transformers directories."""
+"""Models of others: keras-hub, Hugging Face, sentence-transformers; files, or Keras objects."""

@@ -67,21 +67,29 @@ def test_a_backbone_of_keras_hub_gives_what_it_gave(name, tmp_path):
 
 def test_a_functional_model_trains_and_exports(tmp_path):
     network = own_model()
-    model = DualEncoder.from_backbone(
-        network, tokenizer=tiny.tokenizer(), sharing="ade_spl", embedding_dim=8, seed=1
-    )
-    assert len(model.document_tower.get_layer("document_encoder").weights) == 5
+    model = DualEncoder.from_backbone(network, tokenizer=tiny.tokenizer(), embedding_dim=8, seed=1)
     data = tiny.write_dataset(tmp_path / "data", documents=64)
     before = network.get_weights()
-    model.compile(keras.optimizers.Adam(0.05), task=RetrievalTask(0.1))
+    model.compile(keras.optimizers.Adam(0.03), task=RetrievalTask(0.1))
     history = model.fit(pairs(data, batch_size=16), epochs=10, verbose=0).history
-    assert history["loss"][-1] < 0.8 * history["loss"][0]
+    assert history["loss"][-1] < 0.6 * history["loss"][0]
     for ours, theirs in zip(before, network.get_weights(), strict=True):
         np.testing.assert_array_equal(ours, theirs)  # the model that was given stays as it was
     save_encoder(QueryEncoder(model.query_tower, model.preprocessor), tmp_path / "q")
     exported = tf.saved_model.load(str(tmp_path / "q")).signatures["serving_default"]
     found = exported(text=tf.constant(TEXTS))["embeddings"]
     np.testing.assert_allclose(found, model.encode_queries(TEXTS), atol=1e-5)
+
+
+def test_towers_of_their_own_start_alike():
+    network = own_model()
+    model = DualEncoder.from_backbone(network, tokenizer=tiny.tokenizer(), sharing="ade")
+    names = set(model.towers.named_weights())
+    parts = ("table/embeddings", "first/kernel", "first/bias", "second/kernel", "second/bias")
+    assert names == {f"encoder/{side}/{part}" for side in ("query", "document") for part in parts}
+    for tower in (model.query_tower, model.document_tower):
+        for ours, theirs in zip(tower.get_weights(), network.get_weights(), strict=True):
+            np.testing.assert_array_equal(ours, theirs)
 
 
 def test_a_tokenizer_of_keras_hub():
