@@ -20,10 +20,9 @@ from tfde.config.negatives import MiningRules
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.near_duplicates import normal_words, resemblance, shingles
 from tfde.data.split import split_train_share
-from tfde.negatives.candidate_source import Bm25Candidates, RandomCandidates
+from tfde.negatives.candidate_sources import Bm25Candidates, ModelCandidates, RandomCandidates
 from tfde.negatives.mine import MiningReport, mine_negatives
-from tfde.negatives.model_candidates import ModelCandidates
-from tfde.negatives.removal import REASONS
+from tfde.negatives.selection import REASONS
 from tfde.retrieval.encode_corpus import encode_corpus
 from tfde.retrieval.exact_index import ExactIndex
 from tfde.towers.dual_encoder import DualEncoder
@@ -78,7 +77,7 @@ def main() -> None:
             show_progress=True,
         )  # fmt: skip
         ExactIndex.from_embeddings(embeddings).save(work / "index", overwrite=True)
-        by_model = ModelCandidates(model, work / "index")
+        by_model = ModelCandidates(model, index=work / "index")
         kinds = {
             "random": (RandomCandidates(), MiningRules()),
             "BM25, top": (Bm25Candidates(), MiningRules()),

@@ -23,9 +23,8 @@ from tfde.config.training import ModelConfig, OptimizerConfig, StageConfig, Trai
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.split import split_train_share
 from tfde.evaluation.measures import evaluate
-from tfde.negatives.candidate_source import Bm25Candidates, RandomCandidates
+from tfde.negatives.candidate_sources import Bm25Candidates, ModelCandidates, RandomCandidates
 from tfde.negatives.mine import mine_negatives
-from tfde.negatives.model_candidates import ModelCandidates
 from tfde.retrieval.retrieve import retrieve_from_corpus
 from tfde.towers.dual_encoder import DualEncoder
 from tfde.training.run import train

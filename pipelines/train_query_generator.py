@@ -16,7 +16,7 @@ import keras_hub
 import tensorflow as tf
 
 from tfde.data.pairs.read_pairs import read_pairs
-from tfde.negatives.query_generator import text_of
+from tfde.negatives.generate_queries import text_of
 from tfde.text.sentence_piece.train import train_sentencepiece
 
 

@@ -37,14 +37,6 @@ class Qrel(NamedTuple):
     relevance: int
 
 
-class ScoredDocument(NamedTuple):
-    """One line of a run: the score of a document for a query."""
-
-    query_id: str
-    doc_id: str
-    score: float
-
-
 class Pair(NamedTuple):
     """A training example: a query, one positive document, given hard negatives.
 

@@ -13,7 +13,7 @@ import tiny
 MINE = """
 import sys, time
 from tfde.data.dataset_directory import DatasetDirectory
-from tfde.negatives.candidate_source import Bm25Candidates
+from tfde.negatives.candidate_sources import Bm25Candidates
 from tfde.negatives.mine import mine_negatives
 from tfde.config.negatives import MiningRules
 

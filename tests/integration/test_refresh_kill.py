@@ -37,7 +37,7 @@ stages:
 TRAIN = """
 import sys, time
 from tfde.cli.main import main
-from tfde.negatives.model_candidates import ModelCandidates
+from tfde.negatives.candidate_sources import ModelCandidates
 
 search = ModelCandidates.search
 def slow_search(self, queries, k):

@@ -18,7 +18,7 @@ from tfde.config.negatives import MiningRules
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.document_file import DocumentFile
 from tfde.errors import ConfigError, DataError, require
-from tfde.negatives.candidate_source import RunCandidates
+from tfde.negatives.candidate_sources import RunCandidates
 from tfde.negatives.judged_queries import JudgedQueries
 from tfde.negatives.mine import MiningReport, mining_settings
 from tfde.negatives.part_miner import PartMiner
@@ -110,7 +110,7 @@ class MinePart(beam.DoFn):
         lines = sorted(RunLine(*row) for rows in groups if rows for row in rows)
         run = self._run(lines, bad.intake)
         if self._work.part(number) is None:
-            source = RunCandidates(self._run_file, run)
+            source = RunCandidates(self._run_file, run=run)
             miner = PartMiner(
                 source,
                 self._store,

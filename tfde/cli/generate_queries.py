@@ -12,8 +12,8 @@ from tfde.cli.parser import CommandParser, command_parser
 
 if TYPE_CHECKING:
     from tfde.config.negatives import GenerationRules
-    from tfde.negatives.candidate_source import CandidateSource
-    from tfde.negatives.query_generator import QueryGenerator
+    from tfde.negatives.candidate_sources import CandidateSource
+    from tfde.negatives.generate_queries import QueryGenerator
 
 
 def build_parser() -> CommandParser:
@@ -136,10 +136,10 @@ def _generator(args: Any, rules: GenerationRules) -> QueryGenerator:
 
 def _source(args: Any) -> CandidateSource:
     if args.by in (None, "bm25"):
-        from tfde.negatives.candidate_source import Bm25Candidates
+        from tfde.negatives.candidate_sources import Bm25Candidates
 
         return Bm25Candidates()
-    from tfde.negatives.model_candidates import ModelCandidates
+    from tfde.negatives.candidate_sources import ModelCandidates
     from tfde.towers.dual_encoder import DualEncoder
 
     return ModelCandidates(DualEncoder.load(args.by))

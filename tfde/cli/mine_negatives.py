@@ -11,7 +11,7 @@ from tfde.cli.parser import CommandParser, command_parser
 from tfde.cli.shared_options import add_lengths, load_model
 
 if TYPE_CHECKING:
-    from tfde.negatives.candidate_source import CandidateSource
+    from tfde.negatives.candidate_sources import CandidateSource
 
 
 def build_parser() -> CommandParser:
@@ -148,19 +148,19 @@ def run(args: Any) -> int:
 
 def _source(args: Any) -> CandidateSource:
     if getattr(args, "from") == "bm25":
-        from tfde.negatives.candidate_source import Bm25Candidates
+        from tfde.negatives.candidate_sources import Bm25Candidates
 
         language = None if args.bm25_language == "none" else args.bm25_language
         return Bm25Candidates(k1=args.bm25_k1, b=args.bm25_b, language=language)
     if getattr(args, "from") == "random":
-        from tfde.negatives.candidate_source import RandomCandidates
+        from tfde.negatives.candidate_sources import RandomCandidates
 
         return RandomCandidates(seed=args.seed)
     if args.run_file is not None:
-        from tfde.negatives.candidate_source import RunCandidates
+        from tfde.negatives.candidate_sources import RunCandidates
 
         return RunCandidates(args.run_file)
-    from tfde.negatives.model_candidates import ModelCandidates
+    from tfde.negatives.candidate_sources import ModelCandidates
 
     model = load_model(args.model, args)
-    return ModelCandidates(model, args.index, batch_size=args.batch_size)
+    return ModelCandidates(model, index=args.index, batch_size=args.batch_size)

@@ -78,3 +78,10 @@ class KnownIds:
             return True
         place = np.searchsorted(self._sorted, key)
         return bool(place < len(self._sorted) and self._sorted[place] == key)
+
+
+def generator_of(seed: int, *names: str) -> np.random.Generator:
+    """Returns a random generator that depends on seed and names alone."""
+    text = "".join(f"{len(name)} {name}" for name in names)
+    digest = hashlib.blake2b(text.encode(), digest_size=16).digest()
+    return np.random.Generator(np.random.PCG64([seed, int.from_bytes(digest, "little")]))

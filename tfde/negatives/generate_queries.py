@@ -10,15 +10,14 @@ import contextlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 from tfde.data.batched import batched
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.document_file import DocumentFile
 from tfde.data.metadata import document_record
 from tfde.errors import ConfigError, DataError, require
-from tfde.negatives.candidate_source import CandidateSource
-from tfde.negatives.query_generator import QueryGenerator
+from tfde.negatives.candidate_sources import CandidateSource, Corpus
 from tfde.progress import progress_bar
 from tfde.storage.atomic import atomic_file, refuse_existing
 from tfde.storage.files import link_or_copy, sha256
@@ -27,6 +26,21 @@ from tfde.storage.resumable_file import PartedFile
 from tfde.types import Document, Query
 
 Form = Literal["pairs", "expansion"]
+
+
+class QueryGenerator(Protocol):
+    """Documents to queries."""
+
+    def describe(self) -> dict[str, Any]:
+        """Returns what the queries depend on, as JSON; work resumes only with an equal one."""
+        ...
+
+    def generate(self, documents: Sequence[Document]) -> list[list[str]]:
+        """Returns the queries of each document; some may be empty or equal.
+
+        What is drawn for a document depends on its id and the seed alone, not on its neighbours.
+        """
+        ...
 
 
 class GenerationReport(NamedTuple):
@@ -121,7 +135,7 @@ def generate_queries(
                 if source is not None and store is None:
                     store = DocumentFile.build(dataset.documents(), work.directory / "documents")
                     stack.callback(store.close)
-                    source.prepare(dataset, store, work.directory, show_progress=show_progress)
+                    source.prepare(Corpus(dataset, store, work.directory, show_progress))
                 queries, counts = _queries(documents, generator, keep_rank, source)
                 lines = _lines(documents, queries, form)
                 work.write_part(parts, map(json_line, lines), counts)
@@ -130,6 +144,11 @@ def generate_queries(
         if not parts:
             raise DataError(dataset.file("corpus.jsonl"), None, "must hold at least one document.")
         return GenerationReport.of(work.finish(parts))
+
+
+def text_of(document: Document) -> str:
+    """Returns what a generator reads of a document: its title, a blank, its text."""
+    return f"{document.title} {document.text}".strip()
 
 
 def _check(

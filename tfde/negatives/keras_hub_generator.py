@@ -15,9 +15,9 @@ import tensorflow as tf
 from tfde.checkpoints.hdf5_file import check_finite, open_hdf5, stored_arrays
 from tfde.config.model import DEFAULT_BUCKETS
 from tfde.config.negatives import GenerationRules
+from tfde.data.ids import generator_of
 from tfde.errors import ConfigError, require
-from tfde.negatives.choice import generator_of
-from tfde.negatives.query_generator import text_of
+from tfde.negatives.generate_queries import text_of
 from tfde.towers.batches import batches_by_length
 from tfde.towers.weights import fingerprint
 from tfde.types import Document

@@ -16,10 +16,10 @@ from tfde.config.negatives import MiningRules
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.document_file import DocumentFile
 from tfde.errors import ConfigError, require
-from tfde.negatives.candidate_source import CandidateSource
+from tfde.negatives.candidate_sources import CandidateSource, Corpus
 from tfde.negatives.judged_queries import JudgedQueries
 from tfde.negatives.part_miner import PairScorer, PartMiner
-from tfde.negatives.removal import REASONS
+from tfde.negatives.selection import REASONS
 from tfde.progress import progress_bar
 from tfde.storage.json_lines import json_line
 from tfde.storage.resumable_file import PartedFile
@@ -29,7 +29,7 @@ class MiningReport(NamedTuple):
     """What mining did.
 
     `short` of the `pairs` have fewer negatives than were asked for, `empty` of these none;
-    `removed` counts candidates by `tfde.negatives.removal.REASONS`.
+    `removed` counts candidates by `tfde.negatives.selection.REASONS`.
     """
 
     pairs: int
@@ -140,7 +140,7 @@ def mine_negatives(
             queries = judged.queries[start : start + queries_at_once]
             if work.part(number) is None:
                 if not prepared:
-                    source.prepare(dataset, store, work.directory, show_progress=show_progress)
+                    source.prepare(Corpus(dataset, store, work.directory, show_progress))
                     prepared = True
                 lines, counts = miner.mine(queries)
                 work.write_part(number, map(json_line, lines), counts)

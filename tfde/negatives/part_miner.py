@@ -13,10 +13,15 @@ import numpy as np
 from tfde.config.negatives import MiningRules
 from tfde.data.document_file import DocumentFile
 from tfde.errors import ConfigError, DataError
-from tfde.negatives.candidate_source import CandidateSource, Ranking
-from tfde.negatives.choice import choice_order
+from tfde.negatives.candidate_sources import CandidateSource, Ranking
 from tfde.negatives.judged_queries import JudgedQueries
-from tfde.negatives.removal import ReadText, keep_negatives, like_positives, read_text
+from tfde.negatives.selection import (
+    ReadText,
+    choice_order,
+    keep_negatives,
+    like_positives,
+    read_text,
+)
 from tfde.types import Document, Query
 
 _TEXTS_IN_MEMORY = 8192

@@ -12,9 +12,9 @@ import tensorflow as tf
 import tensorflow_text  # noqa: F401  # registers the ops of tokenizers
 
 from tfde.config.negatives import GenerationRules
+from tfde.data.ids import generator_of
 from tfde.errors import ConfigError, require
-from tfde.negatives.choice import generator_of
-from tfde.negatives.query_generator import text_of
+from tfde.negatives.generate_queries import text_of
 from tfde.storage.files import sha256
 from tfde.types import Document
 

@@ -18,9 +18,9 @@ from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.pairs.batches import PairBatches
 from tfde.data.pairs.table import PairTable
 from tfde.errors import ConfigError
+from tfde.negatives.candidate_sources import ModelCandidates
 from tfde.negatives.judged_queries import JudgedQueries
 from tfde.negatives.mine import mine_negatives
-from tfde.negatives.model_candidates import ModelCandidates
 from tfde.storage.json_lines import read_json_lines
 from tfde.storage.resumable_file import check_finished, record_of
 from tfde.towers.dual_encoder import DualEncoder

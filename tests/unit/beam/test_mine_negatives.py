@@ -8,7 +8,7 @@ import pytest
 from tfde.beam.mine_negatives import mine_with_beam
 from tfde.config.negatives import MiningRules
 from tfde.errors import ConfigError, PipelineError
-from tfde.negatives.candidate_source import RunCandidates
+from tfde.negatives.candidate_sources import RunCandidates
 from tfde.negatives.mine import mine_negatives
 from tfde.retrieval.bm25_index import Bm25Index
 from tfde.retrieval.runs import write_run

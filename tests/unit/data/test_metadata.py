@@ -15,7 +15,9 @@ from tfde.data.formats import beir
 from tfde.data.formats.records import Source
 from tfde.data.metadata import metadata_line, metadata_of
 from tfde.errors import DataError
-from tfde.retrieval.live.change_log import ChangeLog, LogState, salvage
+from tfde.retrieval.live.change_log import ChangeLog
+from tfde.retrieval.live.change_rows import LogState
+from tfde.retrieval.live.recover_changes import salvage
 from tfde.storage.intake import Intake
 from tfde.types import Document, Query
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from tfde.config.negatives import MiningRules
-from tfde.negatives.choice import choice_order, generator_of
+from tfde.data.ids import generator_of
+from tfde.negatives.selection import choice_order
 
 SCORES = [3.0, 2.0, 2.0, 0.0]
 

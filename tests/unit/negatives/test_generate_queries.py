@@ -9,7 +9,7 @@ from tfde.config.negatives import MiningRules
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.pairs.read_pairs import read_pairs
 from tfde.errors import ConfigError, CorruptError, DataError, MismatchError
-from tfde.negatives.candidate_source import Bm25Candidates
+from tfde.negatives.candidate_sources import Bm25Candidates
 from tfde.negatives.generate_queries import GenerationReport, generate_queries
 from tfde.negatives.mine import mine_negatives
 from tfde.retrieval.bm25_index import Bm25Index

@@ -18,9 +18,13 @@ from tfde.data.formats.records import Judgement
 from tfde.data.near_duplicates import NEARLY_EQUAL, normal_words, resemblance, shingles
 from tfde.data.pairs.read_pairs import read_pairs
 from tfde.errors import ConfigError, CorruptError, DataError, MismatchError
-from tfde.negatives.candidate_source import Bm25Candidates, RandomCandidates, RunCandidates
+from tfde.negatives.candidate_sources import (
+    Bm25Candidates,
+    ModelCandidates,
+    RandomCandidates,
+    RunCandidates,
+)
 from tfde.negatives.mine import MiningReport, mine_negatives
-from tfde.negatives.model_candidates import ModelCandidates
 from tfde.retrieval.bm25_index import Bm25Index
 from tfde.retrieval.encode_corpus import encode_corpus
 from tfde.retrieval.exact_index import ExactIndex
@@ -231,7 +235,7 @@ def test_a_model_with_and_without_index(tmp_path):
         tmp_path / "index"
     )
     mine_negatives(
-        data, ModelCandidates(model, tmp_path / "index"), tmp_path / "scann.jsonl", rules,
+        data, ModelCandidates(model, index=tmp_path / "index"), tmp_path / "scann.jsonl", rules,
         queries_at_once=32,
     )  # fmt: skip
     same = [
@@ -250,11 +254,11 @@ def test_a_model_with_and_without_index(tmp_path):
     assert settings["source"]["index"] == "ScaNN from 200"
     with pytest.raises(MismatchError, match="the index was made with model"):
         mine_negatives(
-            data, ModelCandidates(tiny.dual_encoder(seed=2), tmp_path / "index"),
+            data, ModelCandidates(tiny.dual_encoder(seed=2), index=tmp_path / "index"),
             tmp_path / "other.jsonl", rules,
         )  # fmt: skip
     with pytest.raises(FileNotFoundError, match=r"no index\.json there"):
-        ModelCandidates(model, tmp_path / "nowhere")
+        ModelCandidates(model, index=tmp_path / "nowhere")
 
 
 def test_done_is_done_and_nothing_else_is_overwritten(tmp_path, dataset, run_file):
@@ -456,7 +460,7 @@ def test_positives_are_scored_as_the_index_holds_them(tmp_path):
     parents = ParentConfig(weight=0.5, max_length_tokens=16)
     embeddings = encode_corpus(model, data.documents(), tmp_path / "e", parents=parents)
     ExactIndex.from_embeddings(embeddings).save(tmp_path / "index")
-    source = ModelCandidates(model, tmp_path / "index")
+    source = ModelCandidates(model, index=tmp_path / "index")
     rules = MiningRules(count=1, max_rank=1)
     mine_negatives(data, source, tmp_path / "n.jsonl", rules)
     scores, ids = load_index(tmp_path / "index").search(model.encode_queries(["w1"]), 20)

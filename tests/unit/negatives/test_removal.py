@@ -6,7 +6,7 @@ import pytest
 
 from tfde.config.negatives import MiningRules
 from tfde.errors import ConfigError
-from tfde.negatives.removal import REASONS, keep_negatives, like_positives, read_text
+from tfde.negatives.selection import REASONS, keep_negatives, like_positives, read_text
 from tfde.types import Document, Query
 
 TEXTS = {

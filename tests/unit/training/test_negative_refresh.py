@@ -20,8 +20,8 @@ from tfde.config.training import (
 )
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.errors import ConfigError, CorruptError
+from tfde.negatives.candidate_sources import ModelCandidates
 from tfde.negatives.mine import mine_negatives
-from tfde.negatives.model_candidates import ModelCandidates
 from tfde.towers.dual_encoder import DualEncoder
 from tfde.training.negative_refresh import NegativeRefresh, check_refresh
 from tfde.training.run import train

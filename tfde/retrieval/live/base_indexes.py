@@ -14,7 +14,8 @@ from typing import NamedTuple
 from tfde.errors import CorruptError
 from tfde.retrieval.index import open_index
 from tfde.retrieval.index_directory import MANIFEST, index_bytes, read_index, remove_index
-from tfde.retrieval.live.change_log import FILE, Change, ChangeLog, LogState
+from tfde.retrieval.live.change_log import FILE, ChangeLog
+from tfde.retrieval.live.change_rows import Change, LogState
 from tfde.retrieval.live.snapshot import Base, LiveView
 from tfde.storage.files import sha256
 

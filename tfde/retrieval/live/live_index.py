@@ -23,7 +23,8 @@ from tfde.retrieval.live.base_indexes import (
     remove_others,
     write_base,
 )
-from tfde.retrieval.live.change_log import FILE, ChangeLog, LogState
+from tfde.retrieval.live.change_log import FILE, ChangeLog
+from tfde.retrieval.live.change_rows import LogState
 from tfde.retrieval.live.pending_changes import Overlay
 from tfde.retrieval.live.snapshot import LiveView
 from tfde.retrieval.live.status import LiveStatus, status_of

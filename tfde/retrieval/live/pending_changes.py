@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from tfde.retrieval.exact_index import ExactIndex
-from tfde.retrieval.live.change_log import Change
+from tfde.retrieval.live.change_rows import Change
 from tfde.retrieval.live.masked_index import Segment
 from tfde.retrieval.live.snapshot import Base, LiveView
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import shutil
+import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from tfde.errors import ConfigError, CorruptError
 from tfde.retrieval.index_directory import CHANGING, MANIFEST
@@ -15,14 +18,20 @@ from tfde.retrieval.live.change_log import (
     ACKNOWLEDGED,
     FILE,
     ChangeLog,
-    LogState,
-    Salvage,
     read_acknowledged,
-    salvage,
+)
+from tfde.retrieval.live.change_rows import (
+    Change,
+    LogState,
+    change_of,
+    checksum_of,
+    connect,
+    metadata_tables,
 )
 from tfde.retrieval.live.write_ahead_log import log_file, read_frames
 from tfde.storage.atomic import atomic_file, directory_lock
 from tfde.storage.files import sha256
+from tfde.types import Document
 
 ASIDE = "damaged"
 _WRITE_VERSIONS = (18, b"\x01\x01")  # in SQLite's header: without a write-ahead log
@@ -49,6 +58,24 @@ class Recovery:
     lost_pages: int
     is_whole: bool
     aside: Path
+
+
+class Salvage(NamedTuple):
+    """What could still be read of a damaged file.
+
+    Args:
+        state: The state, `None` where it cannot be read.
+        changes: The last one of each document, oldest first.
+        documents: Titles and texts, by id.
+        unreadable: How many rows differ from what was written.
+        is_whole: Whether SQLite finds nothing wrong.
+    """
+
+    state: LogState | None
+    changes: list[Change]
+    documents: dict[str, Document]
+    unreadable: int
+    is_whole: bool
 
 
 def recover(path: Path) -> Recovery:
@@ -157,3 +184,51 @@ def _state(path: Path, found: Salvage, acknowledged: int) -> LogState:
             return found.state._replace(sequence=last)
     generation = newest_generation(path)
     return LogState(generation, sha256(generation_directory(path, generation) / MANIFEST), last)
+
+
+def salvage(path: Path) -> Salvage:
+    """Reads what can be read of a file that may be damaged, and leaves out what cannot."""
+    database = connect(path, "rw")
+    try:
+        unreadable, kept = 0, {}
+        for table in ("state", "changes", "documents", *metadata_tables(database)):
+            rows, broken = _readable_rows(database, table)
+            good = [row[:-1] for row in rows if _is_whole(row)]
+            unreadable += broken + len(rows) - len(good)
+            kept[table] = good
+        states = [LogState(*row) for row in kept["state"]]
+        changes: dict[str, Change] = {}
+        for sequence, doc_id, content in sorted(kept["changes"], key=lambda row: row[0]):
+            changes.pop(doc_id, None)
+            changes[doc_id] = change_of(sequence, doc_id, content)
+        documents = {row[0]: Document(*row) for row in kept["documents"]}
+        for doc_id, content in kept.get("metadata", ()):
+            if doc_id in documents:
+                documents[doc_id] = documents[doc_id]._replace(metadata=json.loads(content))
+        try:
+            found = [row[0] for row in database.execute("PRAGMA integrity_check")]
+        except sqlite3.DatabaseError:
+            found = []
+        state = max(states, key=lambda one: one.sequence, default=None)
+        return Salvage(state, list(changes.values()), documents, unreadable, found == ["ok"])
+    finally:
+        database.close()
+
+
+def _readable_rows(database: sqlite3.Connection, table: str) -> tuple[list[tuple], int]:
+    """Returns the rows of a table up to what cannot be read, from both ends, and 1 if there is."""
+    rows: dict[int, tuple] = {}
+    for order in ("", " DESC"):
+        try:
+            for rowid, *row in database.execute(
+                f"SELECT rowid, * FROM {table} NOT INDEXED ORDER BY rowid{order}"
+            ):
+                rows[rowid] = tuple(row)
+            return [rows[rowid] for rowid in sorted(rows)], 0
+        except (sqlite3.DatabaseError, UnicodeDecodeError):
+            continue
+    return [rows[rowid] for rowid in sorted(rows)], 1
+
+
+def _is_whole(row: tuple) -> bool:
+    return checksum_of(*row[:-1]) == row[-1]

@@ -1,4 +1,7 @@
-"""What is no negative: known positives, their like, and what scores as high as they do."""
+"""Which candidates become negatives: what is none is left out, the rest in an order.
+
+No negatives are known positives, their like, and what scores as high as they do.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from tfde.config.negatives import MiningRules
+from tfde.data.ids import generator_of
 from tfde.data.near_duplicates import Shingles, normal_words, resemblance, shingles
-from tfde.negatives.candidate_source import Ranking
+from tfde.negatives.candidate_sources import Ranking
 from tfde.types import Document, Query
 
 # In the order in which they are tried: a candidate is counted under the first that holds. The
@@ -116,3 +122,29 @@ def like_positives(
         ):
             found[doc_id] = "near_duplicate"
     return found
+
+
+def choice_order(
+    scores: Sequence[float], rules: MiningRules, *, query_id: str, doc_id: str
+) -> list[int]:
+    """Returns the positions of candidates in the order in which they are taken.
+
+    Leaving a candidate out of the order is drawing without it, so that a later rule (the
+    cross-encoder) only looks at as many as it must.
+
+    Args:
+        scores: Of the candidates, best first.
+        rules: `choice`, `temperature`, `seed`.
+        query_id: The pair's query.
+        doc_id: The pair's positive.
+
+    Source:
+        Sampling without replacement by softmax: Kool et al. 2019 (Gumbel-top-k).
+    """
+    if rules.choice == "top":
+        return list(range(len(scores)))
+    generator = generator_of(rules.seed, "choice", query_id, doc_id)
+    if rules.choice == "random":
+        return generator.permutation(len(scores)).tolist()
+    keys = np.asarray(scores, np.float64) / rules.temperature + generator.gumbel(size=len(scores))
+    return np.argsort(-keys, kind="stable").tolist()
