@@ -20,9 +20,8 @@ from tfde.data.ranking import first_documents
 from tfde.retrieval.bm25_index import Bm25Index, check_bm25
 from tfde.retrieval.encode_corpus import encode_corpus
 from tfde.retrieval.exact_index import ExactIndex
-from tfde.retrieval.index import Index
 from tfde.retrieval.live.base_indexes import index_version
-from tfde.retrieval.live.live_index import LiveIndex, load_index
+from tfde.retrieval.live.live_index import load_index
 from tfde.retrieval.retrieve import DualEncoderLike, check_fingerprints
 from tfde.retrieval.runs import read_run
 from tfde.retrieval.scann_index import ScannIndex
@@ -212,7 +211,7 @@ class ModelCandidates:
         self._path = None if index is None else Path(index)
         self._batch_size = batch_size
         self._scann_from = scann_from
-        self._index: Index | LiveIndex | None = None
+        self._index: Any = None  # an `Index` or a `LiveIndex`
         if self._path is not None:
             index_version(self._path)
 
@@ -252,7 +251,7 @@ class ModelCandidates:
 
     def search(self, queries: Sequence[Query], k: int) -> list[Ranking]:
         """Returns the `k` best documents of each query."""
-        index: Index | LiveIndex = _prepared(self._index)
+        index = _prepared(self._index)
         # Not `retrieve`, which would look at all weights again for every part of the queries.
         texts = [query.text for query in queries]
         embeddings = self._model.encode_queries(texts, batch_size=self._batch_size)
@@ -281,7 +280,7 @@ class ModelCandidates:
     @cached_property
     def _indexed(self) -> tuple[dict[str, int], np.ndarray]:
         """Rows of the index by document, and its vectors."""
-        index: Index | LiveIndex = _prepared(self._index)
+        index = _prepared(self._index)
         return {doc_id: row for row, doc_id in enumerate(index.doc_ids)}, index.vectors()
 
 
