@@ -18,46 +18,13 @@ import dataclasses
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple, Protocol
 
 import numpy as np
-from index_measures import least, recall
+from index_measures import Engine, Way, least, recall
 
 M, EF_CONSTRUCTION, MOST_EF = 32, 200, 8192
 # Re-ranked candidates in multiples of k, as tfde's own search for a target recall tries them.
 K_FACTORS = (1, 2, 3, 5, 10, 20, 50, 100)
-
-
-class Way(NamedTuple):
-    """Values of the search parameters, and the recall they reach."""
-
-    setting: dict[str, int]
-    recall: float
-
-
-class Engine(Protocol):
-    """An index of one library; building and loading fill it."""
-
-    def build(self, vectors: np.ndarray) -> str:
-        """Builds with all cores and says how."""
-
-    def save(self, path: Path) -> None: ...
-
-    def load(self, path: Path) -> None: ...
-
-    def id_bytes(self) -> int:
-        """Returns the memory of document ids, for an index that has some beside positions."""
-
-    def ways(self, queries: np.ndarray, wanted: np.ndarray, target: float, k: int) -> list[Way]:
-        """Returns the least settings that reach a recall; what misses it is among them, too."""
-
-    def configure(self, setting: dict[str, int]) -> None: ...
-
-    def use_threads(self, count: int) -> None:
-        """Lets a call of the calling thread use so many, where the library has a say in it."""
-
-    def search(self, queries: np.ndarray, k: int) -> np.ndarray:
-        """Returns positions `(Q, K)`."""
 
 
 class Scann:
@@ -178,6 +145,36 @@ class Faiss:
         return self._faiss.downcast_index(self._index.base_index)
 
 
+class TfdeFaiss(Faiss):
+    """tfde's index as `tfde build-index --engine faiss` makes it of many vectors."""
+
+    def __init__(self) -> None:
+        super().__init__("hnsw")
+        from tfde.retrieval.faiss_index import FaissIndex, FaissParameters
+
+        self._class, self._parameters = FaissIndex, FaissParameters(f"HNSW{M}")
+
+    def build(self, vectors: np.ndarray) -> str:
+        ids = [f"d{row}" for row in range(len(vectors))]
+        self._own = self._class.build(vectors, ids, parameters=self._parameters)
+        self._index = self._own._structure
+        return str(self._own)
+
+    def save(self, path: Path) -> None:
+        self._own.save(path, overwrite=True)
+
+    def load(self, path: Path) -> None:
+        self._own = self._class.load(path)
+        self._index = self._own._structure
+
+    def id_bytes(self) -> int:
+        ids = self._own.doc_ids
+        return ids.nbytes + sum(map(sys.getsizeof, ids))
+
+    def search(self, queries: np.ndarray, k: int) -> np.ndarray:
+        return self._own.search_positions(queries, k)[1]
+
+
 class Hnswlib:
     """HNSW."""
 
@@ -219,6 +216,7 @@ class Hnswlib:
 
 ENGINES: dict[str, Callable[[], Engine]] = {
     "scann": Scann,
+    "tfde_faiss_hnsw": TfdeFaiss,
     "faiss_hnsw": lambda: Faiss("hnsw"),
     "hnswlib": Hnswlib,
     "faiss_ivf_pq": lambda: Faiss("ivf_pq"),

@@ -53,7 +53,7 @@ def build(folder: Path, rows: int, dim: int) -> dict:
 
 def search(folder: Path, ks: list[int], target: float, least_s: float) -> dict:
     """Loads the index; returns its bytes, and recall and times for each k."""
-    from tfde.retrieval.exact_index import ExactIndex
+    from tfde.retrieval.top_k import exact_top_k
 
     engine, queries = Scann(), np.load(folder / "queries.npy")
     before = memory("self", "VmRSS")
@@ -61,10 +61,9 @@ def search(folder: Path, ks: list[int], target: float, least_s: float) -> dict:
     engine.search(queries, K)
     resident = memory("self", "VmRSS") - before
     vectors = engine.vectors()
-    exact = ExactIndex([vectors], [""] * len(vectors))
     points = []
     for k in ks:
-        wanted = exact.search_positions(queries, k)[1]
+        wanted = exact_top_k([vectors], queries, k)[1]
         start = time.perf_counter()
         (way,) = engine.ways(queries[::2], wanted[::2], target, k)
         tuning = time.perf_counter() - start

@@ -1,4 +1,4 @@
-"""Recall and time of an index, and the least value of a parameter that reaches a recall."""
+"""An engine as it is measured: recall, time, and the least value of a parameter for a recall."""
 
 from __future__ import annotations
 
@@ -6,12 +6,42 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from index_engines import Engine
+
+class Way(NamedTuple):
+    """Values of the search parameters, and the recall they reach."""
+
+    setting: dict[str, int]
+    recall: float
+
+
+class Engine(Protocol):
+    """An index of one library; building and loading fill it."""
+
+    def build(self, vectors: np.ndarray) -> str:
+        """Builds with all cores and says how."""
+
+    def save(self, path: Path) -> None: ...
+
+    def load(self, path: Path) -> None: ...
+
+    def id_bytes(self) -> int:
+        """Returns the memory of document ids, for an index that has some beside positions."""
+
+    def ways(self, queries: np.ndarray, wanted: np.ndarray, target: float, k: int) -> list[Way]:
+        """Returns the least settings that reach a recall; what misses it is among them, too."""
+
+    def configure(self, setting: dict[str, int]) -> None: ...
+
+    def use_threads(self, count: int) -> None:
+        """Lets a call of the calling thread use so many, where the library has a say in it."""
+
+    def search(self, queries: np.ndarray, k: int) -> np.ndarray:
+        """Returns positions `(Q, K)`."""
 
 
 def recall(found: np.ndarray, wanted: np.ndarray) -> float:

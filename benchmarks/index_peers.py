@@ -1,11 +1,11 @@
-"""How fast is our index for a recall, against HNSW of faiss and hnswlib and faiss's IVF-PQ?
+"""How fast is our index for a recall, against HNSW of faiss (alone, as our engine) and of hnswlib?
 
     python benchmarks/index_peers.py [--rows 1000000] [--dim 128] [--targets 0.95 0.99]
-        [--batches 1 100] [--threads 1 2] [--peers faiss_hnsw hnswlib faiss_ivf_pq] [--folder DIR]
+        [--batches 1 100] [--threads 1 2] [--peers tfde_faiss_hnsw faiss_hnsw ...] [--folder DIR]
 
-Unit vectors and 1,000 held-out queries of a mixture of 2,000 Gaussians (`index_search.clustered`,
-seed 0), inner product, the 10 best; index_engines.py says how each index is built. Recall is the
-share of the exact 10 best.
+faiss's IVF-PQ is asked, too. Unit vectors and 1,000 held-out queries of a mixture of 2,000
+Gaussians (`index_search.clustered`, seed 0), inner product, the 10 best; index_engines.py says how
+each index is built. Recall is the share of the exact 10 best.
 
 - Each index is built once, in a process of its own with all cores that reports the seconds and the
   peak of memory, and is saved. The seconds are those of the structure: training and filling.
@@ -39,8 +39,8 @@ from pathlib import Path
 
 import numpy as np
 import side_by_side
-from index_engines import ENGINES, Engine
-from index_measures import milliseconds, recall, releases_gil
+from index_engines import ENGINES
+from index_measures import Engine, milliseconds, recall, releases_gil
 from training_memory import memory
 
 SEED = 0
@@ -53,14 +53,13 @@ def make_data(folder: Path, rows: int, dim: int) -> dict:
     """Writes vectors, both halves of the queries and their exact answers."""
     from index_search import clustered
 
-    from tfde.retrieval.exact_index import ExactIndex
+    from tfde.retrieval.top_k import exact_top_k
 
     vectors, queries = clustered(rows, dim)
-    exact = ExactIndex([vectors], [""] * rows)
     np.save(folder / "vectors.npy", vectors)
     for name, half in zip(("choosing", "measured"), np.array_split(queries, 2), strict=True):
         np.save(folder / f"{name}.npy", half)
-        np.save(folder / f"{name}_wanted.npy", exact.search_positions(half, K)[1])
+        np.save(folder / f"{name}_wanted.npy", exact_top_k([vectors], half, K)[1])
     return {"rows": rows, "dim": dim}
 
 
@@ -165,8 +164,8 @@ def options_of(args: argparse.Namespace, folder: Path, step: str, name: str) -> 
 
 
 def python_of(name: str) -> str:
-    """Returns the interpreter that has the library."""
-    return sys.executable if name == OURS else str(side_by_side.peers_python())
+    """Returns the interpreter that has the library; ScaNN and faiss are extras of tfde."""
+    return str(side_by_side.peers_python()) if name == "hnswlib" else sys.executable
 
 
 def done(args: argparse.Namespace, folder: Path, step: str, name: str = OURS) -> dict:

@@ -55,8 +55,8 @@ def make_data(folder: Path, rows: int, dim: int, embeddings: str | None) -> None
     from index_search import clustered
 
     from tfde.retrieval.embeddings import Embeddings
-    from tfde.retrieval.exact_index import ExactIndex
     from tfde.retrieval.recall import sample_queries
+    from tfde.retrieval.top_k import exact_top_k
 
     if embeddings is None:
         vectors, queries = clustered(rows, dim)
@@ -64,11 +64,10 @@ def make_data(folder: Path, rows: int, dim: int, embeddings: str | None) -> None
         vectors = Embeddings.open(embeddings).read()
         queries = sample_queries(vectors, QUERIES, SEED)
     choosing, queries = np.array_split(queries, 2)
-    index = ExactIndex([vectors], [""] * len(vectors))
     np.save(folder / "vectors.npy", vectors)
     np.save(folder / "choosing.npy", choosing)
     np.save(folder / "queries.npy", queries)
-    np.save(folder / "wanted.npy", index.search_positions(queries, K)[1])
+    np.save(folder / "wanted.npy", exact_top_k([vectors], queries, K)[1])
 
 
 def build(folder: Path, name: str, target_recall: float) -> dict:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from benchmark_script import BENCHMARKS, run_benchmark
 
-PEERS = ("faiss_hnsw", "hnswlib", "faiss_ivf_pq")
+PEERS = ("tfde_faiss_hnsw", "faiss_hnsw", "hnswlib", "faiss_ivf_pq")
 
 
 @pytest.fixture(scope="module")
@@ -120,5 +120,5 @@ def test_peers(tmp_path, monkeypatch):
     assert missed.keys() == {"left_out"}
     assert "scann" in missed["left_out"]
     assert "hnswlib" in missed["left_out"]
-    assert len(built) == 4
+    assert len(built) == 5
     assert {file: file.stat().st_mtime_ns for file in tmp_path.glob("*/*_build.json")} == built
