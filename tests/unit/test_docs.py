@@ -1,6 +1,7 @@
 """The documents: links lead somewhere, commands and names exist, the reference is whole."""
 
 import ast
+import dataclasses
 import importlib
 import re
 import shlex
@@ -93,6 +94,13 @@ def fields():
     return {"sizes", *field_names(model, training, matching, study)}
 
 
+def engine_options():
+    from tfde.retrieval.index import ENGINES, index_class
+
+    classes = [index_class(kind).parameters_class for kind in ENGINES]
+    return {field.name for one in classes if one for field in dataclasses.fields(one)}
+
+
 def wrong_words(line):
     """What a shell line says to our commands that they do not know."""
     line = re.sub(r"\$\(([^()]*)\)", r" ; \1 ; ", line)
@@ -116,6 +124,10 @@ def wrong_words(line):
             known = options_of(command)
             if option.startswith("--run.") and "--run" in known:
                 wrong += [f"{command} {option}"] if option.split(".")[-1] not in fields() else []
+            elif option.startswith("--options.") and "--options" in known:
+                wrong += (
+                    [] if option.split(".")[-1] in engine_options() else [f"{command} {option}"]
+                )
             elif option not in known | {"--help"}:
                 wrong.append(f"{command} {option}")
     return wrong
@@ -125,6 +137,9 @@ def test_wrong_words_are_found():
     assert wrong_words("X=1 tfde train --run r.yaml --run.sed 1; tfde evaluate --bm26 -k 3") == [
         "train --run.sed",
         "evaluate --bm26",
+    ]
+    assert wrong_words("tfde build-index --options.factory x --options.speed 3") == [
+        "build-index --options.speed"
     ]
     assert wrong_words("tfde evalute --bm25 # tfde evaluate --bm26") == ["evalute"]
 
