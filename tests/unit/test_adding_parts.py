@@ -9,8 +9,10 @@ import types
 
 import keras
 import numpy as np
+import tensorflow as tf
 import tiny
 
+import tfde
 from tfde.cli import main as cli
 from tfde.cli.parser import command_parser
 from tfde.config import matching
@@ -20,6 +22,7 @@ from tfde.data.formats.records import Judgement
 from tfde.matching import meetings
 from tfde.matching.matcher import Matcher
 from tfde.storage.compressed import read_lines
+from tfde.tasks.task import Task
 from tfde.types import Document, Query
 
 
@@ -88,3 +91,24 @@ def test_a_matching_model(tmp_path, monkeypatch):
     model.save_to_preset(tmp_path / "model")
     keras.utils.set_random_seed(3)
     np.testing.assert_array_equal(Matcher.from_preset(tmp_path / "model").score(pairs), scores)
+
+
+def test_a_loss():
+    """A class on `Task`, which `compile` takes; for recipes also its fields and one line."""
+
+    class HingeTask(Task):
+        """Each positive scores higher than every other candidate, by a margin."""
+
+        def __call__(self, queries, candidates, *, other_queries=None):
+            scores = tf.matmul(queries["embeddings"], candidates["embeddings"], transpose_b=True)
+            gaps = 0.2 + scores - tf.linalg.diag_part(scores)[:, None]
+            others = 1 - tf.eye(tf.shape(scores)[0], tf.shape(scores)[1])
+            return tf.reduce_mean(tf.reduce_sum(tf.nn.relu(gaps) * others, axis=1))
+
+    words = tiny.VOCABULARY[-12:]
+    pairs = tfde.pairs([(word, f"{word} {word}") for word in words], batch_size=6)
+    model = tiny.dual_encoder()
+    model.compile(optimizer=keras.optimizers.Adam(0.01), task=HingeTask())
+    losses = model.fit(pairs, steps=60, verbose=0).history["loss"]
+    model.compile(optimizer=keras.optimizers.Adam(0.01), task=HingeTask())
+    assert model.fit(pairs, steps=60, verbose=0).history["loss"][-1] < losses[0]

@@ -1,6 +1,6 @@
 """A backbone added by this file alone: a description, a layer, a builder and one line.
 
-What docs/explanation/architecture.md says under "add a backbone" is shown here.
+What docs/architecture.md says under "add a backbone" is shown here.
 """
 
 import dataclasses
