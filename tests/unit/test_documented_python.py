@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import bert_directory
+import keras_hub
 import pytest
 import tiny
 from missing import missing
@@ -56,6 +57,14 @@ def test_every_line_of_ours_runs(name, tmp_path, monkeypatch):
         "PATH": "checkpoint",
         "DATA": "data",
         "VOCABULARY": bert_directory.VOCABULARY,
+        "BACKBONE": keras_hub.models.BertBackbone(
+            vocabulary_size=len(bert_directory.VOCABULARY),
+            num_layers=1,
+            num_heads=2,
+            hidden_dim=8,
+            intermediate_dim=16,
+        ),
+        "TOKENIZER": keras_hub.tokenizers.BertTokenizer(bert_directory.VOCABULARY, lowercase=True),
     }
     run = list(lines(ROOT / "docs" / f"{name}.md"))
     assert len(run) > 15

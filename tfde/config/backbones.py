@@ -189,7 +189,8 @@ def backbone_from_mapping(value: Mapping[str, Any], where: str = "backbone") -> 
     """
     value = dict(value)
     kind = value.pop("kind", None)
-    require(kind in BACKBONES, f"{where}.kind", f"one of {', '.join(BACKBONES)}", kind)
+    rule = f"one of {', '.join(BACKBONES)}, or made known by tfde.register_backbone"
+    require(kind in BACKBONES, f"{where}.kind", rule, kind)
     config: BackboneConfig = from_mapping(BACKBONES[kind], value, where)
     return config
 

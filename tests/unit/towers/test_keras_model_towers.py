@@ -11,6 +11,7 @@ from tfde.config.backbones import BertConfig
 from tfde.data.pairs.dataset import pairs
 from tfde.errors import ConfigError
 from tfde.export.saved_models import QueryEncoder, save_encoder
+from tfde.matching.cross_encoder import CrossEncoder
 from tfde.tasks.retrieval_task import RetrievalTask
 from tfde.towers.dual_encoder import DualEncoder
 
@@ -90,6 +91,16 @@ def test_towers_of_their_own_start_alike():
     for tower in (model.query_tower, model.document_tower):
         for ours, theirs in zip(tower.get_weights(), network.get_weights(), strict=True):
             np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_cross_encoder_on_a_backbone_of_keras_hub():
+    backbone = keras_hub.models.BertBackbone(**SIZES)
+    model = CrossEncoder.from_backbone(backbone, tokenizer=tiny.tokenizer())
+    assert model.preprocessor.text_config.num_segments == 2
+    table = backbone.get_layer("token_embedding").embeddings
+    np.testing.assert_array_equal(model.named_weights()["token_embedder/token_table"], table)
+    with pytest.raises(ConfigError, match=r"`backbone` must be one with Transformer layers"):
+        CrossEncoder.from_backbone(own_model(), tokenizer=tiny.tokenizer())
 
 
 def test_a_tokenizer_of_keras_hub():
