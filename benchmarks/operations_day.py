@@ -126,7 +126,8 @@ class Day:
         while not await is_set(over, rng.exponential(1 / per_s)):
             start = time.monotonic()
             kind, code, detail = await self._changes.make()
-            self._note(kind, start, "" if code in (OK, DOWN) else f"{code}: {detail}")
+            told = f"documents {kind.removesuffix('e')}ed"
+            self._note(told, start, "" if code in (OK, DOWN) else f"{code}: {detail}")
 
     async def compact(self, every_s: float, over: asyncio.Event) -> None:
         """Compacts the index until all is over."""

@@ -202,7 +202,8 @@ def test_a_day_in_a_minute(tmp_path):
     result = json.loads((tmp_path / "day.json").read_text())
     assert result["faults"] == []
     found = {each["event"]: each for each in result["rows"]}
-    assert {"add", "replace", "delete", "compaction", "index exported and installed"} < set(found)
+    assert {f"documents {what}" for what in ("added", "replaced", "deleted")} < set(found)
+    assert {"compaction", "index exported and installed"} < set(found)
     assert (found["all"]["failed"], found["all"]["wrong"]) == (0, 0)
     assert found["kill of the index's server"]["server_down"] > 0
     assert found["all"]["requests"] > 100
