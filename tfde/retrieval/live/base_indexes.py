@@ -16,7 +16,7 @@ from tfde.retrieval.index import open_index
 from tfde.retrieval.index_directory import MANIFEST, index_bytes, read_index, remove_index
 from tfde.retrieval.live.change_log import FILE, ChangeLog
 from tfde.retrieval.live.change_rows import Change, LogState
-from tfde.retrieval.live.snapshot import Base, LiveView
+from tfde.retrieval.live.snapshot import Base, Snapshot
 from tfde.storage.files import sha256
 
 FIRST = 1
@@ -114,11 +114,13 @@ def index_version(path: str | Path) -> str:
     return hashlib.sha256(f"{state.manifest} {state.sequence}".encode()).hexdigest()
 
 
-def write_base(path: Path, view: LiveView) -> Base:
-    """Builds the next base of all documents of a view; it counts once the log says so."""
-    generation = view.below.generation + 1
+def write_base(path: Path, snapshot: Snapshot) -> Base:
+    """Builds the next base of all documents of a snapshot; it counts once the log says so."""
+    generation = snapshot.below.generation + 1
     directory = generation_directory(path, generation)
-    built = view.base.index.rebuilt([view.base.rows(), view.delta.rows()], view.doc_ids())
+    built = snapshot.base.index.rebuilt(
+        [snapshot.base.rows(), snapshot.delta.rows()], snapshot.doc_ids()
+    )
     built.save(directory, overwrite=True)
     new = built.saved_at(directory)
     return Base(new, generation, sha256(directory / MANIFEST), index_bytes(directory))

@@ -25,8 +25,8 @@ from tfde.retrieval.live.base_indexes import (
 )
 from tfde.retrieval.live.change_log import FILE, ChangeLog
 from tfde.retrieval.live.change_rows import LogState
-from tfde.retrieval.live.pending_changes import Overlay
-from tfde.retrieval.live.snapshot import LiveView
+from tfde.retrieval.live.pending_changes import PendingChanges
+from tfde.retrieval.live.snapshot import Snapshot
 from tfde.retrieval.live.status import LiveStatus, status_of
 from tfde.storage.atomic import directory_lock
 from tfde.storage.files import check_id
@@ -77,8 +77,8 @@ class LiveIndex:
         self.path = path
         self.fingerprint = files.base.index.fingerprint
         self.parents = files.base.index.parents
-        self._overlay = _overlay_of(files)
-        self._view = self._overlay.view(files.sequence)
+        self._pending = _pending_of(files)
+        self._snapshot = self._pending.snapshot(files.sequence)
         self._log: ChangeLog | None = None  # where the directory is open for writing
         self._reader: ChangeLog | None = None
         self._reading = threading.Lock()
@@ -120,22 +120,22 @@ class LiveIndex:
     @property
     def shape(self) -> tuple[int, int]:
         """Documents that can be found, and the length of a vector."""
-        view = self._view
-        return view.num_documents, view.base.index.shape[1]
+        snapshot = self._snapshot
+        return snapshot.num_documents, snapshot.base.index.shape[1]
 
     @property
     def version(self) -> str:
         """Generation and number of the last change, as `2.17`; searches see at least these."""
-        return _version(self._view)
+        return _version(self._snapshot)
 
     @property
     def doc_ids(self) -> np.ndarray:
         """Ids of all documents, `(N,)` str: those of the base, then others by last change."""
-        return self._view.doc_ids()
+        return self._snapshot.doc_ids()
 
     def vectors(self) -> np.ndarray:
         """Returns the vectors of all documents, `(N, D)` float32, in memory."""
-        return self._view.vectors()
+        return self._snapshot.vectors()
 
     @typed
     def search(self, query_embeddings: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -154,7 +154,7 @@ class LiveIndex:
             ConfigError: `k` below 1, or a query is not finite.
             MismatchError: another dimension than the index.
         """
-        return self._view.search(query_embeddings, k)
+        return self._snapshot.search(query_embeddings, k)
 
     @typed
     def search_documents(self, query_embeddings: np.ndarray, k: int) -> LiveHits:
@@ -172,13 +172,13 @@ class LiveIndex:
             CorruptError: a text differs from what was written.
         """
         for _ in range(_ATTEMPTS):
-            view = self._view
-            scores, doc_ids = view.search(query_embeddings, k)
+            snapshot = self._snapshot
+            scores, doc_ids = snapshot.search(query_embeddings, k)
             sequence, documents = self._read_documents(set(doc_ids.ravel().tolist()))
-            if sequence == view.sequence:  # else a text may not be the one that was scored
+            if sequence == snapshot.sequence:  # else a text may not be the one that was scored
                 break
             self._catch_up()
-        return LiveHits(scores, doc_ids, documents, _version(view))
+        return LiveHits(scores, doc_ids, documents, _version(snapshot))
 
     def check_model(self, fingerprint: str) -> None:
         """Refuses vectors of another model; an index without fingerprint takes any.
@@ -226,8 +226,8 @@ class LiveIndex:
         with self._changing:
             log = self._writable()
             log.add(documents, vectors)
-            self._overlay.put(doc_ids, vectors)
-            self._view = self._overlay.view(log.state.sequence)
+            self._pending.put(doc_ids, vectors)
+            self._snapshot = self._pending.snapshot(log.state.sequence)
             return log.state.sequence
 
     def delete(self, doc_ids: Sequence[str]) -> Deletion:
@@ -247,11 +247,11 @@ class LiveIndex:
         )
         with self._changing:
             log = self._writable()
-            deleted = [doc_id for doc_id in wanted if doc_id in self._overlay]
+            deleted = [doc_id for doc_id in wanted if doc_id in self._pending]
             if deleted:
                 log.delete(deleted)
-                self._overlay.remove(deleted)
-                self._view = self._overlay.view(log.state.sequence)
+                self._pending.remove(deleted)
+                self._snapshot = self._pending.snapshot(log.state.sequence)
             unknown = list(wanted.keys() - set(deleted))
             return Deletion(log.state.sequence, deleted, sorted(unknown))
 
@@ -272,21 +272,21 @@ class LiveIndex:
             raise ConfigError(f"{self.path}: a compaction of this index is under way.")
         try:
             with self._changing:
-                log, view = self._writable(), self._view
+                log, snapshot = self._writable(), self._snapshot
                 if not log.has_changes():  # of documents that have come and gone again, too
                     return False
-            if not view.num_documents:
+            if not snapshot.num_documents:
                 raise ConfigError(
                     f"{self.path}: all documents are deleted, and an index holds at least one;"
                     " add some before the compaction."
                 )
             try:
-                base = write_base(self.path, view)
-                overlay = Overlay(base)
+                base = write_base(self.path, snapshot)
+                pending = PendingChanges(base)
                 with self._changing:
-                    overlay.apply(log.read(after=view.sequence)[1])
-                    log.switch(base.generation, base.manifest, view.sequence)
-                    self._overlay, self._view = overlay, overlay.view(log.state.sequence)
+                    pending.apply(log.read(after=snapshot.sequence)[1])
+                    log.switch(base.generation, base.manifest, snapshot.sequence)
+                    self._pending, self._snapshot = pending, pending.snapshot(log.state.sequence)
             finally:
                 remove_others(self.path, log.state.generation)
             return True
@@ -305,7 +305,7 @@ class LiveIndex:
         """Returns the sizes of the index."""
         log_files = (self.path / f"{FILE}{suffix}" for suffix in ("", "-wal"))
         changes_bytes = sum(file.stat().st_size for file in log_files if file.is_file())
-        return status_of(self._view, changes_bytes)
+        return status_of(self._snapshot, changes_bytes)
 
     def close(self) -> None:
         """Ends writing, once a change or compaction under way is done; searches still work."""
@@ -337,16 +337,16 @@ class LiveIndex:
             with self._reading:
                 if self._reader is None:
                     return
-                state, changes = self._reader.read(after=self._view.sequence)
-            sequence, below = state.sequence, self._view.below
+                state, changes = self._reader.read(after=self._snapshot.sequence)
+            sequence, below = state.sequence, self._snapshot.below
             # Another index may have been built in this place: the first generation again.
             if (state.generation, state.manifest) == (below.generation, below.manifest):
-                self._overlay.apply(changes)
+                self._pending.apply(changes)
             else:
                 files = read_files(self.path, verify=False)
                 self._check_base(files.base.index)
-                self._overlay, sequence = _overlay_of(files), files.sequence
-            self._view = self._overlay.view(sequence)
+                self._pending, sequence = _pending_of(files), files.sequence
+            self._snapshot = self._pending.snapshot(sequence)
 
     def _check_base(self, index: Index) -> None:
         found = (index.fingerprint, index.parents, index.shape[1])
@@ -363,14 +363,14 @@ class LiveIndex:
         return self._log
 
 
-def _overlay_of(files: LiveFiles) -> Overlay:
-    overlay = Overlay(files.base)
-    overlay.apply(files.changes)
-    return overlay
+def _pending_of(files: LiveFiles) -> PendingChanges:
+    pending = PendingChanges(files.base)
+    pending.apply(files.changes)
+    return pending
 
 
-def _version(view: LiveView) -> str:
-    return f"{view.below.generation}.{view.sequence}"
+def _version(snapshot: Snapshot) -> str:
+    return f"{snapshot.below.generation}.{snapshot.sequence}"
 
 
 def _check_texts(documents: Sequence[Document]) -> None:

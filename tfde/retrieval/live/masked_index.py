@@ -16,7 +16,7 @@ _EXACT_FROM = 1 / 8  # of the rows: from there on scoring all costs less than as
 
 
 @dataclass(frozen=True)
-class Segment:
+class MaskedIndex:
     """An index that never changes and a mask of its deleted rows.
 
     Args:

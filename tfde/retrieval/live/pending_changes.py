@@ -8,17 +8,17 @@ import numpy as np
 
 from tfde.retrieval.exact_index import ExactIndex
 from tfde.retrieval.live.change_rows import Change
-from tfde.retrieval.live.masked_index import Segment
-from tfde.retrieval.live.snapshot import Base, LiveView
+from tfde.retrieval.live.masked_index import MaskedIndex
+from tfde.retrieval.live.snapshot import Base, Snapshot
 
 _ROOM = 256
 
 
-class Overlay:
+class PendingChanges:
     """Which documents of a base index are gone, and the vectors that came instead of them.
 
-    Vectors are only ever appended, so that views handed out earlier stay what they were. One
-    thread may change it; views may be searched by any number.
+    Vectors are only ever appended, so that snapshots handed out earlier stay what they were. One
+    thread may change it; snapshots may be searched by any number.
 
     Args:
         base: The index below.
@@ -76,19 +76,19 @@ class Overlay:
         if added:
             self.put([doc_id for doc_id, _ in added], np.stack([vector for _, vector in added]))
 
-    def view(self, sequence: int) -> LiveView:
+    def snapshot(self, sequence: int) -> Snapshot:
         """Returns what can be searched now, after the change `sequence`."""
         delta = ExactIndex([self._vectors[: self._size]], self._doc_ids[: self._size])
         num_dead = self._size - len(self._rows)
-        return LiveView(
+        return Snapshot(
             self._base,
-            Segment(self._base.index, self._base_dead.copy(), self._base_num_dead),
-            Segment(delta, self._dead[: self._size].copy(), num_dead),
+            MaskedIndex(self._base.index, self._base_dead.copy(), self._base_num_dead),
+            MaskedIndex(delta, self._dead[: self._size].copy(), num_dead),
             sequence,
         )
 
     def _make_room(self, room: int) -> None:
-        """Moves the living rows to new arrays; earlier views keep the old ones."""
+        """Moves the living rows to new arrays; earlier snapshots keep the old ones."""
         living = np.fromiter(self._rows.values(), np.int64, len(self._rows))
         vectors = np.empty((room, self._vectors.shape[1]), np.float32)
         doc_ids = np.empty(room, object)

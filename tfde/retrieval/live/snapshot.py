@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tfde.retrieval.index import Index
-from tfde.retrieval.live.masked_index import Segment
+from tfde.retrieval.live.masked_index import MaskedIndex
 from tfde.retrieval.top_k import merge_top_k
 
 
@@ -22,7 +22,7 @@ class Base:
     num_bytes: int  # of its files
 
 
-class LiveView(NamedTuple):
+class Snapshot(NamedTuple):
     """The base index and what was added since; nothing of it ever changes.
 
     Documents are in this order, which also breaks ties: those of the base, then the others by
@@ -30,8 +30,8 @@ class LiveView(NamedTuple):
     """
 
     below: Base
-    base: Segment
-    delta: Segment
+    base: MaskedIndex
+    delta: MaskedIndex
     sequence: int  # of the last change
 
     @property
@@ -48,7 +48,7 @@ class LiveView(NamedTuple):
         """Returns scores `(Q, K)` float32, descending, and doc_ids `(Q, K)` str.
 
         Raises:
-            As `Segment.search`.
+            As `MaskedIndex.search`.
         """
         base = self.base.search(query_embeddings, k)
         scores, positions, doc_ids = self.delta.search(query_embeddings, k)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tfde.retrieval.live.snapshot import LiveView
+from tfde.retrieval.live.snapshot import Snapshot
 
 # A compaction is advised from a tenth of the base on, but not below what costs nothing to scan,
 # and always where `tfde build-index` would leave exact search.
@@ -46,27 +46,27 @@ class LiveStatus:
     compaction_advised: bool
 
 
-def status_of(view: LiveView, changes_bytes: int) -> LiveStatus:
+def status_of(snapshot: Snapshot, changes_bytes: int) -> LiveStatus:
     """Returns the sizes of a live index.
 
     Args:
-        view: Its state.
+        snapshot: Its state.
         changes_bytes: Of the file of changes.
     """
-    rows, dim = view.base.index.shape
+    rows, dim = snapshot.base.index.shape
     compact_from = round(min(max(_ADVISED_LEAST, _ADVISED_SHARE * rows), _ADVISED_MOST))
     return LiveStatus(
-        kind=view.base.index.kind,
+        kind=snapshot.base.index.kind,
         dim=dim,
-        fingerprint=view.base.index.fingerprint,
-        generation=view.below.generation,
-        sequence=view.sequence,
-        documents=view.num_documents,
+        fingerprint=snapshot.base.index.fingerprint,
+        generation=snapshot.below.generation,
+        sequence=snapshot.sequence,
+        documents=snapshot.num_documents,
         base_rows=rows,
-        base_deleted=view.base.num_dead,
-        added=view.delta.num_living,
-        index_bytes=view.below.num_bytes,
+        base_deleted=snapshot.base.num_dead,
+        added=snapshot.delta.num_living,
+        index_bytes=snapshot.below.num_bytes,
         changes_bytes=changes_bytes,
         compact_from=compact_from,
-        compaction_advised=view.num_changed >= compact_from,
+        compaction_advised=snapshot.num_changed >= compact_from,
     )
