@@ -23,8 +23,15 @@ from tfde.matching.match_loss import (
 )
 from tfde.matching.pair_model import PairScorer
 from tfde.matching.virt import VirtLoss
-from tfde.tasks.replicas import share_of_mean, sum_gradients, take_summed_gradients
-from tfde.towers.fit_loop import Throughput, distribute_batches, fit_epochs, step_function
+from tfde.tasks.replicas import share_of_mean, sum_gradients
+from tfde.towers.fit_loop import (
+    Throughput,
+    compile_in_scope,
+    distribute_batches,
+    endless,
+    fit_epochs,
+    step_function,
+)
 
 
 @dataclass(frozen=True)
@@ -123,10 +130,8 @@ class MatchTrainer(keras.Model):
             jit_compile: XLA, which compiles anew for every length.
             run_eagerly: For debugging.
         """
-        with self.distribute_strategy.scope():
-            super().compile(optimizer=optimizer, jit_compile=jit_compile, run_eagerly=run_eagerly)
-        if self.distribute_strategy.num_replicas_in_sync > 1:
-            take_summed_gradients(self.optimizer)
+        options = {"jit_compile": jit_compile, "run_eagerly": run_eagerly}
+        compile_in_scope(self, super().compile, optimizer=optimizer, **options)
 
     def fit(
         self,
@@ -156,9 +161,7 @@ class MatchTrainer(keras.Model):
         rule = f"a multiple of {replicas} replicas times {self.group_size} pairs of a group"
         whole = x.batch_size % (replicas * self.group_size) == 0
         require(whole, "batch_size", rule, x.batch_size)
-        batches = x.dataset(start_step=initial_step).apply(
-            tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
-        )
+        batches = endless(x.dataset(start_step=initial_step))
         return fit_epochs(
             self,
             distribute_batches(batches, self.prepare_batch, self.distribute_strategy),
@@ -170,16 +173,8 @@ class MatchTrainer(keras.Model):
 
     def make_train_function(self, force: bool = False) -> None:
         """Makes `train_function`, an iterator of batches -> logs of one step."""
-        with self.distribute_strategy.scope():
-            if not self.optimizer.built:
-                self.optimizer.build(self.trainable_weights)
         if force or getattr(self, "train_function", None) is None:
-            self.train_function = step_function(
-                self.train_step,
-                self.distribute_strategy,
-                run_eagerly=self.run_eagerly,
-                jit_compile=self.jit_compile,
-            )
+            self.train_function = step_function(self, self.train_step)
 
     def prepare_batch(self, batch: Mapping[str, tf.Tensor]) -> dict[str, Any]:
         """Tokenizes a batch for the student and for each teacher (graph ops).

@@ -18,9 +18,10 @@ section 3; the order of texts and the way back of the random states are derived 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 Tokens = Mapping[str, tf.Tensor]
@@ -69,6 +70,16 @@ def cached_gradients(
 def embed_in_chunks(embed: Embed, tokens: Tokens, *, chunk_size: int | None) -> tf.Tensor:
     """Returns the embeddings of texts, (N, D) float32, so many at once; `None` for all."""
     return embed(tokens) if chunk_size is None else _Chunks(tokens, chunk_size).embed(embed)
+
+
+def random_states(towers: Iterable[keras.Model]) -> list[keras.Variable]:
+    """Returns the state of each seed generator of the towers' layers, once."""
+    # A functional model has no other variables beside its weights.
+    variables = {id(variable): variable for tower in towers for variable in tower.variables}
+    for tower in towers:
+        for weight in tower.weights:
+            variables.pop(id(weight), None)
+    return list(variables.values())
 
 
 class _Chunks:

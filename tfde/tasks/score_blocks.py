@@ -4,8 +4,29 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from tfde.tasks.replicas import gather_rows
 from tfde.tasks.retrieval_task import in_batch_accuracy
 from tfde.tasks.task import Rows, Task
+
+
+def loss_over_replicas(
+    task: Task, queries: Rows, candidates: Rows, *, rows: int | None = None
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns `loss_and_accuracy` of this replica's queries among the candidates of all replicas.
+
+    Args:
+        task: The loss.
+        queries: Rows of this replica's queries.
+        candidates: Rows of this replica's candidates.
+        rows: Queries whose scores are computed at once; `None` takes all.
+    """
+    others = None
+    if task.needs_other_queries:
+        own = tf.shape(queries["embeddings"])[0]
+        others = {name: part[own:] for name, part in gather_rows(queries).items()}
+    return loss_and_accuracy(
+        task, queries, gather_rows(candidates), other_queries=others, rows=rows
+    )
 
 
 def loss_and_accuracy(

@@ -18,7 +18,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfde.tasks.replicas import mean_over_replicas
+from tfde.tasks.replicas import mean_over_replicas, take_summed_gradients
 from tfde.text.cut_texts import cut_line
 
 _LOG = logging.getLogger(__name__)
@@ -84,21 +84,19 @@ def fit_epochs(
 
 
 def step_function(
-    step: Callable[[Any], dict[str, tf.Tensor]],
-    strategy: tf.distribute.Strategy,
-    *,
-    run_eagerly: bool,
-    jit_compile: bool,
+    model: keras.Model, step: Callable[[Any], dict[str, tf.Tensor]]
 ) -> Callable[[Any], dict[str, tf.Tensor]]:
     """Returns the function of one step: an iterator of batches -> logs of the whole batch.
 
     Args:
-        step: What each replica does with its rows; its logs are means over them.
-        strategy: Whose replicas take the step.
-        run_eagerly: For debugging.
-        jit_compile: Whether XLA compiles what a replica does.
+        model: Compiled; its optimizer is built here, where it is not yet.
+        step: What each replica of its strategy does with its rows; its logs are means over them.
     """
-    if jit_compile and not run_eagerly:
+    strategy = model.distribute_strategy
+    with strategy.scope():  # not in the step, where each replica would
+        if not model.optimizer.built:
+            model.optimizer.build(model.trainable_weights)
+    if model.jit_compile and not model.run_eagerly:
         step = tf.function(step, jit_compile=True, reduce_retracing=True)
 
     def replica_step(batch: Any) -> dict[str, tf.Tensor]:
@@ -109,7 +107,31 @@ def step_function(
         logs = strategy.run(replica_step, args=(next(iterator),))
         return {name: strategy.experimental_local_results(log)[0] for name, log in logs.items()}
 
-    return take if run_eagerly else tf.function(take, reduce_retracing=True)
+    return take if model.run_eagerly else tf.function(take, reduce_retracing=True)
+
+
+def compile_in_scope(
+    model: keras.Model, compile_model: Callable[..., None], **options: Any
+) -> None:
+    """Compiles a model where its replicas find the optimizer, which takes their summed gradients.
+
+    Args:
+        model: What `fit_epochs` trains.
+        compile_model: Keras' own `compile` of it.
+        options: As Keras' `compile`.
+    """
+    with model.distribute_strategy.scope():
+        compile_model(**options)
+    if model.distribute_strategy.num_replicas_in_sync > 1:
+        take_summed_gradients(model.optimizer)
+
+
+def endless(batches: tf.data.Dataset) -> tf.data.Dataset:
+    """Returns the batches as if there were no end of them.
+
+    Else processes would ask each other before each step whether anyone has a batch left.
+    """
+    return batches.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
 
 
 def distribute_batches(

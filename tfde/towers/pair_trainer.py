@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -13,22 +13,22 @@ import tensorflow as tf
 
 from tfde.data.pairs.batches import PairBatches
 from tfde.errors import ConfigError, require
-from tfde.tasks.gradient_cache import cached_gradients
+from tfde.tasks.gradient_cache import cached_gradients, random_states
 from tfde.tasks.replicas import (
-    gather_rows,
     share_of_mean,
     sum_gradients,
-    take_summed_gradients,
 )
 from tfde.tasks.retrieval_task import RetrievalTask
-from tfde.tasks.score_blocks import loss_and_accuracy
+from tfde.tasks.score_blocks import loss_over_replicas
 from tfde.tasks.task import Rows, Task, candidate_texts
 from tfde.text.cut_texts import CutTexts
 from tfde.text.preprocessor import TextPreprocessor, cut_counts
 from tfde.towers.fit_loop import (
     CutReport,
     Throughput,
+    compile_in_scope,
     distribute_batches,
+    endless,
     fit_epochs,
     step_function,
 )
@@ -111,10 +111,8 @@ class PairTrainer(keras.Model):
         self.task = task or RetrievalTask()
         self.chunk_size = chunk_size
         self._reset = None
-        with self.distribute_strategy.scope():
-            super().compile(optimizer=optimizer, jit_compile=jit_compile, run_eagerly=run_eagerly)
-        if replicas > 1:
-            take_summed_gradients(self.optimizer)
+        options = {"jit_compile": jit_compile, "run_eagerly": run_eagerly}
+        compile_in_scope(self, super().compile, optimizer=optimizer, **options)
 
     def fit(
         self,
@@ -153,11 +151,7 @@ class PairTrainer(keras.Model):
             total = steps if steps is not None else epochs * x.steps_per_epoch
             rule = f"below the {total} steps to train"
             require(initial_step < total, "initial_step", rule, initial_step)
-            # Endless, as far as processes know: else they would ask each other before each step
-            # whether anyone has a batch left.
-            batches = x.dataset(start_step=initial_step).apply(
-                tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
-            )
+            batches = endless(x.dataset(start_step=initial_step))
             given = [Throughput(x.batch_size), *given]
             if steps is None and initial_step == 0:
                 steps = x.steps_per_epoch
@@ -208,16 +202,8 @@ class PairTrainer(keras.Model):
 
     def make_train_function(self, force: bool = False) -> None:
         """Makes `train_function`, an iterator of batches -> logs of one step."""
-        with self.distribute_strategy.scope():  # not in the step, where each replica would
-            if not self.optimizer.built:
-                self.optimizer.build(self.trainable_weights)
         if force or getattr(self, "train_function", None) is None:
-            step = step_function(
-                self._counted_step,
-                self.distribute_strategy,
-                run_eagerly=self.run_eagerly,
-                jit_compile=self.jit_compile,
-            )
+            step = step_function(self, self._counted_step)
             replicas = self.distribute_strategy.num_replicas_in_sync
 
             def take(iterator: Any) -> dict[str, tf.Tensor]:
@@ -284,7 +270,6 @@ class PairTrainer(keras.Model):
         """
         weights = self.trainable_weights
         replicas = self.distribute_strategy.num_replicas_in_sync
-
         known = self._described(data)  # outside of the tape: no gradient flows
 
         def scaled_loss(queries: tf.Tensor, documents: tf.Tensor) -> tf.Tensor:
@@ -320,7 +305,7 @@ class PairTrainer(keras.Model):
             scaled_loss,
             chunk_size=chunk_size,
             weights=self.trainable_weights,
-            random_states=_random_states(towers.values()),
+            random_states=random_states(towers.values()),
         )
 
     def compute_loss(
@@ -380,17 +365,8 @@ class PairTrainer(keras.Model):
             "keys": batch["candidate_keys"],
             **known[1],
         }
-        others = None
-        if task.needs_other_queries:
-            own = tf.shape(query_embeddings)[0]
-            others = {name: rows[own:] for name, rows in gather_rows(queries).items()}
-        loss, accuracy = loss_and_accuracy(
-            task,
-            queries,
-            gather_rows(documents),
-            other_queries=others,
-            rows=None if self.chunk_size is None else max(self.chunk_size, _SCORE_ROWS),
-        )
+        rows = None if self.chunk_size is None else max(self.chunk_size, _SCORE_ROWS)
+        loss, accuracy = loss_over_replicas(task, queries, documents, rows=rows)
         self._accuracy.update_state(accuracy)
         return share_of_mean(loss)
 
@@ -415,13 +391,3 @@ class PairTrainer(keras.Model):
 def tokens_of(side: str, batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     """Returns the `query` or `document` side of a prepared batch as a tower takes it."""
     return {name: batch[f"{side}_{name}"] for name in ("token_ids", "padding_mask")}
-
-
-def _random_states(towers: Iterable[keras.Model]) -> list[keras.Variable]:
-    """Returns the state of each seed generator of the towers' layers, once."""
-    # A functional model has no other variables beside its weights.
-    variables = {id(variable): variable for tower in towers for variable in tower.variables}
-    for tower in towers:
-        for weight in tower.weights:
-            variables.pop(id(weight), None)
-    return list(variables.values())
