@@ -31,6 +31,8 @@ MatcherKind = Literal[
     "late_interaction",
     "multi_vector",
 ]
+Objective = Literal["classification", "binary", "regression", "ranking"]
+LogitLoss = Literal["kl", "mse", "margin_mse"]
 # Which fields beside those of all kinds a kind has.
 FIELDS: dict[str, tuple[str, ...]] = {
     "siamese": (),
@@ -120,13 +122,11 @@ class MatchDataConfig:
         require(taken, f"{where}.held_out", "above 0 for the part held out", self.held_out)
 
 
-@dataclass(frozen=True)
-class TeachingConfig:
-    """Fine-tuned cross-encoders, and what is learned from them.
+@dataclass(frozen=True, kw_only=True)
+class TeachingWeights:
+    """What is learned from fine-tuned cross-encoders, and how much it weighs.
 
     Args:
-        models: Their model directories; the attention of the first one is what VIRT teaches, the
-            logits are the mean of all. For a dual encoder they must give one score.
         virt_weight: Of the distance between attention maps (alpha); 0 for none.
         virt_layers: A student's layer -> the teacher's, by name; empty: the last from the last,
             the others evenly from below.
@@ -136,13 +136,24 @@ class TeachingConfig:
         label_weight: Of the labels' own loss.
     """
 
-    models: tuple[str, ...]
     virt_weight: float = 0.0
     virt_layers: dict[str, str] = field(default_factory=dict)
     logit_weight: float = 0.0
-    logit_loss: Literal["kl", "mse", "margin_mse"] = "kl"
+    logit_loss: LogitLoss = "kl"
     temperature: float = 1.0
     label_weight: float = 1.0
+
+
+@dataclass(frozen=True)
+class TeachingConfig(TeachingWeights):
+    """Fine-tuned cross-encoders, and what is learned from them.
+
+    Args:
+        models: Their model directories; the attention of the first one is what VIRT teaches, the
+            logits are the mean of all. For a dual encoder they must give one score.
+    """
+
+    models: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -176,7 +187,7 @@ class MatchRun:
     data: MatchDataConfig
     validation: MatchDataConfig | None = None
     test: MatchDataConfig | None = None
-    objective: Literal["classification", "binary", "regression", "ranking"] = "classification"
+    objective: Objective = "classification"
     labels: tuple[str, ...] = ()
     teaching: TeachingConfig | None = None
     epochs: int = 3

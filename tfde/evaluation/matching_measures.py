@@ -7,8 +7,8 @@ from typing import get_args
 import numpy as np
 from scipy import stats
 
+from tfde.config.matching import Objective
 from tfde.errors import ConfigError, require
-from tfde.matching.match_loss import Objective
 
 # The first one decides which model is the best.
 MEASURES: dict[str, tuple[str, ...]] = {

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import get_args
 
 import tensorflow as tf
 
+from tfde.config.matching import LogitLoss, Objective
 from tfde.errors import require
-
-Objective = Literal["classification", "binary", "regression", "ranking"]
-LogitLoss = Literal["kl", "mse", "margin_mse"]
 
 
 def task_loss(

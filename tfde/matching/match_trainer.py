@@ -11,12 +11,11 @@ import keras
 import tensorflow as tf
 
 from tfde.backbones.transformer import EncoderStates
+from tfde.config.matching import Objective, TeachingWeights
 from tfde.data.pairs.labelled import LabelledBatches
 from tfde.errors import ConfigError, naming, require
 from tfde.matching.cross_encoder import CrossEncoder
 from tfde.matching.match_loss import (
-    LogitLoss,
-    Objective,
     check_objective,
     logit_loss,
     task_loss,
@@ -35,27 +34,15 @@ from tfde.towers.fit_loop import (
 
 
 @dataclass(frozen=True)
-class Teaching:
-    """What a student learns beside its labels.
+class Teaching(TeachingWeights):
+    """What a student learns beside its labels; `TeachingWeights` says how it weighs.
 
     Args:
         teachers: Fine-tuned cross-encoders, which training leaves as they are; the first one's
             attention is what VIRT teaches, the logits are the mean of all.
-        virt_weight: Of the distance between attention maps (alpha); 0 for none.
-        virt_layers: Name of a student's layer -> name of the teacher's; `None`: see `VirtLoss`.
-        logit_weight: Of the loss of the teachers' logits; 0 for none.
-        logit_loss: `kl`, `mse`, or where pairs are ranked `margin_mse`.
-        temperature: Of `kl`.
-        label_weight: Of the loss of the labels.
     """
 
     teachers: tuple[CrossEncoder, ...]
-    virt_weight: float = 0.0
-    virt_layers: Mapping[str, str] | None = None
-    logit_weight: float = 0.0
-    logit_loss: LogitLoss = "kl"
-    temperature: float = 1.0
-    label_weight: float = 1.0
 
     def __post_init__(self) -> None:
         require(len(self.teachers) > 0, "teachers", "not empty", self.teachers)
@@ -312,7 +299,7 @@ def _virt_loss(student: PairScorer, teaching: Teaching) -> VirtLoss | None:
         return VirtLoss(
             encoder,
             teaching.teachers[0].encoder,
-            layers=teaching.virt_layers,
+            layers=teaching.virt_layers or None,
             student_layers=layers,
         )
 

@@ -266,7 +266,6 @@ def _teaching(run: MatchRun) -> Teaching | None:
     options = dataclasses.asdict(run.teaching)
     models = options.pop("models")
     require(len(models) > 0, "teaching.models", "not empty", models)
-    options["virt_layers"] = options["virt_layers"] or None
     with naming("teaching.models"):
         teachers = tuple(CrossEncoder.load(path) for path in models)
     return Teaching(teachers, **options)
