@@ -282,7 +282,8 @@ def main() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         found = measure(args, folder)
     sizes = {"rows": args.rows, "dim": args.dim, "k": K, "seed": SEED, "build_threads": cores}
-    side_by_side.finish({**sizes, **found}, PACKAGES, args.output)
+    packages = [name for name in PACKAGES if name != "hnswlib" or name in args.peers]
+    side_by_side.finish({**sizes, **found}, packages, args.output)
 
 
 if __name__ == "__main__":
