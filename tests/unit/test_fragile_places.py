@@ -132,7 +132,7 @@ def test_keras_trainers_report_the_loss_by_a_tracker_of_that_name():
     model.compile("sgd", "mse")
     tracker = getattr(model, "_loss_tracker", None)
     assert isinstance(tracker, keras.metrics.Mean), (
-        "_loss_tracker is gone: tfde/towers/pair_trainer.py, tfde/matching/match_trainer.py and"
+        "_loss_tracker is gone: tfde/towers/pair_steps.py, tfde/matching/match_trainer.py and"
         " tfde/training/masked_language_model.py add to it; without it `loss` is missing in"
         " fit's history"
     )

@@ -25,7 +25,8 @@ from tfde.text.cut_texts import CutTexts
 from tfde.text.preprocessor import TextPreprocessor
 from tfde.text.tokenizer import Tokenizer
 from tfde.towers.checkpoint_rules import check_pooling, text_config
-from tfde.towers.pair_trainer import PairTrainer, tokens_of
+from tfde.towers.pair_steps import tokens_of
+from tfde.towers.pair_trainer import PairTrainer
 from tfde.towers.preset import (
     DUAL_ENCODER,
     WEIGHTS_FILE,

@@ -32,6 +32,9 @@ def fit_epochs(
     *,
     epochs: int,
     steps: int | None,
+    initial_epoch: int = 0,
+    validate: Callable[[], dict[str, float]] | None = None,
+    validation_freq: int = 1,
     callbacks: Sequence[keras.callbacks.Callback],
     verbose: str | int,
 ) -> keras.callbacks.History:
@@ -40,8 +43,11 @@ def fit_epochs(
     Args:
         model: With `train_function(iterator) -> logs`.
         batches: A dataset of batches, or what `distribute_batches` made of one.
-        epochs: How often `on_epoch_end` is called.
+        epochs: The number of the epoch at which it ends.
         steps: Batches an epoch, one iterator through all; `None` takes all batches in each.
+        initial_epoch: The number of the first epoch.
+        validate: What stands, as `val_...`, in the logs of an epoch.
+        validation_freq: Epochs from one validation to the next.
         callbacks: Keras callbacks.
         verbose: As in Keras.
     """
@@ -59,10 +65,10 @@ def fit_epochs(
     listeners.on_train_begin()
     logs: dict[str, Any] = {}
     iterator = iter(batches)
-    for epoch in range(epochs):
+    for epoch in range(initial_epoch, epochs):
         model.reset_metrics()
         listeners.on_epoch_begin(epoch)
-        if steps is None and epoch:
+        if steps is None and epoch > initial_epoch:
             iterator = iter(batches)
         for step in itertools.count() if steps is None else range(steps):
             listeners.on_train_batch_begin(step)
@@ -75,7 +81,10 @@ def fit_epochs(
             listeners.on_train_batch_end(step, logs)
             if model.stop_training:
                 break
-        listeners.on_epoch_end(epoch, {name: float(value) for name, value in logs.items()})
+        values = {name: float(value) for name, value in logs.items()}
+        if validate is not None and (epoch + 1) % validation_freq == 0:
+            values |= {f"val_{name}": value for name, value in validate().items()}
+        listeners.on_epoch_end(epoch, values)
         if model.stop_training:
             break
     model.optimizer.finalize_variable_values(model.trainable_weights)

@@ -14,7 +14,8 @@ from tfde.errors import ConfigError
 from tfde.tasks.replicas import sum_gradients, sum_over_replicas
 from tfde.text.tokenizer import Tokenizer
 from tfde.towers.dual_encoder import DualEncoder
-from tfde.towers.pair_trainer import PairTrainer, tokens_of
+from tfde.towers.pair_steps import tokens_of
+from tfde.towers.pair_trainer import PairTrainer
 from tfde.towers.tower import TowerParts
 
 # Devlin et al. 2019, section 3.1: of the tokens, and of those chosen what becomes the mask and

@@ -1,0 +1,117 @@
+"""`fit` and `evaluate`, with the arguments and the data that a Keras user would give."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny
+
+import tfde
+from tfde.errors import ConfigError
+
+WORDS = tiny.VOCABULARY[-24:]
+PAIRS = [(word, f"{word} {word}") for word in WORDS]
+
+
+def model_of(**options):
+    keras.utils.set_random_seed(1)
+    model = tiny.dual_encoder()
+    model.compile(keras.optimizers.Adam(0.01), **options)
+    return model
+
+
+def test_lists_frames_and_datasets_of_strings_are_alike():
+    import pandas
+
+    queries, documents = zip(*PAIRS, strict=True)
+    frame = pandas.DataFrame({"query": queries, "positive": documents})
+    strings = tf.data.Dataset.from_tensor_slices((list(queries), list(documents)))
+    named = strings.map(lambda query, document: {"query": query, "document": document})
+    model = model_of()
+    losses = {}
+    for name, x in {
+        "list": PAIRS,
+        "pairs": [tfde.Pair(tfde.Query(q, q), tfde.Document(d, "", d)) for q, d in PAIRS],
+        "frame": frame,
+        "strings": strings,
+        "named": named,
+        "batches": named.batch(24),
+    }.items():
+        size = None if name == "batches" else 24
+        losses[name] = model.evaluate(x, batch_size=size)[0]
+    for name, found in losses.items():  # one batch holds all pairs, in whatever order
+        assert found == pytest.approx(losses["list"], rel=1e-4), name
+    before = losses["list"]
+    model.fit(strings, batch_size=8, epochs=2, verbose=0)
+    assert model.evaluate(PAIRS, batch_size=24)[0] < before
+
+
+def test_equal_documents_in_a_dataset_of_strings_are_no_negatives():
+    strings = tf.data.Dataset.from_tensor_slices((["a", "b"], ["moon", "moon"]))
+    (loss, accuracy) = model_of().evaluate(strings, batch_size=2)
+    assert loss == pytest.approx(0, abs=1e-6)
+    assert accuracy == 1.0
+
+
+def test_virtual_epochs_give_a_curve_and_go_on_where_they_stopped():
+    pairs = tfde.pairs(PAIRS, batch_size=6)
+    whole = model_of()
+    history = whole.fit(pairs, epochs=6, steps_per_epoch=3, verbose=0)
+    assert len(history.history["loss"]) == 6
+    parts = model_of()
+    parts.fit(pairs, epochs=4, steps_per_epoch=3, verbose=0)
+    later = parts.fit(pairs, epochs=6, initial_epoch=4, steps_per_epoch=3, verbose=0)
+    assert later.epoch == [4, 5]
+    np.testing.assert_allclose(later.history["loss"], history.history["loss"][4:], rtol=1e-4)
+    np.testing.assert_allclose(parts.encode_queries(WORDS), whole.encode_queries(WORDS), atol=1e-5)
+
+
+def test_keras_callbacks_follow_validation_data(tmp_path):
+    model = model_of()
+    stop = keras.callbacks.EarlyStopping("val_loss", patience=1, min_delta=10.0)
+    slower = keras.callbacks.ReduceLROnPlateau("val_loss", patience=0, min_delta=10.0, factor=0.5)
+    history = model.fit(
+        PAIRS[:16],
+        batch_size=8,
+        epochs=9,
+        validation_data=PAIRS[16:],
+        callbacks=[stop, slower],
+        verbose=0,
+    )
+    # No epoch is better by 10 than the first: it stops after the second.
+    assert len(history.history["val_loss"]) == 2
+    assert float(model.optimizer.learning_rate) < 0.01
+    expected = model.evaluate(PAIRS[16:], batch_size=8, return_dict=True)
+    assert history.history["val_loss"][-1] == pytest.approx(expected["loss"], rel=1e-5)
+    assert set(history.history) >= {"val_loss", "val_in_batch_accuracy", "loss"}
+    rarely = model_of().fit(
+        PAIRS, batch_size=8, epochs=4, validation_data=PAIRS, validation_freq=2, verbose=0
+    )
+    assert len(rarely.history["val_loss"]) == 2
+
+
+def test_evaluate_is_the_loss_of_the_task():
+    task = tfde.RetrievalTask(temperature=0.1)
+    model = model_of(task=task)
+    loss, accuracy = model.evaluate(tfde.pairs(PAIRS, batch_size=24))
+    scores = model.encode_queries(WORDS) @ model.encode_documents([d for _, d in PAIRS]).T / 0.1
+    logits = scores - np.log(np.exp(scores).sum(1, keepdims=True))
+    assert loss == pytest.approx(-np.mean(np.diag(logits)), rel=1e-4)
+    assert accuracy == pytest.approx(np.mean(scores.argmax(1) == np.arange(24)))
+    model.compile("adam", task=tfde.RetrievalTask(temperature=1.0))  # measures anew
+    assert model.evaluate(PAIRS, batch_size=24)[0] != pytest.approx(loss, rel=1e-3)
+
+
+def test_what_cannot_be_is_told():
+    model = tiny.dual_encoder()
+    with pytest.raises(ConfigError, match="call `compile` before `fit` and `evaluate`"):
+        model.fit(PAIRS)
+    model = model_of()
+    with pytest.raises(ConfigError, match=r"`x` must be a dataset of \(query, document\) strings"):
+        model.fit(tf.data.Dataset.range(3))
+    with pytest.raises(ConfigError, match="`initial_epoch` must be below `epochs`, 1"):
+        model.fit(PAIRS, initial_epoch=1)
+    with pytest.raises(ConfigError, match="`steps` and `initial_step` count from the beginning"):
+        model.fit(PAIRS, steps=3, steps_per_epoch=3)
+    with pytest.raises(ConfigError, match=r"`batch_size` must be None: `x` has its own"):
+        model.fit(tfde.pairs(PAIRS, batch_size=4), batch_size=8)

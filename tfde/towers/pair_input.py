@@ -1,0 +1,155 @@
+"""What `fit` and `evaluate` take as pairs, and which batches of them make an epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tfde.data.pairs.batches import PairBatches
+from tfde.data.pairs.dataset import PairDataset
+from tfde.data.pairs.read_pairs import read_pairs
+from tfde.errors import ConfigError, require
+from tfde.towers.fit_loop import endless
+
+_BATCH_SIZE = 32  # Keras' own
+_STRINGS = ("query", "document", "title")
+# Texts have no ids here: equal texts have equal keys, of which 0 means "none".
+_KEYS = (1 << 63) - 2
+
+
+def pair_batches(
+    x: Any, *, batch_size: int | None = None, shuffle: bool = True
+) -> PairBatches | tf.data.Dataset:
+    """Returns batches of pairs, whatever they come as.
+
+    Args:
+        x: `tfde.pairs(...)`; a `tf.data.Dataset` of `(query, document)` strings, of dicts of
+            strings with `query`, `document` and perhaps `title`, one pair or a batch of pairs an
+            element, or of batches as `PairBatches` says; else what `tfde.pairs` takes: a list of
+            pairs, a pandas frame, a dataset directory, a pair file.
+        batch_size: Pairs in a batch, where `x` has none of its own; `None`: 32, or all if they are
+            fewer.
+        shuffle: Whether what has no batches of its own is shuffled; else its last batch may be
+            smaller.
+
+    Raises:
+        ConfigError: a dataset of something else; a batch size for what has one.
+    """
+    if isinstance(x, PairBatches):
+        require(batch_size is None, "batch_size", "None: `x` has its own", batch_size)
+        return x
+    if not isinstance(x, tf.data.Dataset):
+        table = read_pairs(x)
+        size = batch_size or min(_BATCH_SIZE, len(table))
+        return PairDataset(table, batch_size=size, shuffle=shuffle)
+    spec = x.element_spec
+    if isinstance(spec, Mapping) and "document_key" in spec:
+        require(batch_size is None, "batch_size", "None: `x` has its own", batch_size)
+        return x
+    if isinstance(spec, tuple) and len(spec) == 2:
+        x = x.map(lambda query, document: {"query": query, "document": document})
+        spec = x.element_spec
+    parts = spec if isinstance(spec, Mapping) else {}
+    texts = [parts.get(name) for name in _STRINGS[:2]]
+    ranks = {getattr(part, "shape", tf.TensorShape(None)).rank for part in parts.values()}
+    strings = all(getattr(part, "dtype", None) == tf.string for part in parts.values())
+    if None in texts or not strings or set(parts) - set(_STRINGS) or ranks not in ({0}, {1}):
+        raise ConfigError(
+            "`x` must be a dataset of (query, document) strings, or of dicts of strings with"
+            f" `query`, `document` and perhaps `title`, single or in batches. Received: {spec}"
+        )
+    if ranks == {0}:
+        x = x.batch(batch_size or _BATCH_SIZE, drop_remainder=True)
+    else:
+        require(batch_size is None, "batch_size", "None: `x` has its own", batch_size)
+    return x.map(_keyed, num_parallel_calls=tf.data.AUTOTUNE)
+
+
+def _keyed(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    """Returns strings as a batch of `PairBatches`, without given negatives."""
+    rows = tf.shape(batch["query"])[0]
+    titles = batch.get("title", tf.fill([rows], ""))
+    keys = tf.strings.to_hash_bucket_fast(
+        tf.strings.join([titles, batch["document"]], separator="\0"), _KEYS
+    )
+    none = tf.zeros([rows, 0], tf.int64)
+    return {
+        "query": batch["query"],
+        "document_title": titles,
+        "document_text": batch["document"],
+        "document_key": keys + 1,
+        "positive_keys": keys[:, None] + 1,
+        "negative_title": tf.strings.as_string(none),
+        "negative_text": tf.strings.as_string(none),
+        "negative_key": none,
+        "document_probability": tf.zeros([rows], tf.float32),
+    }
+
+
+class Plan(NamedTuple):
+    """The batches of a `fit`: one iterator through all, `steps` an epoch (`None`: whole passes)."""
+
+    batches: tf.data.Dataset
+    epochs: int
+    initial_epoch: int
+    steps: int | None
+
+
+def plan_fit(
+    x: PairBatches | tf.data.Dataset,
+    *,
+    epochs: int,
+    initial_epoch: int,
+    steps_per_epoch: int | None,
+    steps: int | None,
+    initial_step: int,
+) -> Plan:
+    """Returns which batches `fit` takes; arguments are those of `fit`.
+
+    Raises:
+        ConfigError: there is nothing left to train, or `steps` beside arguments of epochs.
+    """
+    by_steps = steps is not None or initial_step > 0
+    if by_steps and (steps_per_epoch is not None or initial_epoch):
+        raise ConfigError(
+            "`steps` and `initial_step` count from the beginning of the data: give them, or"
+            " `steps_per_epoch` and `initial_epoch`, but not both."
+        )
+    known = isinstance(x, PairBatches)
+    if by_steps:
+        total = steps or (epochs * x.steps_per_epoch if known else 0)
+        rule = f"below the {total} steps to train" if known else f"below `steps`, {steps}"
+        require(0 <= initial_step < total, "initial_step", rule, initial_step)
+        return Plan(_from(x, initial_step), 1, 0, total - initial_step)
+    require(
+        0 <= initial_epoch < epochs, "initial_epoch", f"below `epochs`, {epochs}", initial_epoch
+    )
+    if steps_per_epoch is None and known:
+        steps_per_epoch = x.steps_per_epoch
+    if steps_per_epoch is None:
+        return Plan(x, epochs, initial_epoch, None)
+    require(steps_per_epoch >= 1, "steps_per_epoch", "at least 1", steps_per_epoch)
+    return Plan(_from(x, initial_epoch * steps_per_epoch), epochs, initial_epoch, steps_per_epoch)
+
+
+def _from(x: PairBatches | tf.data.Dataset, step: int) -> tf.data.Dataset:
+    if isinstance(x, tf.data.Dataset):
+        return x.repeat().skip(step)
+    return endless(x.dataset(start_step=step))
+
+
+def check_rows(batches: PairBatches, replicas: int) -> None:
+    """Refuses batches whose rows cannot be shared out evenly among replicas.
+
+    Raises:
+        ConfigError: they cannot.
+    """
+    last = batches.smallest_batch
+    for name, rows in (("`batch_size`", batches.batch_size), ("the last batch", last)):
+        if rows % replicas:
+            raise ConfigError(
+                f"{name} must be a multiple of the {replicas} replicas, which share its rows"
+                f" out evenly. Received: {rows}"
+            )
