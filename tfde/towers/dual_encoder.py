@@ -105,16 +105,14 @@ class DualEncoder(PairTrainer):
         Args:
             backbone: A directory of keras-hub, Hugging Face or sentence-transformers, a keras-hub
                 preset name, a `kaggle://` or `hf://` handle; two of them with a comma between for
-                queries and documents; or a backbone description such as
-                `tfde.T5Config(num_layers=4)` for random weights; or keras-hub's backbone, or any
-                functional Keras model from token ids and mask to a vector a token.
+                queries and documents; a description such as `tfde.T5Config(num_layers=4)` for
+                random weights; or a Keras model (keras-hub's, or any functional one).
             document_backbone: The documents' checkpoint, where it is another (DPR).
             num_layers: Only the first so many layers of the checkpoint; `None` for all.
             sharing: `"sde"`, `"ade"`, `"ade_ste"`, `"ade_fte"`, `"ade_spl"`, or a mix by parts;
                 `None` takes `"sde"`, or `"ade"` where queries and documents have checkpoints of
                 their own.
-            tokenizer: Needed for random weights and Keras models, may be keras-hub's; otherwise the
-                checkpoint brings its own.
+            tokenizer: Needed for random weights and Keras models; may be keras-hub's.
             text: Lengths, template and prompts; `None` takes those of the checkpoint. Lengths
                 beyond what the checkpoint can hold are cut to it.
             pooling: `"mean"`, `"first"`, ... or several; `None` takes what the checkpoint says,
@@ -148,8 +146,7 @@ class DualEncoder(PairTrainer):
         )
         query, document = starts[0], starts[-1]
         steps, sizes = query.steps, query.backbone.config
-        if isinstance(pooling, str):
-            pooling = (pooling,)
+        pooling = (pooling,) if isinstance(pooling, str) else pooling
         pooling = tuple(pooling or steps.pooling or ("mean",))
         projection = steps.projection
         if embedding_dim is not None:
@@ -158,8 +155,7 @@ class DualEncoder(PairTrainer):
             check_pooling(pooling, sizes.hidden_dim, steps)
         if normalize is None:
             normalize = steps.normalize is not False
-        if sharing is None:
-            sharing = "sde" if document is query else "ade"
+        sharing = sharing or ("sde" if document is query else "ade")
         config = TowersConfig(
             backbone=sizes,
             sharing=Sharing.of(sharing),
@@ -396,9 +392,9 @@ class DualEncoder(PairTrainer):
 
     def _cut_at(self, **lengths: int) -> TextPreprocessor:
         """Returns the preprocessor with other lengths."""
-        longest = self.config.backbone.max_sequence_length
+        longest = self.config.backbone.max_sequence_length or max(lengths.values())
         for name, length in lengths.items():
-            fits = longest is None or length <= longest
-            require(fits, name, f"at most {longest}, the positions that the backbone has", length)
+            rule = f"at most {longest}, the positions that the backbone has"
+            require(length <= longest, name, rule, length)
         text = dataclasses.replace(self.preprocessor.text_config, **lengths)
         return TextPreprocessor(self.preprocessor.tokenizer, text)
