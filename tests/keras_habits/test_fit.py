@@ -115,3 +115,15 @@ def test_what_cannot_be_is_told():
         model.fit(PAIRS, steps=3, steps_per_epoch=3)
     with pytest.raises(ConfigError, match=r"`batch_size` must be None: `x` has its own"):
         model.fit(tfde.pairs(PAIRS, batch_size=4), batch_size=8)
+
+
+def test_retrieval_is_measured_every_so_many_steps_and_each_epoch(tmp_path):
+    data = tiny.write_dataset(tmp_path / "data", documents=20)
+    config = tfde.ValidationConfig(dataset=str(data), every_steps=2, measures=("RR",))
+    validation = tfde.RetrievalValidation(config)
+    model = model_of()
+    history = model.fit(
+        PAIRS, batch_size=8, epochs=2, steps_per_epoch=3, callbacks=[validation], verbose=0
+    )
+    assert [step for step, _ in validation.history] == [2, 3, 4, 6]
+    assert history.history["val_RR"] == [validation.history[1][1]["RR"], validation(model)["RR"]]

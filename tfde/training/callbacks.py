@@ -44,12 +44,16 @@ class Validation(Protocol):
 class RetrievalValidation(keras.callbacks.Callback):
     """Measures retrieval on a dev split: P@1, RR and the like, by exact search.
 
-    Call it with a model; or give it to `fit`, where it adds `val_P@1` and the like to the logs at
-    the end of each epoch, for `EarlyStopping` and `ModelCheckpoint` to follow.
+    Call it with a model; or give it to `fit`, where it measures every `config.every_steps` steps
+    and at the end of each epoch, whose logs get `val_P@1` and the like for `EarlyStopping` and
+    `ModelCheckpoint` to follow.
 
     Args:
         config: Data, split and sizes.
         seed: Chooses queries and documents.
+
+    Attributes:
+        history: In `fit`: the steps measured at, and their measures.
     """
 
     def __init__(self, config: ValidationConfig, *, seed: int = 0) -> None:
@@ -76,11 +80,28 @@ class RetrievalValidation(keras.callbacks.Callback):
         kept = judged | {others[i] for i in rng.permutation(len(others))[:room]}
         self.documents = [d for d in dataset.documents() if d.doc_id in kept]
         self.extent = f"{len(queries)} queries, {len(self.documents)} documents"
+        self._step = 0
+        self.history: list[tuple[int, dict[str, float]]] = []
+
+    def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
+        """Forgets what an earlier `fit` measured."""
+        self._step, self.history = 0, []
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
+        """Measures if it is time."""
+        self._step += 1
+        if self._step % self.every_steps == 0:
+            self._measure(logs)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         """Adds the measures to the logs."""
+        self._measure(logs)
+
+    def _measure(self, logs: dict[str, float] | None) -> None:
+        if not self.history or self.history[-1][0] != self._step:
+            self.history.append((self._step, self(self.model)))
         if logs is not None:
-            logs.update({f"val_{name}": value for name, value in self(self.model).items()})
+            logs.update({f"val_{name}": value for name, value in self.history[-1][1].items()})
 
     def __call__(self, model: Any) -> dict[str, float]:
         """Returns measure -> value for the model as it is now."""
