@@ -14,7 +14,7 @@ from urllib.parse import quote
 import grpc
 import numpy as np
 
-from tfde.serving import client as wire
+from tfde.serving import wire
 
 IDLE_S = 15.0  # a connection is not used again after; a server may just end it
 MAX_CONNECTIONS = 500  # REST, a process: select() knows 1,024 files

@@ -65,6 +65,8 @@ def test_both_learn_and_the_model_says_what_it_was_trained_for(folder, tmp_path)
     loaded = DualEncoder.from_preset(tmp_path / "out" / "model")
     assert loaded.config.trained_dims == (3, 16)
     assert "trained_dims | 3, 16 |" in (tmp_path / "out" / "model" / "README.md").read_text()
+    # Started again, a run that is finished writes the same model.
+    assert train(run, tmp_path / "out", verbose=0).config.trained_dims == (3, 16)
     # They decide over no embedding of the whole: an index of the same weights stays.
     other = dataclasses.replace(loaded.config, trained_dims=())
     fingerprint, loaded.config = loaded.fingerprint(), other

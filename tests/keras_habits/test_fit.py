@@ -102,6 +102,29 @@ def test_evaluate_is_the_loss_of_the_task():
     assert model.evaluate(PAIRS, batch_size=24)[0] != pytest.approx(loss, rel=1e-3)
 
 
+def test_all_pairs_are_measured_each_as_much_as_the_others():
+    pairs = [(f"{a} {b}", f"{b} {a}") for a in WORDS[:7] for b in WORDS[7:12]]  # 35: 32 and 3
+    strings = tf.data.Dataset.from_tensor_slices(tuple(map(list, zip(*pairs, strict=True))))
+    model = model_of(chunk_size=8)
+    loss, accuracy = model.evaluate(pairs)
+    assert model.evaluate(strings) == pytest.approx([loss, accuracy], rel=1e-5)
+    first, last = model.evaluate(pairs[:32]), model.evaluate(pairs[32:])
+    assert [loss, accuracy] == pytest.approx(
+        [(32 * one + 3 * other) / 35 for one, other in zip(first, last, strict=True)], rel=1e-5
+    )
+    history = model.fit(
+        strings.take(20), validation_data=tfde.pairs(pairs, batch_size=5), verbose=0
+    )
+    assert np.isfinite(history.history["val_loss"]).all()
+
+
+def test_documents_of_unknown_frequency_are_equally_frequent():
+    model = model_of(task=tfde.RetrievalTask(sampling_correction=True))
+    strings = tf.data.Dataset.from_tensor_slices(tuple(map(list, zip(*PAIRS, strict=True))))
+    assert np.isfinite(model.fit(strings, batch_size=8, verbose=0).history["loss"]).all()
+    assert np.isfinite(model.encode_queries(WORDS)).all()
+
+
 def test_what_cannot_be_is_told():
     model = tiny.dual_encoder()
     with pytest.raises(ConfigError, match="call `compile` before `fit` and `evaluate`"):
@@ -113,6 +136,17 @@ def test_what_cannot_be_is_told():
         model.fit(PAIRS, initial_epoch=1)
     with pytest.raises(ConfigError, match="`steps` and `initial_step` count from the beginning"):
         model.fit(PAIRS, steps=3, steps_per_epoch=3)
+    with pytest.raises(ConfigError, match="`steps` must be at least 1"):
+        model.evaluate(PAIRS, steps=0)
+    with pytest.raises(ConfigError, match="`batch_size` must be at least 1"):
+        model.fit(PAIRS, batch_size=0)
+    with pytest.raises(ConfigError, match="`initial_step` must be below the 1 steps to train"):
+        model.fit(PAIRS, initial_step=-5)
+    with pytest.raises(ConfigError, match=r"`validation_data` must be pairs, such as tfde\.pairs"):
+        model.fit(PAIRS, validation_data="data/my")
+    endless = tf.data.Dataset.from_tensor_slices((["a"], ["b"])).repeat()
+    with pytest.raises(ConfigError, match="`validation_data` must be a dataset that ends"):
+        model.fit(PAIRS, validation_data=endless)
     with pytest.raises(ConfigError, match=r"`batch_size` must be None: `x` has its own"):
         model.fit(tfde.pairs(PAIRS, batch_size=4), batch_size=8)
 

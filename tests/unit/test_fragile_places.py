@@ -252,14 +252,14 @@ def test_beam_workers_hold_what_was_asked():
 def test_the_thin_client_needs_no_tensorflow():
     """Its messages are read with an empty module named tensorflow, which is taken away again."""
     code = (
-        "import sys, tfde.serving.client as c;"
+        "import sys, tfde.serving.wire as c;"
         "r = c.predict_pb2.PredictRequest(); c.put_strings(r.inputs['text'], ['a', 'é']);"
         "s = c.predict_pb2.PredictRequest.FromString(r.SerializeToString());"
         "print(c.strings(s.inputs['text']).tolist(), 'tensorflow' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "['a', 'é'] False", (
-        "tfde/serving/client.py (_import_stubs) can no longer read tensorflow's generated messages"
+        "tfde/serving/wire.py (_import_stubs) can no longer read tensorflow's generated messages"
         " without tensorflow, or leaves its stand-in behind: the client would take 5 s to import,"
         f" or break a later `import tensorflow`. Said: {done.stdout}{done.stderr[-600:]}"
     )

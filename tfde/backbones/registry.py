@@ -8,6 +8,7 @@ from typing import Any
 
 import keras
 
+from tfde.argument_types import typed
 from tfde.backbones.bag_of_words import build_bag_of_words
 from tfde.backbones.bert import build_bert
 from tfde.backbones.keras_model import KerasModelConfig, build_keras_model
@@ -36,6 +37,7 @@ _BUILDERS: dict[type[BackboneConfig], Build] = {
 BACKBONES.setdefault(KerasModelConfig.kind, KerasModelConfig)
 
 
+@typed
 def register_backbone(config: type[BackboneConfig], build: Build) -> None:
     """Makes a backbone known: to `DualEncoder.from_backbone`, `from_preset`, and recipes.
 
@@ -55,7 +57,7 @@ def register_backbone(config: type[BackboneConfig], build: Build) -> None:
     holds = issubclass(config, BackboneConfig) and dataclasses.is_dataclass(config)
     require(holds, "config", "a dataclass on tfde.BackboneConfig", config.__name__)
     taken = BACKBONES.get(config.kind)
-    own = taken is not None and taken.__module__ == BackboneConfig.__module__
+    own = taken is not None and taken.__module__.startswith("tfde.")
     rule = "a name that no backbone of tfde has"
     require(bool(config.kind) and not own, f"{config.__name__}.kind", rule, config.kind)
     BACKBONES[config.kind] = config

@@ -99,10 +99,13 @@ def random_start(
     """Builds a backbone with random weights; arguments as in `load_starts`.
 
     Raises:
-        ConfigError: there is no tokenizer.
+        ConfigError: there is no tokenizer, or a dropout rate for a backbone that has none.
     """
     tokenizer = _needed(tokenizer)
     if dropout is not None:
+        sizes = dataclasses.fields(config)  # type: ignore[arg-type]
+        has_dropout = any(size.name == "dropout" for size in sizes)
+        require(has_dropout, "dropout", f"None: a {config.kind} backbone has none", dropout)
         config = config.replace(dropout=dropout)
     backbone = build_backbone(config, seed=seed, dtype=dtype)
     return LoadedBackbone(backbone, tokenizer, config.max_sequence_length, EncoderSteps())

@@ -121,7 +121,7 @@ def bundle_card(manifest: Mapping[str, Any], model_card: str | None) -> str:
         "documents": f"{manifest['documents']:,}",
         "embeddings": f"{manifest['embedding_dim']} numbers, computed in"
         f" {manifest['compute_dtype']}",
-        **_cut(manifest["trained_dims"]),
+        **_cut(manifest.get("trained_dims", ())),
         "8-bit weights": "yes" if manifest["int8_weights"] else "no",
         "made by": f"tfde {manifest['tfde_version']}, "
         + ", ".join(f"{name} {value}" for name, value in manifest["libraries"].items()),

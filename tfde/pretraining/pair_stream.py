@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfde.data.pairs.mixture import largest_remainders
+from tfde.data.largest_remainders import largest_remainders
 from tfde.errors import ConfigError, require
 from tfde.pretraining.page_store import PageStore
 from tfde.pretraining.tasks import (

@@ -91,7 +91,10 @@ class FaissIndex(Index):
         return [vectors], structure, resolved
 
     def parameters_for(self, rows: int) -> FaissParameters:
-        """Returns how to build this index of `rows` vectors; what was asked for stays."""
+        """Returns how to build this index of `rows` vectors.
+
+        What was asked for stays, unless it is what the size gives by itself: that follows the size.
+        """
         open_ = FaissParameters()
         return open_ if open_.resolved(self.shape[0]) == self.parameters else self.parameters
 

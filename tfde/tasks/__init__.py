@@ -1,1 +1,1 @@
-"""The TFRS retrieval task inside a Keras 3 model."""
+"""Losses of pairs (TFRS' retrieval task and what wraps it), gradient cache, replicas."""

@@ -18,6 +18,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfde.errors import require
 from tfde.tasks.replicas import mean_over_replicas, take_summed_gradients
 from tfde.text.cut_texts import cut_line
 
@@ -81,6 +82,7 @@ def fit_epochs(
             listeners.on_train_batch_end(step, logs)
             if model.stop_training:
                 break
+        require(bool(logs), "x", "one or more batches", "none")
         values = {name: float(value) for name, value in logs.items()}
         if validate is not None and (epoch + 1) % validation_freq == 0:
             values |= {f"val_{name}": value for name, value in validate().items()}

@@ -101,12 +101,12 @@ def add_training(
     data.eval_results = [
         EvalResult(
             task_type=_TASK,
-            dataset_type=data,
-            dataset_name=data,
+            dataset_type=measured_on,
+            dataset_name=measured_on,
             metric_type=name,
             metric_value=round(value, 4),
         )
-        for data, measures in (measured or {}).items()
+        for measured_on, measures in (measured or {}).items()
         for name, value in measures.items()
     ] or None
     before, _, rest = card.partition(_TRAINING)

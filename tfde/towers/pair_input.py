@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -19,56 +20,110 @@ _STRINGS = ("query", "document", "title")
 _KEYS = (1 << 63) - 2
 
 
-def pair_batches(
-    x: Any, *, batch_size: int | None = None, shuffle: bool = True
+def training_batches(
+    x: Any, *, batch_size: int | None, replicas: int
 ) -> PairBatches | tf.data.Dataset:
-    """Returns batches of pairs, whatever they come as.
+    """Returns batches of pairs to train on, whatever they come as.
 
     Args:
         x: `tfde.pairs(...)`; a `tf.data.Dataset` of `(query, document)` strings, of dicts of
             strings with `query`, `document` and perhaps `title`, one pair or a batch of pairs an
             element, or of batches as `PairBatches` says; else what `tfde.pairs` takes: a list of
-            pairs, a pandas frame, a dataset directory, a pair file.
+            pairs (given negatives are all taken), a pandas frame, a dataset directory, a pair file.
         batch_size: Pairs in a batch, where `x` has none of its own; `None`: 32, or all if they are
             fewer.
-        shuffle: Whether what has no batches of its own is shuffled; else its last batch may be
-            smaller.
+        replicas: How many share the rows of a batch, evenly.
 
     Raises:
-        ConfigError: a dataset of something else; a batch size for what has one.
+        ConfigError: `x` is none of these; a batch size for what has one; rows that cannot be
+            shared out evenly.
     """
-    if isinstance(x, PairBatches):
-        require(batch_size is None, "batch_size", "None: `x` has its own", batch_size)
-        return x
-    if not isinstance(x, tf.data.Dataset):
+    require(batch_size is None or batch_size >= 1, "batch_size", "at least 1", batch_size)
+    require(
+        batch_size is None or not _is_batched(x), "batch_size", "None: `x` has its own", batch_size
+    )
+    if isinstance(x, tf.data.Dataset):
+        return _of_strings(x, "x", batch_size=batch_size, drop_remainder=replicas > 1)
+    if not isinstance(x, PairBatches):
         table = read_pairs(x)
         size = batch_size or min(_BATCH_SIZE, len(table))
-        return PairDataset(table, batch_size=size, shuffle=shuffle)
+        x = PairDataset(table, batch_size=size, negatives_per_query=table.max_negatives)
+    _check_rows(x, replicas)
+    return x
+
+
+def measured_batches(
+    x: Any, name: str, *, batch_size: int | None, steps: int | None, replicas: int
+) -> tf.data.Dataset:
+    """Returns batches of pairs to measure a loss on: all pairs, the last batch perhaps smaller.
+
+    Args:
+        x: As in `training_batches`, but no file or directory, whose split would be a guess.
+        name: The argument that it is.
+        batch_size: Where `x` has none of its own.
+        steps: Batches to take; `None` for all.
+        replicas: As in `training_batches`.
+
+    Raises:
+        ConfigError: as `training_batches`; all batches of what never ends; no batch at all.
+    """
+    require(steps is None or steps >= 1, "steps", "at least 1", steps)
+    rule = "pairs, such as tfde.pairs(PATH, split=..., batch_size=...)"
+    require(not isinstance(x, str | os.PathLike), name, rule, x)
+    size = None if _is_batched(x) else batch_size
+    if not isinstance(x, tf.data.Dataset | PairBatches):
+        table = read_pairs(x)
+        size = size or min(_BATCH_SIZE, len(table))
+        x = PairDataset(
+            table, batch_size=size, negatives_per_query=table.max_negatives, shuffle=False
+        )
+    if isinstance(x, PairBatches):
+        _check_rows(x, replicas)
+        return x.dataset(steps=steps or x.steps_per_epoch)
+    x = _of_strings(x, name, batch_size=size, drop_remainder=replicas > 1)
+    known = int(x.cardinality())
+    endless_rule = "a dataset that ends, or one with a number of steps"
+    require(steps is not None or known != tf.data.INFINITE_CARDINALITY, name, endless_rule, x)
+    require(known != 0, name, "one or more batches", x)
+    return x if steps is None else x.take(steps)
+
+
+def _is_batched(x: Any) -> bool:
+    """Whether `x` has a batch size of its own."""
+    if isinstance(x, PairBatches):
+        return True
+    parts = tf.nest.flatten(x.element_spec) if isinstance(x, tf.data.Dataset) else []
+    return any(getattr(part, "shape", tf.TensorShape(None)).rank != 0 for part in parts)
+
+
+def _of_strings(
+    x: tf.data.Dataset, name: str, *, batch_size: int | None, drop_remainder: bool
+) -> tf.data.Dataset:
     spec = x.element_spec
     if isinstance(spec, Mapping) and "document_key" in spec:
-        require(batch_size is None, "batch_size", "None: `x` has its own", batch_size)
         return x
     if isinstance(spec, tuple) and len(spec) == 2:
         x = x.map(lambda query, document: {"query": query, "document": document})
         spec = x.element_spec
     parts = spec if isinstance(spec, Mapping) else {}
-    texts = [parts.get(name) for name in _STRINGS[:2]]
+    texts = [parts.get(part) for part in _STRINGS[:2]]
     ranks = {getattr(part, "shape", tf.TensorShape(None)).rank for part in parts.values()}
     strings = all(getattr(part, "dtype", None) == tf.string for part in parts.values())
     if None in texts or not strings or set(parts) - set(_STRINGS) or ranks not in ({0}, {1}):
         raise ConfigError(
-            "`x` must be a dataset of (query, document) strings, or of dicts of strings with"
+            f"`{name}` must be a dataset of (query, document) strings, or of dicts of strings with"
             f" `query`, `document` and perhaps `title`, single or in batches. Received: {spec}"
         )
     if ranks == {0}:
-        x = x.batch(batch_size or _BATCH_SIZE, drop_remainder=True)
-    else:
-        require(batch_size is None, "batch_size", "None: `x` has its own", batch_size)
+        x = x.batch(batch_size or _BATCH_SIZE, drop_remainder=drop_remainder)
     return x.map(_keyed, num_parallel_calls=tf.data.AUTOTUNE)
 
 
 def _keyed(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-    """Returns strings as a batch of `PairBatches`, without given negatives."""
+    """Returns strings as a batch of `PairBatches`, without given negatives.
+
+    How often a document stands in the data is not known: all count as equally frequent.
+    """
     rows = tf.shape(batch["query"])[0]
     titles = batch.get("title", tf.fill([rows], ""))
     keys = tf.strings.to_hash_bucket_fast(
@@ -84,7 +139,7 @@ def _keyed(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         "negative_title": tf.strings.as_string(none),
         "negative_text": tf.strings.as_string(none),
         "negative_key": none,
-        "document_probability": tf.zeros([rows], tf.float32),
+        "document_probability": tf.ones([rows], tf.float32) / tf.cast(rows, tf.float32),
     }
 
 
@@ -111,7 +166,7 @@ def plan_fit(
     Raises:
         ConfigError: there is nothing left to train, or `steps` beside arguments of epochs.
     """
-    by_steps = steps is not None or initial_step > 0
+    by_steps = steps is not None or initial_step != 0
     if by_steps and (steps_per_epoch is not None or initial_epoch):
         raise ConfigError(
             "`steps` and `initial_step` count from the beginning of the data: give them, or"
@@ -119,7 +174,8 @@ def plan_fit(
         )
     known = isinstance(x, PairBatches)
     if by_steps:
-        total = steps or (epochs * x.steps_per_epoch if known else 0)
+        whole = epochs * x.steps_per_epoch if known else 0
+        total = whole if steps is None else steps
         rule = f"below the {total} steps to train" if known else f"below `steps`, {steps}"
         require(0 <= initial_step < total, "initial_step", rule, initial_step)
         return Plan(_from(x, initial_step), 1, 0, total - initial_step)
@@ -140,12 +196,8 @@ def _from(x: PairBatches | tf.data.Dataset, step: int) -> tf.data.Dataset:
     return endless(x.dataset(start_step=step))
 
 
-def check_rows(batches: PairBatches, replicas: int) -> None:
-    """Refuses batches whose rows cannot be shared out evenly among replicas.
-
-    Raises:
-        ConfigError: they cannot.
-    """
+def _check_rows(batches: PairBatches, replicas: int) -> None:
+    """Refuses batches whose rows cannot be shared out evenly among replicas."""
     last = batches.smallest_batch
     for name, rows in (("`batch_size`", batches.batch_size), ("the last batch", last)):
         if rows % replicas:

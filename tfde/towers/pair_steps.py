@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from tfde.errors import ConfigError, require
-from tfde.tasks.gradient_cache import cached_gradients, random_states
+from tfde.tasks.gradient_cache import cached_gradients, embed_in_chunks, random_states
 from tfde.tasks.replicas import (
     share_of_mean,
     sum_gradients,
@@ -23,8 +22,6 @@ from tfde.text.preprocessor import TextPreprocessor, cut_counts
 from tfde.towers.fit_loop import (
     compile_in_scope,
 )
-
-_LOG = logging.getLogger(__name__)
 
 # With a chunk size, scores are computed for so many queries at once: 32 MB for 8,192 documents.
 _SCORE_ROWS = 1024
@@ -105,12 +102,18 @@ class PairSteps(keras.Model):
 
     def test_step(self, data: Mapping[str, tf.Tensor]) -> dict[str, Any]:
         """Returns loss and in-batch accuracy so far; arguments as of `train_step`."""
-        embeddings = self(data, training=False)
-        loss = self.loss_of_embeddings(
-            embeddings["query_embeddings"], embeddings["document_embeddings"], data
+        data, _, _ = keras.utils.unpack_x_y_sample_weight(data)  # as `test_on_batch` has it
+        queries, documents = (
+            embed_in_chunks(
+                functools.partial(tower, training=False),
+                tokens_of(side, data),
+                chunk_size=self.chunk_size,
+            )
+            for side, tower in (("query", self.query_tower), ("document", self.document_tower))
         )
+        loss = self.loss_of_embeddings(queries, documents, data)
         replicas = self.distribute_strategy.num_replicas_in_sync
-        rows = tf.shape(embeddings["query_embeddings"])[0]
+        rows = tf.shape(queries)[0]
         self._loss_tracker.update_state(loss * replicas, sample_weight=rows)
         return self.get_metrics_result()
 
@@ -211,7 +214,7 @@ class PairSteps(keras.Model):
         sample_weight: Any = None,
         training: bool = True,
     ) -> tf.Tensor:
-        """Returns the task's loss of a batch (called by Keras' `test_on_batch`)."""
+        """Returns the task's loss of what `call` made of a prepared batch, as Keras names it."""
         return self.loss_of_embeddings(y_pred["query_embeddings"], y_pred["document_embeddings"], x)
 
     def loss_of_embeddings(
@@ -238,9 +241,14 @@ class PairSteps(keras.Model):
         return self._loss(query_embeddings, document_embeddings, batch, known)
 
     def _described(self, batch: Mapping[str, tf.Tensor]) -> tuple[Rows, Rows]:
-        return self._compiled_task().describe(batch, chunk_size=self.chunk_size)
+        return self.compiled_task().describe(batch, chunk_size=self.chunk_size)
 
-    def _compiled_task(self) -> Task:
+    def compiled_task(self) -> Task:
+        """Returns the task that `compile` was given.
+
+        Raises:
+            ConfigError: the model is not compiled.
+        """
         if self.task is None:
             raise ConfigError("the model has no task: call `compile` before `fit` and `evaluate`.")
         return self.task
@@ -252,7 +260,7 @@ class PairSteps(keras.Model):
         batch: Mapping[str, tf.Tensor],
         known: tuple[Rows, Rows],
     ) -> tf.Tensor:
-        task = self._compiled_task()
+        task = self.compiled_task()
         queries = {
             "embeddings": tf.cast(query_embeddings, tf.float32),
             "positive_keys": batch["positive_keys"],
@@ -265,7 +273,7 @@ class PairSteps(keras.Model):
         }
         rows = None if self.chunk_size is None else max(self.chunk_size, _SCORE_ROWS)
         loss, accuracy = loss_over_replicas(task, queries, documents, rows=rows)
-        self._accuracy.update_state(accuracy)
+        self._accuracy.update_state(accuracy, sample_weight=tf.shape(query_embeddings)[0])
         return share_of_mean(loss)
 
     def compute_metrics(

@@ -24,7 +24,7 @@ from tfde.towers.fit_loop import (
     fit_epochs,
     step_function,
 )
-from tfde.towers.pair_input import check_rows, pair_batches, plan_fit
+from tfde.towers.pair_input import measured_batches, plan_fit, training_batches
 from tfde.towers.pair_steps import CUT_COUNTS, PairSteps
 
 _LOG = logging.getLogger(__name__)
@@ -64,14 +64,14 @@ class PairTrainer(PairSteps):
         """Trains on pairs; tokenization is mapped over them here.
 
         Args:
-            x: What `tfde.towers.pair_input.pair_batches` takes: `tfde.pairs(...)`, a list of
+            x: What `tfde.towers.pair_input.training_batches` takes: `tfde.pairs(...)`, a list of
                 `(query, document)`, a pandas frame, a `tf.data.Dataset` of strings.
             batch_size: Pairs in a batch, where `x` has none of its own; `None`: 32.
             epochs: The epoch at which training ends.
             steps_per_epoch: Batches an epoch, one after another through all the data, which is
                 read again where it ends; `None`: all pairs.
-            initial_epoch: The epoch at which it begins: the same batches as if those before had
-                been trained here.
+            initial_epoch: The epoch at which it begins; with `tfde.pairs` the batches are those
+                that this epoch has in one `fit` of all.
             validation_data: As `x`: `val_loss` and the like stand in the logs of an epoch. How
                 well the model retrieves is measured by `tfde.RetrievalValidation`, a callback.
             validation_steps: Batches of it; `None` for all.
@@ -92,8 +92,9 @@ class PairTrainer(PairSteps):
             ConfigError: there is nothing left to train, batches cannot be shared out evenly, `x`
                 is no pairs, or the model is not compiled.
         """
-        task = self._compiled_task()
-        x, given = pair_batches(x, batch_size=batch_size), callbacks or ()
+        task = self.compiled_task()
+        replicas = self.distribute_strategy.num_replicas_in_sync
+        x, given = training_batches(x, batch_size=batch_size, replicas=replicas), callbacks or ()
         plan = plan_fit(
             x,
             epochs=epochs,
@@ -103,15 +104,18 @@ class PairTrainer(PairSteps):
             initial_step=initial_step,
         )
         if isinstance(x, PairBatches):
-            check_rows(x, self.distribute_strategy.num_replicas_in_sync)
             given = [Throughput(x.batch_size), *given]
+        require(validation_freq >= 1, "validation_freq", "at least 1", validation_freq)
         validate = None
         if validation_data is not None:
-            held_out = pair_batches(validation_data, batch_size=batch_size, shuffle=False)
-
-            def validate() -> dict[str, float]:
-                return self.evaluate(held_out, steps=validation_steps, return_dict=True)
-
+            held_out = measured_batches(
+                validation_data,
+                "validation_data",
+                batch_size=batch_size,
+                steps=validation_steps,
+                replicas=replicas,
+            )
+            validate = functools.partial(self._measure, held_out, preprocessor)
         halves = {weight.dtype for weight in self.trainable_weights} & {"bfloat16", "float16"}
         for dtype in sorted(halves):
             _LOG.warning(
@@ -152,7 +156,7 @@ class PairTrainer(PairSteps):
         They depend on the size of the batches, whose texts are each other's negatives.
 
         Args:
-            x: As in `fit`.
+            x: As in `fit`, but no file or directory.
             batch_size: As in `fit`.
             steps: Batches to take; `None`: all.
             return_dict: Name -> value instead of a list.
@@ -160,27 +164,30 @@ class PairTrainer(PairSteps):
         Raises:
             ConfigError: as `fit`.
         """
-        self._compiled_task()
-        strategy = self.distribute_strategy
-        x = pair_batches(x, batch_size=batch_size, shuffle=False)
-        if isinstance(x, PairBatches):
-            check_rows(x, strategy.num_replicas_in_sync)
-            steps = steps or x.steps_per_epoch
-            x = x.dataset(steps=steps)
-        batches = distribute_batches(
-            x if steps is None else x.take(steps), self.prepare_batch, strategy
+        self.compiled_task()
+        batches = measured_batches(
+            x,
+            "x",
+            batch_size=batch_size,
+            steps=steps,
+            replicas=self.distribute_strategy.num_replicas_in_sync,
         )
+        values = self._measure(batches)
+        return values if return_dict else list(values.values())
+
+    def _measure(
+        self, batches: tf.data.Dataset, preprocessor: TextPreprocessor | None = None
+    ) -> dict[str, float]:
+        prepare = functools.partial(self.prepare_batch, preprocessor=preprocessor)
+        iterator = iter(distribute_batches(batches, prepare, self.distribute_strategy))
         if self.test_function is None:
             self.test_function = step_function(self, self.test_step)
         self.reset_metrics()
         logs: dict[str, Any] = {}
-        iterator = iter(batches)
         with contextlib.suppress(StopIteration, tf.errors.OutOfRangeError):
             while True:
                 logs = self.test_function(iterator)
-        require(bool(logs), "x", "one or more batches", "none")
-        values = {name: float(value) for name, value in logs.items()}
-        return values if return_dict else list(values.values())
+        return {name: float(value) for name, value in logs.items()}
 
     def note_task(self, task: Task) -> None:
         """Notes what a task leaves in the model beside its weights: nothing, here."""

@@ -182,6 +182,8 @@ def _train_stage(
                 chunk_size=stage.chunk_size,
             ),
         )
+        # Also where nothing is left to train: a checkpoint holds weights, not what they serve for.
+        model.note_task(trained.compiled_task())
         if progress.step:
             restore_checkpoint(output / CHECKPOINT_FILE, trained)
         if progress.step >= total:

@@ -82,7 +82,9 @@ def _training(
 def _starts(run: Mapping[str, Any]) -> list[str]:
     """Returns the checkpoints a run began with: one, two (queries, documents), or none."""
     backbone = run.get("model", {}).get("backbone")
-    return backbone.split(",") if isinstance(backbone, str) else []
+    if not isinstance(backbone, str):
+        return []
+    return [backbone] if Path(backbone).exists() else [part.strip() for part in backbone.split(",")]
 
 
 def _datasets(value: Any) -> list[str]:

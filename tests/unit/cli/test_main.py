@@ -148,7 +148,7 @@ def test_the_help_of_train_names_the_fields_of_a_stage(capsys):
     shown = " ".join(capsys.readouterr().out.split())
     assert "a stage has the fields data, split, dataset, mixture, objective, steps" in shown
     assert "its optimizer has the fields name, learning_rate" in shown
-    assert "its refresh has the fields every_steps, at_start" in shown
+    assert "its refresh has the fields count, min_rank" in shown
 
 
 TERMINATED = """

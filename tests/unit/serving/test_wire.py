@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfde.serving import client as wire
+from tfde.serving import wire
 from tfde.serving.server.tensors import to_array, to_proto
 
 
@@ -61,7 +61,7 @@ IMPORTS = """
 import sys
 import tfde.serving.client
 assert "tensorflow" not in sys.modules and "keras" not in sys.modules
-from tfde.serving import client as wire
+from tfde.serving import wire
 request = wire.predict_pb2.PredictRequest()
 wire.put_strings(request.inputs["x"], ["a"])
 import tensorflow as tf  # a real one, although its messages were imported before

@@ -40,12 +40,15 @@ def built(folder):
 
 
 def apply(resource, operation):
-    """Does what RFC 6902 says of `add` and `replace`."""
+    """Does what RFC 6902 says of `add`, `replace` and `remove`."""
     *parents, last = operation["path"].strip("/").split("/")
     for name in parents:
         resource = resource[int(name) if isinstance(resource, list) else name]
-    if operation["op"] == "replace":
+    if operation["op"] in ("replace", "remove"):
         assert last in resource
+    if operation["op"] == "remove":
+        del resource[last]
+        return
     if last == "-":
         resource.append(operation["value"])
     else:

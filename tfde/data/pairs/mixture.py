@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from tfde.data.largest_remainders import largest_remainders
 from tfde.data.pairs.batches import PairBatches
 from tfde.errors import ConfigError, require
 
@@ -92,20 +93,3 @@ def _stack(parts: list[np.ndarray]) -> np.ndarray:
         stacked[start : start + len(part), : part.shape[1]] = part
         start += len(part)
     return stacked
-
-
-def largest_remainders(total: int, weights: Sequence[float]) -> list[int]:
-    """Returns whole numbers that sum to `total`, as near to the weights' ratio as can be.
-
-    Args:
-        total: What is shared out, at least 0.
-        weights: Above 0.
-
-    Source: the largest remainder method (Hamilton); of equal remainders the first goes first.
-    """
-    exact = [total * weight / sum(weights) for weight in weights]
-    shares = [int(share) for share in exact]
-    by_rest = sorted(range(len(exact)), key=lambda place: shares[place] - exact[place])
-    for place in by_rest[: total - sum(shares)]:
-        shares[place] += 1
-    return shares

@@ -136,4 +136,7 @@ def remove_others(path: Path, generation: int) -> None:
             (directory / MANIFEST).unlink(missing_ok=True)  # first: what is left is no index
             shutil.rmtree(directory)
     if generation != FIRST and (path / MANIFEST).is_file():
-        remove_index(path)
+        try:
+            remove_index(path)
+        except CorruptError:  # nobody reads it again: without its manifest it is no index
+            (path / MANIFEST).unlink()

@@ -208,14 +208,14 @@ def _signature(servable: Servable, dimensions: int | None) -> str:
     Raises:
         StatusError: INVALID_ARGUMENT, there is none.
     """
+    if dimensions is None:
+        return DEFAULT_SIGNATURE
     signatures = servable.runner.signature_defs
     shape = signatures[DEFAULT_SIGNATURE].outputs["embeddings"].tensor_shape
     known = {shape.dim[-1].size: DEFAULT_SIGNATURE}
     for name in signatures:
         if name.startswith(_DIMENSIONS):
             known.setdefault(int(name.removeprefix(_DIMENSIONS)), name)
-    if dimensions is None:
-        return DEFAULT_SIGNATURE
     if dimensions not in known:
         raise invalid_argument(
             f"`dimensions` must be {' or '.join(map(str, sorted(known)))}, which the model was"

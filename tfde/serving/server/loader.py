@@ -27,7 +27,8 @@ from tfde.serving.server.status import CODES, StatusError, invalid_argument
 from tfde.serving.server.versions import read_text_proto
 
 PER_MODEL_BATCHING = "batching_params.pbtxt"
-FILE = "assets.extra/tf_serving_warmup_requests"
+# Source: tensorflow_serving/servables/tensorflow/saved_model_warmup_util.cc.
+WARMUP_FILE = "assets.extra/tf_serving_warmup_requests"
 _MAX_RECORDS = 1000
 _RUN: dict[str, Callable[..., Any]] = {
     "predict_log": run_predict,
@@ -139,7 +140,7 @@ def warm_up(servable: Servable, path: str | Path, *, iterations: int = 1) -> int
         StatusError: INVALID_ARGUMENT, more than 1,000 records or one that is no PredictionLog;
             UNIMPLEMENTED, a kind of log that is no request; else what a request itself raises.
     """
-    file = f"{path}/{FILE}"
+    file = f"{path}/{WARMUP_FILE}"
     if not tf.io.gfile.exists(file):
         return 0
     number = 0
