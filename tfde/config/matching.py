@@ -11,17 +11,6 @@ from tfde.config.model import check_labels
 from tfde.config.training import OptimizerConfig, Precision
 from tfde.errors import ConfigError, require
 
-Kind = Literal[
-    "cross_encoder",
-    "siamese",
-    "deformer",
-    "dipair",
-    "poly_encoder",
-    "virt_encoder",
-    "late_interaction",
-    "multi_vector",
-    "dual_encoder",
-]
 MatcherKind = Literal[
     "siamese",
     "deformer",
@@ -31,6 +20,7 @@ MatcherKind = Literal[
     "late_interaction",
     "multi_vector",
 ]
+Kind = Literal["cross_encoder", MatcherKind, "dual_encoder"]
 Objective = Literal["classification", "binary", "regression", "ranking"]
 LogitLoss = Literal["kl", "mse", "margin_mse"]
 # Which fields beside those of all kinds a kind has.

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from huggingface_hub import ModelCardData
-
 from tfde.config.model import TextConfig
 from tfde.text.preprocessor import SEPARATOR
 from tfde.towers.dual_encoder import DualEncoder
@@ -25,6 +23,8 @@ def sentence_transformers_card(
         own_card: `README.md` of the model directory, whose license, base model, data sets and
             measures this card says too; `None` for a model that has none.
     """
+    from huggingface_hub import ModelCardData
+
     own, _ = split_card(own_card or "")
     data = ModelCardData(
         library_name="sentence-transformers",

@@ -9,12 +9,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
-
-import yaml
-from huggingface_hub import EvalResult, ModelCard, ModelCardData
+from typing import TYPE_CHECKING, Any, cast
 
 from tfde.storage.atomic import atomic_file
+
+if TYPE_CHECKING:
+    from huggingface_hub import ModelCardData  # elsewhere where it is used: it takes 0.2 s
 
 CARD_FILE = "README.md"
 _TRAINING = "## Training\n"
@@ -40,6 +40,8 @@ def model_card(
         texts: Lengths and template of its texts.
         metadata: As `metadata.json` has it.
     """
+    from huggingface_hub import ModelCardData
+
     summary = (inspect.getdoc(kind) or "").splitlines()[0]
     data = ModelCardData(
         library_name="tfde",
@@ -92,6 +94,8 @@ def add_training(
         datasets: Names of the data that it learned from.
         measured: Data -> measure -> value.
     """
+    from huggingface_hub import EvalResult
+
     path = Path(directory) / CARD_FILE
     data, card = split_card(path.read_text("utf-8"))
     data.base_model = [_name_of(start) for start in starts] or None
@@ -118,11 +122,14 @@ def add_training(
 
 def split_card(card: str) -> tuple[ModelCardData, str]:
     """Returns the metadata of a card (none, where they cannot be read) and what follows them."""
+    import yaml
+    from huggingface_hub import ModelCard, ModelCardData
+
     try:
         parsed = ModelCard(card, ignore_metadata_errors=True)
     except (ValueError, TypeError, yaml.YAMLError):
         return ModelCardData(), card
-    return cast(ModelCardData, parsed.data), parsed.text.lstrip("\n")
+    return cast("ModelCardData", parsed.data), parsed.text.lstrip("\n")
 
 
 def join_card(data: ModelCardData, text: str) -> str:

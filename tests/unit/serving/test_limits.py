@@ -19,12 +19,12 @@ from tensorflow.core.framework import tensor_pb2
 from tensorflow_serving.apis import input_pb2
 from toy_models import repeated
 
-from tfde.cli.logs import RepeatFilter
 from tfde.errors import ConfigError
 from tfde.serving.server.bounded_http import BoundedHttp, _uncompressed
 from tfde.serving.server.calls import Call, begin_call, current_call
 from tfde.serving.server.inference import _examples
 from tfde.serving.server.limits import Limits
+from tfde.serving.server.log_limit import RepeatFilter
 from tfde.serving.server.request_size import check_protos, check_strings, encoded_texts
 from tfde.serving.server.signature_runner import Progress
 from tfde.serving.server.status import StatusError
