@@ -57,6 +57,25 @@ def test_a_real_dump_whole(dump):
     assert sum(len(page.links) for page in pages) == 79
 
 
+def test_links_stand_in_the_passages_that_show_them(dump):
+    elements = ET.fromstring(bz2.decompress(dump.read_bytes())).iter(f"{SPACE}page")
+    markup = {
+        e.findtext(f"{SPACE}id"): e.findtext(f"{SPACE}revision/{SPACE}text") for e in elements
+    }
+    found = 0
+    for page in read_mediawiki(dump):
+        shown = {
+            (link[2] or link[1]).replace("''", "")
+            for link in re.finditer(r"\[\[([^\]|]+)(?:\|([^\]|]*))?\]\]", markup[page.page_id])
+        }
+        for section in page.sections:
+            for passage, links in zip(section.passages, section.links, strict=False):
+                assert set(links) <= set(page.links)
+                assert sum(text in passage for text in shown) >= len(links)
+                found += len(links)
+    assert found >= 78  # one of the 79 links stands in a list of sources
+
+
 def test_no_markup_is_left_in_a_real_dump(dump):
     markup = re.compile(r"\{\{|\}\}|\{\||\|\}|\[\[|\]\]|''|</?(?:ref|br|div|span|small|sup|sub)\b")
     passages = [

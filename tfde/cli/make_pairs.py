@@ -112,6 +112,8 @@ def run(args: Any) -> int:
         for task, without in stream.without_pair.items():
             parts = ", ".join(f"{count:,} {what}" for what, count in without.items())
             print(f"{task}: {stream.places[task]:,} places; no pair from {parts}")
+        if "wlp" in weights:
+            print(_about_links(store))
     print(f"{output}:")
     print(format_statistics(statistics, "tokens" if args.tokenizer else "words"))
     return 0
@@ -120,6 +122,15 @@ def run(args: Any) -> int:
 def _about(pages: str, store: PageStore) -> str:
     names = ("pages", "sections", "passages", "sentences", "links")
     return f"{pages}: " + ", ".join(f"{store.about[name]:,} {name}" for name in names)
+
+
+def _about_links(store: PageStore) -> str:
+    by_passage, by_title = store.about["links_in_passages"], store.about["links_by_title"]
+    rest = store.about["links"] - by_passage - by_title
+    return (
+        f"wlp: the document is the passage with the link for {by_passage:,} links, one that names"
+        f" the linked page for {by_title:,}, any of the linking page for {rest:,}"
+    )
 
 
 def _weights(tasks: str, weights: str | None) -> dict[str, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,14 +21,19 @@ LEFT_OUT_LINKS = "links to pages that were left out"
 
 
 class Section(NamedTuple):
-    """A part of a page: its heading (empty for the opening part) and its paragraphs."""
+    """A part of a page: its heading (empty for the opening part) and its paragraphs.
+
+    `links` has for each passage the ids of the pages that it links to; where no passage is known
+    to link to a page, it is empty.
+    """
 
     heading: str
     passages: tuple[str, ...]
+    links: tuple[tuple[str, ...], ...] = ()
 
 
 class Page(NamedTuple):
-    """A page: id, title, sections, and the ids of the pages it links to."""
+    """A page: id, title, sections, and the ids of the pages it links to, its passages or not."""
 
     page_id: str
     title: str
@@ -36,18 +41,34 @@ class Page(NamedTuple):
     links: tuple[str, ...] = ()
 
 
-def sections_of(values: Iterable[Any]) -> tuple[Section, ...]:
-    """Returns sections from what JSON makes of them: pairs of a heading and a list."""
-    return tuple(Section(heading, tuple(passages)) for heading, passages in values)
+def sections_of(values: Iterable[Any], target: Callable[[str], str | None]) -> tuple[Section, ...]:
+    """Returns sections with other links.
+
+    Args:
+        values: Sections, or what JSON makes of them: a heading, passages, links.
+        target: From a link to the id of a page, `None` to drop it.
+    """
+    sections = []
+    for heading, passages, links in values:
+        found = tuple(links_of(names, target) for names in links)
+        sections.append(Section(heading, tuple(passages), found if any(found) else ()))
+    return tuple(sections)
+
+
+def links_of(names: Iterable[str], target: Callable[[str], str | None]) -> tuple[str, ...]:
+    """Returns where links lead, each once, in their order; arguments as of `sections_of`."""
+    found = (target(name) for name in names)
+    return tuple(dict.fromkeys(page_id for page_id in found if page_id is not None))
 
 
 def read_pages(path: str | Path, intake: Intake | None = None) -> Iterator[Page]:
     """Yields the pages of a file of pages, JSON Lines, in their order.
 
-    A line is `{"id", "title", "sections": [{"heading", "passages": [...]}], "links": [ids]}`;
-    `title`, `heading` and `links` may be absent, other fields are ignored, and a section without
-    passages is left out. Whether ids are unique and links lead somewhere is for the reader of all
-    pages to say (`tfde.pretraining.build_store`).
+    A line is `{"id", "title", "sections": [{"heading", "passages": [...], "links": [[ids], ...]}],
+    "links": [ids]}`; `title`, `heading` and `links` may be absent, other fields are ignored, and a
+    section without passages is left out. The links of a section are those of each passage, and
+    are links of the page too. Whether ids are unique and links lead somewhere is for the reader of
+    all pages to say (`tfde.pretraining.build_store`).
 
     Args:
         path: The file, plain or packed.
@@ -87,16 +108,17 @@ def parse_page(path: str | Path, number: int, line: str) -> Page:
     page_id = id_field(path, number, record, "id")
     title = string_field(path, number, record, "title", optional=True)
     sections = tuple(
-        Section(heading, passages)
-        for heading, passages in (
-            _section(path, number, value) for value in _list(path, number, record, "sections")
-        )
-        if passages
+        section
+        for value in _list(path, number, record, "sections")
+        if (section := _section(path, number, value)).passages
     )
     if not sections:
         raise DataError(path, number, NO_TEXT, page_id)
-    links = tuple(_texts(path, number, record, "links")) if record.get("links") else ()
-    return Page(page_id, title, sections, links)
+    links = list(_texts(path, number, record, "links")) if record.get("links") else []
+    for section in sections:
+        for targets in section.links:
+            links += targets
+    return Page(page_id, title, sections, tuple(dict.fromkeys(links)))
 
 
 def fault_kind(rule: str) -> str:
@@ -112,10 +134,14 @@ def empty_corpus(path: str | Path) -> DataError:
 
 def with_links_within(pages: Iterable[Page], known: KnownIds, intake: Intake) -> Iterator[Page]:
     """Yields pages with their links to pages that are known; counts the others as left out."""
+
+    def target(page_id: str) -> str | None:
+        return page_id if page_id in known else None
+
     for page in pages:
-        links = tuple(link for link in page.links if link in known)
+        links = links_of(page.links, target)
         intake.leave_out(LEFT_OUT_LINKS, len(page.links) - len(links))
-        yield page._replace(links=links)
+        yield page._replace(links=links, sections=sections_of(page.sections, target))
 
 
 def write_pages(path: str | Path, pages: Iterable[Page]) -> int:
@@ -126,10 +152,7 @@ def write_pages(path: str | Path, pages: Iterable[Page]) -> int:
             {
                 "id": page.page_id,
                 "title": page.title,
-                "sections": [
-                    {"heading": section.heading, "passages": list(section.passages)}
-                    for section in page.sections
-                ],
+                "sections": [_section_to_json(section) for section in page.sections],
                 "links": list(page.links),
             }
             for page in pages
@@ -137,12 +160,30 @@ def write_pages(path: str | Path, pages: Iterable[Page]) -> int:
     )
 
 
-def _section(path: str | Path, line: int, value: Any) -> tuple[str, tuple[str, ...]]:
+def _section_to_json(section: Section) -> dict[str, Any]:
+    record = section._asdict()
+    if not section.links:
+        del record["links"]
+    return record
+
+
+def _section(path: str | Path, line: int, value: Any) -> Section:
     if not isinstance(value, Mapping):
         rule = "field 'sections' must hold objects with 'heading' and 'passages'."
         raise DataError(path, line, rule, value)
     heading = string_field(path, line, value, "heading", optional=True)
-    return heading, tuple(_texts(path, line, value, "passages"))
+    passages = tuple(_texts(path, line, value, "passages"))
+    if not value.get("links"):
+        return Section(heading, passages)
+    links = _list(path, line, value, "links")
+    if len(links) != len(passages):
+        rule = f"field 'links' of a section must have {len(passages)} lists, one a passage."
+        raise DataError(path, line, rule, len(links))
+    return Section(
+        heading,
+        passages,
+        tuple(tuple(_texts(path, line, {"links": ids}, "links")) for ids in links),
+    )
 
 
 def _texts(path: str | Path, line: int, record: Mapping[str, Any], name: str) -> Iterator[str]:

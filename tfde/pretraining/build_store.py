@@ -17,9 +17,10 @@ import numpy as np
 
 from tfde.data.batched import batched
 from tfde.data.ids import KnownIds, key_of
-from tfde.data.pages import empty_corpus, fault_kind, parse_page
+from tfde.data.pages import Page, empty_corpus, fault_kind, parse_page
 from tfde.errors import ConfigError, DataError, require
 from tfde.pretraining.guarded_map import ordered_map
+from tfde.pretraining.link_columns import LINK, write_links
 from tfde.pretraining.page_store import (
     NUMBER,
     STORE_FILE,
@@ -84,7 +85,7 @@ def build_store(
     """Cuts a file of pages into sentences and writes them as a page store.
 
     The store appears whole or not at all, and is the same whatever the number of workers. In
-    memory are a few pages a worker, some 30 bytes a page and, at the end, 40 bytes a link.
+    memory are a few pages a worker, some 30 bytes a page and, at the end, 70 bytes a link.
 
     Args:
         pages: The file of pages, as `tfde.data.pages.read_pages` reads it.
@@ -163,22 +164,19 @@ def _write_pages(
             for name, data in page.flat.items():
                 files[name].write(data)
             links.write(page.links)
-            link_counts.append(len(page.links) // 8)
+            link_counts.append(len(page.links) // LINK.itemsize)
             names = ("sections", "passages", "sentences")
             counts.update(dict(zip(names, page.counts, strict=True)))
             progress.update()
     if not keys:
         raise empty_corpus(path)
-    found = _write_in_links(
-        path,
-        directory,
-        np.array(keys),
-        np.array(link_counts),
-        np.fromfile(links_file, "<i8"),
-        intake,
-    )
+    targets = np.fromfile(links_file, LINK)
     links_file.unlink()
-    return {"pages": len(keys), **counts, "links": found}
+    sources = np.repeat(np.arange(len(keys)), np.array(link_counts))
+    numbers = _page_numbers(path, np.array(keys), targets["target"], intake)
+    known = numbers >= 0
+    found = write_links(directory, sources[known], numbers[known], targets["passage"][known])
+    return {"pages": len(keys), **counts, **found}
 
 
 def _cut_pages(path: Path, language: str, workers: int, intake: Intake) -> Iterator[_CutPage]:
@@ -228,9 +226,9 @@ def _cut_page(path: Path, language: str, number: int, line: str) -> _CutPage:
         "crop_counts": NUMBER.type(sum(crops)).tobytes(),
         "croppable": bytes(crops),
     }
-    targets = dict.fromkeys(page.links)
-    targets.pop(page.page_id, None)
-    links = np.array([key_of(target) for target in targets], "<i8").tobytes()
+    links = np.array(
+        [(key_of(target), place) for target, place in _links(page) if target != page.page_id], LINK
+    ).tobytes()
     total = sum(len(passage.sentences) for passage in split.passages)
     return _CutPage(
         number, page.page_id, rows, flat, links, (len(page.sections), len(split.passages), total)
@@ -242,22 +240,24 @@ def _texts(texts: Iterable[str]) -> tuple[list[int], bytes]:
     return [len(text) for text in encoded], b"".join(encoded)
 
 
-def _write_in_links(
-    path: Path,
-    directory: Path,
-    keys: np.ndarray,
-    link_counts: np.ndarray,
-    targets: np.ndarray,
-    intake: Intake,
-) -> int:
-    """Writes which pages link to each page; returns the number of links.
+def _links(page: Page) -> Iterator[tuple[str, int]]:
+    """Yields each page that `page` links to with each passage that does, -1 where none is known."""
+    rows = [
+        row for section in page.sections for row in section.links or ((),) * len(section.passages)
+    ]
+    known = {target for row in rows for target in row}
+    for place, row in enumerate(rows):
+        yield from ((target, place) for target in dict.fromkeys(row))
+    yield from ((target, -1) for target in dict.fromkeys(page.links) if target not in known)
+
+
+def _page_numbers(path: Path, keys: np.ndarray, targets: np.ndarray, intake: Intake) -> np.ndarray:
+    """Returns the number of the page that each link leads to, -1 for nowhere.
 
     Args:
         path: The file of pages.
-        directory: The store.
         keys: Key of each page.
-        link_counts: How many links each page has.
-        targets: Keys of the pages that the links of all pages lead to.
+        targets: Key of the page that each link leads to.
         intake: Takes links to nowhere.
     """
     order = np.argsort(keys)
@@ -267,15 +267,7 @@ def _write_in_links(
     if not known.all():
         error = _dead_link(path, set(targets[~known].tolist()))
         intake.bad(error, "link to nowhere", int(np.count_nonzero(~known)))
-    sources = np.repeat(np.arange(len(keys)), link_counts)[known]
-    numbers = numbers[known]
-    by_target = np.argsort(numbers, kind="stable")
-    with RaggedWriter(directory, "in_links") as writer:
-        writer.append(
-            np.bincount(numbers, minlength=len(keys)).tolist(),
-            sources[by_target].astype(NUMBER).tobytes(),
-        )
-    return len(numbers)
+    return np.where(known, numbers, -1)
 
 
 def _dead_link(path: Path, keys: set[int]) -> DataError:

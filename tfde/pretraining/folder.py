@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
 from tfde.data.batched import batched
-from tfde.data.pages import WITHOUT_TEXT, Page, Section, empty_corpus, sections_of
+from tfde.data.pages import WITHOUT_TEXT, Page, Section, empty_corpus, links_of, sections_of
 from tfde.environment import require_extra
 from tfde.errors import ConfigError, DataError
 from tfde.pretraining.guarded_map import MAX_PAGE_SECONDS, Lost, guarded_map
-from tfde.pretraining.plain_text import join_sections, paragraphs
+from tfde.pretraining.plain_text import link_mark, plain_sections
 from tfde.storage.intake import Intake
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def read_folder(
         if not parsed["sections"]:
             intake.leave_out(WITHOUT_TEXT)
             continue
-        links: dict[str, None] = {}
+        page_ids: dict[str, str] = {}
         for href in parsed["links"]:
             target = _target(root, name, href, known)
             if target is None:
@@ -114,10 +114,11 @@ def read_folder(
                 rule = "a link must lead to a file of the folder."
                 intake.bad(DataError(root / name, None, rule, href), "link to nowhere")
             elif target != name:
-                links[quote(target)] = None
+                page_ids[href] = quote(target)
         found = True
         title = parsed["title"] or Path(name).stem.replace("_", " ")
-        yield Page(quote(name), title, sections_of(parsed["sections"]), tuple(links))
+        sections = sections_of(parsed["sections"], page_ids.get)
+        yield Page(quote(name), title, sections, links_of(page_ids, page_ids.get))
     if not found:
         raise empty_corpus(root)
 
@@ -222,7 +223,10 @@ def _target(root: Path, name: str, href: str, known: set[str]) -> str | None:
 
 
 class HtmlText(NamedTuple):
-    """Title, sections that have text, and what `<a href>` in the text names, as written."""
+    """Title, sections that have text, and what `<a href>` in the text names, as written.
+
+    The links of a section's passages are among `links`.
+    """
 
     title: str
     sections: tuple[Section, ...]
@@ -255,7 +259,7 @@ def parse_html(text: str) -> HtmlText:
     named = tree.css_first("title")
     title = "" if named is None else " ".join(named.text().split())
     parts: list[tuple[str, list[str]]] = [("", [])]
-    links: dict[str, None] = {}
+    links: dict[str, int] = {}
     heading: list[str] | None = None
     has_h1 = False
     for name, node, closing in _walk(root):
@@ -277,9 +281,12 @@ def parse_html(text: str) -> HtmlText:
         elif name in _BLOCKS:
             pieces.append("\n\n")
         elif name == "a" and not closing and (target := node.attributes.get("href")):
-            links[target.strip()] = None
-    sections = join_sections((words, paragraphs("".join(pieces))) for words, pieces in parts)
-    return HtmlText(title, sections, tuple(links))
+            number = links.setdefault(target.strip(), len(links))
+            if heading is None:
+                pieces.append(link_mark(number))
+    targets = tuple(links)
+    sections = plain_sections(((words, "".join(pieces)) for words, pieces in parts), targets)
+    return HtmlText(title, sections, targets)
 
 
 def _walk(root: LexborNode | None) -> Iterator[tuple[str, Any, bool]]:

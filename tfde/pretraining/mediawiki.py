@@ -14,7 +14,7 @@ import numpy as np
 
 from tfde.data.batched import batched
 from tfde.data.ids import key_of
-from tfde.data.pages import WITHOUT_TEXT, Page, empty_corpus, sections_of
+from tfde.data.pages import WITHOUT_TEXT, Page, empty_corpus, links_of, sections_of
 from tfde.errors import DataError
 from tfde.pretraining.guarded_map import MAX_PAGE_SECONDS, Lost, guarded_map
 from tfde.pretraining.mediawiki_dump import DumpPage, SiteInfo, read_dump, read_site
@@ -120,10 +120,15 @@ def _page(
     if not parsed["sections"]:
         intake.leave_out(WITHOUT_TEXT)  # empty, or only templates: every wiki has such
         return None
-    targets = [table.page_number(target) for target in parsed["links"]]
-    intake.leave_out("links to pages outside the dump", targets.count(None))
-    links = dict.fromkeys(str(target) for target in targets if target not in (None, number))
-    return Page(str(number), title, sections_of(parsed["sections"]), tuple(links))
+    targets = {target: table.page_number(target) for target in parsed["links"]}
+    intake.leave_out("links to pages outside the dump", list(targets.values()).count(None))
+
+    def page_id(target: str) -> str | None:
+        found = targets[target]
+        return None if found in (None, number) else str(found)
+
+    sections = sections_of(parsed["sections"], page_id)
+    return Page(str(number), title, sections, links_of(targets, page_id))
 
 
 class TitleTable:

@@ -20,7 +20,7 @@ from tfde.data.sentences import split_sentences
 from tfde.errors import ConfigError, CorruptError
 
 STORE_FILE = "store.json"
-STORE_VERSION = 1
+STORE_VERSION = 2
 NUMBER = np.dtype("<i4")
 _START = np.dtype("<i8")
 _QUESTION_MARKS = ("?", "？", "؟")
@@ -86,7 +86,9 @@ class PageStore:
 
     Attributes:
         about: What `store.json` says: counts of pages, sections, passages, sentences and links,
-            what was left out, the file of pages and its sha256, the language.
+            what was left out, the file of pages and its sha256, the language; of the links, how
+            many stand in a passage that is known (`links_in_passages`), and of the others, how
+            many in a page with a passage that names the title (`links_by_title`).
         page_passages: Where each page's passages start, (pages + 1,) int64.
         ict_counts: Passages of at least two sentences of each page, (pages,) int32.
         crop_counts: Passages long enough for span cropping of each page, (pages,) int32.
@@ -109,6 +111,7 @@ class PageStore:
         self._questions = RaggedColumn(self.path, "questions", NUMBER)
         self._headings = RaggedColumn(self.path, "headings")
         self._in_links = RaggedColumn(self.path, "in_links", NUMBER)
+        self._link_passages = RaggedColumn(self.path, "link_passages", NUMBER)
         self._num_first = self._flat("num_first")
         self._croppable = self._flat("croppable", np.dtype("i1"))
         self.page_passages = RaggedColumn(self.path, "page_passages").starts
@@ -150,6 +153,14 @@ class PageStore:
     def linking_pages(self, number: int) -> np.ndarray:
         """Returns the numbers of the other pages that link to page `number`, ascending."""
         return self._in_links.row(number)
+
+    def linking_passages(self, number: int, place: int) -> np.ndarray:
+        """Returns which passages of the `place`-th page that links to page `number` do so.
+
+        Those with the link; where that is not known, those that name the title of page `number`;
+        none where there is none such either.
+        """
+        return self._link_passages.row(int(self._in_links.starts[number]) + place)
 
     def passage(self, number: int) -> Passage:
         """Returns passage `number` of all pages."""

@@ -36,7 +36,8 @@ class PairStream:
     - `ict`, `span_crop`: every passage that has a pair;
     - `bfs`: every page of at least two passages, as often as it has passages;
     - `wlp`: every page that another page links to, as often as it has passages; which of the
-      linking pages gives the document is drawn, each as likely;
+      linking pages gives the document is drawn, each as likely, then which of its linking
+      passages;
     - `question`: every heading that is a question.
 
     Of any `ROUND` pairs that begin at a multiple of it, each task has its share to one pair, in
@@ -133,8 +134,11 @@ class PairStream:
             return bfs_pair(page, draws, title=title)
         if task == "wlp":
             linking = self.store.linking_pages(number)
-            chosen = int(linking[draws.below(len(linking))])
-            return wlp_pair(page, self.store.page(chosen), draws, title=title)
+            chosen = draws.below(len(linking))
+            passages = self.store.linking_passages(number, chosen).tolist()
+            return wlp_pair(
+                page, self.store.page(int(linking[chosen])), passages, draws, title=title
+            )
         return question_pair(page, place, title=title)
 
     def _turn(self, number: int) -> tuple[int, int]:

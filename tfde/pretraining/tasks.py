@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from collections.abc import Sequence
 from typing import Literal, get_args
 
 from tfde.data.ids import id_of_text
@@ -16,9 +17,9 @@ from tfde.types import Document, Pair, Query
 
 Task = Literal["ict", "bfs", "wlp", "span_crop", "question"]
 TASKS: tuple[str, ...] = get_args(Task)
-# A span takes 5 % to 50 % of a passage, and one word in ten is deleted from it.
+# A span takes 5 % to 50 % of a passage, and one word in ten is deleted from it or replaced.
 SPAN_SHARES = (0.05, 0.5)
-WORD_DELETION = 0.1
+WORD_NOISE = 0.1
 # With fewer words, 5 % of them would not be one.
 MIN_CROP_WORDS = 20
 _WORDS = struct.Struct("<8Q")
@@ -63,35 +64,47 @@ def bfs_pair(page: SplitPage, draws: Draws, *, title: bool = False) -> Pair:
     return _pair(query, page, page.passages[number].text, title)
 
 
-def wlp_pair(page: SplitPage, linking: SplitPage, draws: Draws, *, title: bool = False) -> Pair:
-    """Wiki link prediction: a sentence of the first section, and a passage of a linking page.
+def wlp_pair(
+    page: SplitPage,
+    linking: SplitPage,
+    numbers: Sequence[int],
+    draws: Draws,
+    *,
+    title: bool = False,
+) -> Pair:
+    """Wiki link prediction: a sentence of the first section, and a passage that links to the page.
 
     Args:
         page: The page of the query.
         linking: Another page that has a link to `page`.
+        numbers: Which of its passages have the link; empty where none is known, then any may.
         draws: Draws the sentence, each as likely, then the passage, each as likely.
         title: Whether the document has the title of `linking`.
 
     Source: Chang et al. 2020, section 3.
     """
     _, query = _first_section_sentence(page, draws)
-    passage = linking.passages[draws.below(len(linking.passages))]
+    numbers = numbers or range(len(linking.passages))
+    passage = linking.passages[numbers[draws.below(len(numbers))]]
     return _pair(query, linking, passage.text, title)
 
 
 def span_crop_pair(page: SplitPage, number: int, draws: Draws, *, title: bool = False) -> Pair:
-    """Span cropping: two random spans of a passage, words deleted from both.
+    """Span cropping: two random spans of a passage, in each of which words are deleted or replaced.
 
     Length and place of a span are uniform, the length between the shares `SPAN_SHARES` of the
-    passage; each word is deleted with the probability `WORD_DELETION`, but never the last one.
+    passage. For each span it is drawn whether its words are deleted or replaced by other words of
+    the passage, either as likely; each word is with the probability `WORD_NOISE`, but a span
+    keeps at least one.
 
     Args:
         page: The page.
         number: Which of its passages, one of at least `MIN_CROP_WORDS` words.
-        draws: Draws lengths, places and the words to delete.
+        draws: Draws lengths, places, deletion or replacement, and the words.
         title: Whether the document has the page's title.
 
-    Source: Ni et al. 2021, appendix (CL-Pretrain); shares and probability as Izacard et al. 2022.
+    Source: Ni et al. 2021, appendix (CL-Pretrain); shares and probability as Izacard et al. 2022;
+    where the other words come from: derived here.
     """
     words = page.passages[number].text.split()
     spans = []
@@ -100,7 +113,14 @@ def span_crop_pair(page: SplitPage, number: int, draws: Draws, *, title: bool = 
         length = shortest + draws.below(longest - shortest + 1)
         start = draws.below(len(words) - length + 1)
         span = words[start : start + length]
-        spans.append([w for w in span if draws.fraction() >= WORD_DELETION] or span[-1:])
+        replaced = bool(draws.below(2))
+        noisy = []
+        for word in span:
+            if draws.fraction() >= WORD_NOISE:
+                noisy.append(word)
+            elif replaced:
+                noisy.append(words[draws.below(len(words))])
+        spans.append(noisy or span[-1:])
     return _pair(" ".join(spans[0]), page, " ".join(spans[1]), title)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tfde.data.pages import Section
 from tfde.environment import require_extra
-from tfde.pretraining.plain_text import join_sections, paragraphs
+from tfde.pretraining.plain_text import link_mark, plain_sections, without_marks
 
 if TYPE_CHECKING:
     from mwparserfromhell.wikicode import Wikicode
@@ -43,7 +43,10 @@ _LEFTOVERS = (
 
 
 class WikiText(NamedTuple):
-    """The sections of a page that have text, and what its links name, as written."""
+    """The sections of a page that have text, and what its links name, as written.
+
+    The links of a section's passages are among `links`.
+    """
 
     sections: tuple[Section, ...]
     links: tuple[str, ...]
@@ -78,16 +81,17 @@ def parse_wikitext(text: str, namespaces: Mapping[str, int]) -> WikiText:
     parts: list[tuple[str, list[str]]] = [("", [])]
     for node in code.nodes:
         if isinstance(node, Heading):
-            heading = _clean(renderer.text(node.title))
+            heading = without_marks(_clean(renderer.text(node.title)))
             parts.append((" ".join(heading.split()), []))
         else:
             parts[-1][1].append(renderer.node(node))
     sections = (
-        (heading, paragraphs(_clean("".join(pieces))))
+        (heading, _clean("".join(pieces)))
         for heading, pieces in parts
         if heading.lower() not in _APPARATUS
     )
-    return WikiText(join_sections(sections), tuple(dict.fromkeys(renderer.links)))
+    found = plain_sections(sections, renderer.links)
+    return WikiText(found, tuple(dict.fromkeys(renderer.links)))
 
 
 class _Renderer:
@@ -141,6 +145,7 @@ class _Renderer:
             return ""  # the same page in another language
         if not namespace and not plain.startswith("#"):
             self.links.append(plain)
+            return link_mark(len(self.links) - 1) + (shown or plain)
         return shown or plain
 
 

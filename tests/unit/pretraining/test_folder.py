@@ -22,7 +22,11 @@ def test_html_becomes_sections():
     parsed = parse_html(HTML)
     assert parsed.title == "The page"
     assert parsed.sections == (
-        Section("", ("First paragraph, with a link.", "Second.", "One Two", "Deeper")),
+        Section(
+            "",
+            ("First paragraph, with a link.", "Second.", "One Two", "Deeper"),
+            (("b.md#part",), (), (), ()),
+        ),
         Section("Part", ("Bare text goes on", "Block")),
         Section("", ("Under an empty heading",)),
     )
@@ -67,17 +71,34 @@ def folder(tmp_path):
 def test_a_folder_is_read(folder):
     intake = Intake()
     assert list(read_folder(folder, intake)) == [
-        Page("a.html", "The page", parse_html(HTML).sections, ("b.md",)),
+        Page(
+            "a.html",
+            "The page",
+            (
+                parse_html(HTML).sections[0]._replace(links=(("b.md",), (), (), ())),
+                *parse_html(HTML).sections[1:],
+            ),
+            ("b.md",),
+        ),
         Page(
             "b.md",
             "B",
             (
                 Section("", ("Intro.", "Text with code, second line.", "one two")),
-                Section("Why?", ("Because of this out up img me",)),
+                Section(
+                    "Why?",
+                    ("Because of this out up img me",),
+                    (("sub%20dir/README.md", "a.html"),),
+                ),
             ),
             ("sub%20dir/README.md", "a.html"),
         ),
-        Page("sub%20dir/README.md", "README", (Section("", ("See b, a.",)),), ("b.md", "a.html")),
+        Page(
+            "sub%20dir/README.md",
+            "README",
+            (Section("", ("See b, a.",), (("b.md", "a.html"),)),),
+            ("b.md", "a.html"),
+        ),
     ]
     assert intake.left_out == {
         "files of other kinds": 1,

@@ -135,6 +135,28 @@ More.
     assert parsed.links == ("Early", "Kept as a link")
 
 
+def test_links_stand_with_their_passages():
+    text = """A [[B]] and [[C|c]], [[B]] again.
+
+None here.
+
+([[D]])
+{| class=x
+| [[Z]]
+|}
+== Of [[E]] ==
+[[F]]''s'' [[File:x.png|thumb|a [[G]]]]
+== See also ==
+* [[H]]
+"""
+    parsed = parse_wikitext(text, {"file": 6})
+    assert parsed.sections == (
+        Section("", ("A B and c, B again.", "None here.", "(D)"), (("B", "C"), (), ("D",))),
+        Section("Of E", ("Fs",), (("F",),)),
+    )
+    assert set(parsed.links) == set("BCDEFGH")  # a table is no text
+
+
 def test_links_are_those_to_articles():
     text = "[[A]] [[A|again]] [[B#part|b]] [[#here]] [[:C]] [[File:x.png]] [[Talk:D]] [[wikt:e|e]]"
     parsed = parse_wikitext(text, {"file": 6, "talk": 1})
@@ -170,10 +192,13 @@ EXPECTED = [
     Page(
         "10",
         "Anfang",
-        (Section("", ("Der Anfang vom Ende, U, Nichts.",)), Section("Teil", ("Mehr.",))),
+        (
+            Section("", ("Der Anfang vom Ende, U, Nichts.",), (("13",),)),
+            Section("Teil", ("Mehr.",)),
+        ),
         ("13",),
     ),
-    Page("13", "Ende", (Section("", ("Schluss & . anfang",)),), ("10",)),
+    Page("13", "Ende", (Section("", ("Schluss & . anfang",), (("10",),)),), ("10",)),
 ]
 
 

@@ -48,6 +48,54 @@ def test_pages_come_back_cut(pages, tmp_path):
     assert [passage.text for passage in store.page(0).passages[1:]] == [LONG, "So."]
 
 
+def test_a_link_belongs_to_its_passages_or_to_those_that_name_the_title(tmp_path):
+    cases = (
+        "Iron rusts. IRON!",
+        "Irony is no iron-y metal",
+        "Some iron\u00fcs.",
+        "The mercury rises.",
+        "Nothing.",
+    )
+    pages = [
+        Page("iron", "Iron", (Section("", ("Of iron.",)),)),
+        Page("mercury", "Mercury (metal)", (Section("", ("Of mercury.",)),)),
+        Page("none", "", (Section("", ("No title.",)),)),
+        Page("p", "P", (Section("", cases),), ("iron", "mercury", "none", "known")),
+        Page("known", "Nothing", (Section("", ("k",)),)),
+        Page(
+            "q",
+            "Q",
+            (
+                Section("", ("Iron.", "A metal.", "It rusts.")),
+                Section("S", ("x", "y"), (("known",), ("iron", "known"))),
+                Section("T", ("Iron.",)),
+            ),
+            ("p",),
+        ),
+    ]
+    write_pages(tmp_path / "pages.jsonl", pages)
+    store = build_store(tmp_path / "pages.jsonl", tmp_path / "store")
+    links = {
+        (pages[source].page_id, pages[number].page_id): store.linking_passages(
+            number, place
+        ).tolist()
+        for number in range(len(store))
+        for place, source in enumerate(store.linking_pages(number).tolist())
+    }
+    assert links == {
+        ("p", "iron"): [0, 1],
+        ("p", "mercury"): [3],
+        ("p", "none"): [],
+        ("p", "known"): [4],
+        # Where the link stands counts, not where the name does.
+        ("q", "iron"): [4],
+        ("q", "known"): [3, 4],
+        ("q", "p"): [],
+    }
+    names = ("links", "links_in_passages", "links_by_title")
+    assert [store.about[name] for name in names] == [7, 2, 3]
+
+
 def test_an_existing_store_is_used_again_unless_it_is_of_another_file(pages, tmp_path):
     store = page_store(pages, tmp_path / "store")
     written = (tmp_path / "store" / "store.json").stat().st_mtime_ns
@@ -75,7 +123,7 @@ def test_a_damaged_store_is_named(pages, tmp_path):
         PageStore(tmp_path / "store")
     about = tmp_path / "store" / "store.json"
     about.write_text(json.dumps({**json.loads(about.read_text()), "version": 99}))
-    with pytest.raises(ConfigError, match=r"store\.json: the version must be 1; .* Received: 99"):
+    with pytest.raises(ConfigError, match=r"store\.json: the version must be 2; .* Received: 99"):
         PageStore(tmp_path / "store")
 
 

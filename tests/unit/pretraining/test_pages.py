@@ -18,7 +18,7 @@ def lines(path, *records):
 def test_what_was_written_comes_back(tmp_path):
     pages = [
         Page("a", "Ä 汉", (Section("", ("One. Two.",)), Section("H?", ("x", "y"))), ("b",)),
-        Page("b", "", (Section("", ("z",)),), ()),
+        Page("b", "", (Section("", ("z", "y"), ((), ("a", "c"))), Section("", ("x",))), ("a", "c")),
     ]
     for name in ("pages.jsonl", "pages.jsonl.gz", "pages.jsonl.zst"):
         assert write_pages(tmp_path / name, pages) == 2
@@ -31,9 +31,25 @@ def test_what_may_be_absent(tmp_path):
     assert list(read_pages(path)) == [Page("a", "", (Section("", ("x",)),), ())]
 
 
+def test_links_of_passages_are_links_of_the_page(tmp_path):
+    sections = [{"passages": ["x", "y"], "links": [["b"], ["c", "b"]]}]
+    path = lines(tmp_path / "p.jsonl", {"id": "a", "sections": sections, "links": ["d"]})
+    (page,) = read_pages(path)
+    assert page.sections[0].links == (("b",), ("c", "b"))
+    assert page.links == ("d", "b", "c")
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        (
+            {"sections": [{"passages": ["x", "y"], "links": [["b"]]}]},
+            r"jsonl:2: field 'links' of a section must have 2 lists, one a passage\. Received: 1",
+        ),
+        (
+            {"sections": [{"passages": ["x"], "links": ["b"]}]},
+            r"p\.jsonl:2: field 'links' must be a list\. Received: 'b'",
+        ),
         ({"id": ""}, r"p\.jsonl:2: field 'id' must not be empty"),
         ({"id": "a b"}, r"p\.jsonl:2: field 'id' must not hold white space"),
         ({"title": 7}, r"p\.jsonl:2: field 'title' must be a string\. Received: 7"),

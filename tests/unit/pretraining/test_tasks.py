@@ -70,11 +70,14 @@ def test_bfs_takes_first_section_and_any_other_passage():
     assert is_uniform(counts, 16)
 
 
-def test_wlp_takes_first_section_and_any_passage_of_the_linking_page():
-    counts = drawn(lambda draws: wlp_pair(PAGE, OTHER, draws), 1500)
+@pytest.mark.parametrize(
+    ("numbers", "texts"), [([], ["First. Second.", "Third."]), ([1], ["Third."])]
+)
+def test_wlp_takes_first_section_and_a_linking_passage_or_any(numbers, texts):
+    counts = drawn(lambda draws: wlp_pair(PAGE, OTHER, numbers, draws), 1500)
     first = ("It rains.", "It snows.", "It hails.", "Only one here.")
-    assert set(counts) == {(q, text) for q in first for text in ("First. Second.", "Third.")}
-    assert is_uniform(counts, 8)
+    assert set(counts) == {(q, text) for q in first for text in texts}
+    assert is_uniform(counts, 4 * len(texts))
 
 
 def test_titles_stand_where_they_are_asked_for():
@@ -84,7 +87,7 @@ def test_titles_stand_where_they_are_asked_for():
     assert bfs_pair(PAGE, draws).positive.title == ""
     assert bfs_pair(PAGE, draws, title=True).positive.title == "Title"
     # The title is that of the document's page.
-    assert wlp_pair(PAGE, OTHER, draws, title=True).positive.title == "Other"
+    assert wlp_pair(PAGE, OTHER, [], draws, title=True).positive.title == "Other"
     assert span_crop_pair(words(40), 0, draws, title=True).positive.title == "T"
     assert question_pair(PAGE, 0, title=True).positive.title == "Title"
 
@@ -100,24 +103,32 @@ def words(count):
 
 
 @pytest.mark.parametrize("count", [20, 100])
-def test_spans_have_the_lengths_and_deletions_of_the_paper(count):
-    kept = total = 0
+def test_spans_have_the_lengths_and_the_noise_of_the_paper(count):
+    kept, total = Counter(), Counter()
     lengths, starts = set(), set()
-    for key in range(800):
+    for key in range(1600):
         pair = span_crop_pair(words(count), 0, Draws(key))
         for text in (pair.query.text, pair.positive.text):
             numbers = [int(word[1:]) for word in text.split()]
-            assert numbers == sorted(set(numbers))
-            reach = numbers[-1] - numbers[0] + 1
-            # Deleted words at the ends do not show.
-            assert 1 <= reach <= count // 2
-            lengths.add(reach)
-            starts.add(numbers[0])
-            kept += max(0, len(numbers) - 2)
-            total += max(0, reach - 2)
+            # Words in their order: some of the span may be missing.
+            if numbers == sorted(set(numbers)) and numbers[-1] - numbers[0] < count // 2:
+                reach = numbers[-1] - numbers[0] + 1
+                # Deleted words at the ends do not show.
+                lengths.add(reach)
+                starts.add(numbers[0])
+                if reach > len(numbers):
+                    kept["deleted"] += len(numbers) - 2
+                    total["deleted"] += reach - 2
+            else:  # words replaced: most of the others stand where the first tells
+                offsets = Counter(number - place for place, number in enumerate(numbers))
+                assert len(numbers) <= count // 2
+                kept["replaced"] += offsets.most_common(1)[0][1]
+                total["replaced"] += len(numbers)
     assert max(lengths) == count // 2
     assert min(starts) == 0
-    assert abs(kept / total - 0.9) < 0.01
+    assert min(total.values()) > 2000
+    # These spans have at least one word of noise.
+    assert all(0.6 < kept[kind] / total[kind] < 0.93 for kind in total)
     queries = {span_crop_pair(words(count), 0, Draws(key)).query.text for key in range(50)}
     assert len(queries) > 25
 
