@@ -27,7 +27,7 @@ from tfde.text.tokenizer import Tokenizer
 from tfde.towers.batches import batches_by_length
 from tfde.towers.checkpoint_rules import text_config
 from tfde.towers.preset import WEIGHTS_FILE
-from tfde.towers.tower_encoder import title_and_text
+from tfde.towers.texts import title_and_text
 from tfde.towers.weights import read_weights
 from tfde.types import Document
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from tfde.storage.atomic import atomic_directory
 from tfde.text.batch_preprocessor import BatchPreprocessor
 from tfde.text.preprocessor import TextPreprocessor
 from tfde.towers.batches import batches_by_length
+from tfde.towers.other_words import OF_PAIR_SCORER, OtherWords, takes_words_of_predict
 from tfde.towers.preset import WEIGHTS_FILE, preset_class, read_config, write_config
 from tfde.towers.weights import fingerprint, stored_dtype, write_weights
 from tfde.types import Document, Query
@@ -31,7 +32,7 @@ _STRINGS = tf.TensorSpec([None], tf.string)
 PairTexts = tuple[str, str, str]
 
 
-class PairScorer(keras.Model):
+class PairScorer(OtherWords, keras.Model):
     """A model that scores pairs of texts.
 
     Args:
@@ -44,6 +45,8 @@ class PairScorer(keras.Model):
     Attributes:
         num_labels: N.
     """
+
+    other_words = OF_PAIR_SCORER
 
     def __init__(
         self,
@@ -140,9 +143,22 @@ class PairScorer(keras.Model):
         """
         return self.scorer(inputs, training=training)
 
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """Returns what `call` does.
+
+        Raises:
+            ConfigError: texts, which `score` takes.
+        """
+        if not isinstance(inputs, Mapping):
+            raise ConfigError(
+                "the model is called on token ids by name, as `prepare` gives them: for texts write"
+                f" `score([(first, second)])`. Received: {shorten(inputs)}"
+            )
+        return super().__call__(inputs, *args, **kwargs)
+
     def score(
         self,
-        pairs: Sequence[tuple[str, str] | tuple[str, Document]],
+        pairs: Iterable[tuple[str, str | Document]],
         *,
         batch_size: int = 32,
         show_progress: bool = False,
@@ -161,8 +177,8 @@ class PairScorer(keras.Model):
         Raises:
             ConfigError: an entry is no such pair; `batch_size` is below 1.
         """
-        single = isinstance(pairs, str | Mapping | Document)
-        require(not single, "pairs", "a list of pairs", pairs)
+        single = isinstance(pairs, str | Mapping | Document) or not isinstance(pairs, Iterable)
+        require(not single and not hasattr(pairs, "columns"), "pairs", "a list of pairs", pairs)
         texts = [_texts_of(pair) for pair in pairs]
         scores = np.zeros((len(texts), self.num_labels), np.float32)
         lengths = [sum(map(len, pair)) for pair in texts]
@@ -172,6 +188,71 @@ class PairScorer(keras.Model):
             batch = [tf.constant([texts[row][i] for row in rows], tf.string) for i in range(3)]
             scores[rows] = self._score(*batch).numpy()
         return scores[:, 0] if self.num_labels == 1 else scores
+
+    @takes_words_of_predict
+    def predict(
+        self,
+        x: Iterable[tuple[str, str | Document]],
+        *,
+        batch_size: int = 32,
+        verbose: str | int = "auto",
+        show_progress: bool | None = None,
+    ) -> np.ndarray:
+        """Returns what `score` does, the model's outputs: logits, no probabilities.
+
+        Args:
+            x: The pairs.
+            batch_size: Pairs per batch.
+            verbose: 0 for no progress bar.
+            show_progress: In place of `verbose`.
+
+        Raises:
+            ConfigError: as of `score`; or an argument of sentence-transformers asks for more.
+        """
+        shown = verbose not in (0, "0") if show_progress is None else show_progress
+        return self.score(x, batch_size=batch_size, show_progress=shown)
+
+    @takes_words_of_predict
+    def rank(
+        self,
+        query: str,
+        documents: Iterable[str | Document],
+        *,
+        top_k: int | None = None,
+        return_documents: bool = False,
+        batch_size: int = 32,
+        show_progress: bool = False,
+    ) -> list[dict[str, Any]]:
+        """Returns documents in the order of their scores for one query, best first.
+
+        Args:
+            query: The query.
+            documents: What it is paired with.
+            top_k: How many to return; `None` for all.
+            return_documents: Whether each result has its `text`.
+            batch_size: Pairs per batch.
+            show_progress: Whether a progress bar goes to stderr.
+
+        Returns:
+            Dicts with `corpus_id`, the position among the documents, and `score`.
+
+        Raises:
+            ConfigError: the model has several labels; or as of `score`.
+        """
+        require(self.num_labels == 1, "the model", "one of one label", f"{self.num_labels} labels")
+        require(top_k is None or top_k >= 1, "top_k", "at least 1", top_k)
+        require(not isinstance(documents, str | Document), "documents", "a list", documents)
+        documents = list(documents)
+        pairs = [(query, document) for document in documents]
+        scores = self.score(pairs, batch_size=batch_size, show_progress=show_progress)
+        best = np.argsort(-scores, kind="stable")[:top_k]
+        found: list[dict[str, Any]] = []
+        for row in best:
+            document = documents[row]
+            text = document.text if isinstance(document, Document) else document
+            found.append({"corpus_id": int(row), "score": float(scores[row])})
+            found[-1] |= {"text": text} if return_documents else {}
+        return found
 
     def _score_texts(self, first: tf.Tensor, titles: tf.Tensor, texts: tf.Tensor) -> tf.Tensor:
         return self.scorer(self.prepare(first, titles, texts), training=False)
@@ -230,6 +311,8 @@ def read_preset(
 
 
 def _texts_of(pair: Any) -> PairTexts:
+    if isinstance(pair, np.ndarray):
+        pair = tuple(pair)
     if (
         isinstance(pair, tuple | list)
         and not isinstance(pair, Query)

@@ -4,29 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
-from tfde.argument_types import typed
 from tfde.backbones.backbone import Backbone, build_backbone
 from tfde.backbones.seeded_layer import zero_weights
 from tfde.checkpoints.initial_backbones import load_starts
 from tfde.config.backbones import BackboneConfig
 from tfde.config.model import DenseConfig, Pooling, Sharing, TextConfig, TowersConfig
-from tfde.errors import require
 from tfde.storage.atomic import atomic_directory
 from tfde.tasks.task import Task
-from tfde.text.cut_texts import CutTexts
 from tfde.text.preprocessor import TextPreprocessor
 from tfde.text.tokenizer import Tokenizer
 from tfde.towers.checkpoint_rules import check_pooling, text_config
 from tfde.towers.pair_steps import tokens_of
-from tfde.towers.pair_trainer import PairTrainer
 from tfde.towers.preset import (
     DUAL_ENCODER,
     WEIGHTS_FILE,
@@ -38,12 +33,11 @@ from tfde.towers.preset import (
     write_config,
 )
 from tfde.towers.sharing import Towers, build_towers, sharing_table
-from tfde.towers.tower_encoder import TowerEncoder, checked_text, title_and_text
+from tfde.towers.text_encoder import TextEncoder
 from tfde.towers.weights import fingerprint, read_weights, stored_dtype, write_weights
-from tfde.types import Document, Query
 
 
-class DualEncoder(PairTrainer):
+class DualEncoder(TextEncoder):
     """A query tower and a document tower with their tokenization.
 
     Made by `from_backbone`, `from_preset` or `load`; the constructor joins parts that exist.
@@ -77,7 +71,6 @@ class DualEncoder(PairTrainer):
         )
         self.query_tower = self._towers.query_tower
         self.document_tower = self._towers.document_tower
-        self._encoders: dict[tuple[str, int | None], TowerEncoder] = {}
         self.built = True
 
     # ---- making, saving, loading -------------------------------------------------------------
@@ -271,130 +264,3 @@ class DualEncoder(PairTrainer):
     def note_task(self, task: Task) -> None:
         """Notes which first numbers of an embedding the task trains; called by `fit`."""
         self.config = dataclasses.replace(self.config, trained_dims=task.trained_dims)
-
-    @typed
-    def set_max_lengths(
-        self,
-        *,
-        query_max_length_tokens: int | None = None,
-        document_max_length_tokens: int | None = None,
-    ) -> None:
-        """Cuts texts elsewhere than before, in encoding, training, export and saving.
-
-        The lengths belong to the fingerprint: embeddings of the model with others are refused. T5
-        has no longest text, for its positions are relative; BERT has no positions beyond those it
-        was made with.
-
-        Args:
-            query_max_length_tokens: Longest query, special tokens included; `None` leaves it.
-            document_max_length_tokens: Longest document; `None` leaves it.
-
-        Raises:
-            ConfigError: a length below 3, or above the positions of the backbone.
-        """
-        given = {
-            "query_max_length_tokens": query_max_length_tokens,
-            "document_max_length_tokens": document_max_length_tokens,
-        }
-        lengths = {name: length for name, length in given.items() if length is not None}
-        if not lengths:
-            return
-        self.preprocessor = self._cut_at(**lengths)
-        self._encoders = {}
-
-    # ---- encoding ----------------------------------------------------------------------------
-
-    @typed
-    def encode_queries(
-        self, texts: str | Sequence[str], *, batch_size: int = 64, show_progress: bool = False
-    ) -> np.ndarray:
-        """Returns the embeddings of queries, (Q, D) float32, in the order given.
-
-        Args:
-            texts: Query texts; of one text alone the embedding is (D,).
-            batch_size: Texts per batch; those of like length share one.
-            show_progress: Whether a progress bar goes to stderr.
-        """
-        if isinstance(texts, str):
-            embedding: np.ndarray = self.encode_queries([texts])[0]
-            return embedding
-        require(not isinstance(texts, Query), "texts", "strings", texts)
-        texts = [checked_text("texts", text) for text in texts]
-        return self._encoder("query")(
-            [("", text) for text in texts], batch_size=batch_size, show_progress=show_progress
-        )
-
-    @typed
-    def encode_documents(
-        self,
-        documents: Document
-        | Mapping[str, str]
-        | str
-        | Iterable[Document | Mapping[str, str] | str],
-        *,
-        batch_size: int = 64,
-        max_length_tokens: int | None = None,
-        show_progress: bool = False,
-    ) -> np.ndarray:
-        """Returns the embeddings of documents, (N, D) float32, in the order given.
-
-        Args:
-            documents: `tfde.Document`, mappings with `text` (and `title`), or plain texts; of one
-                alone the embedding is (D,).
-            batch_size: Documents per batch; those of like length share one.
-            max_length_tokens: Longest document, in place of the model's own length.
-            show_progress: Whether a progress bar goes to stderr.
-
-        Raises:
-            ConfigError: an entry is none of these, or a length that the backbone cannot read.
-        """
-        if isinstance(documents, str | Mapping | Document):
-            embedding: np.ndarray = self.encode_documents(
-                [documents], max_length_tokens=max_length_tokens
-            )[0]
-            return embedding
-        pairs = [title_and_text(document) for document in documents]
-        encoder = self._encoder("document", max_length_tokens)
-        return encoder(pairs, batch_size=batch_size, show_progress=show_progress)
-
-    def similarity(
-        self, query_embeddings: np.ndarray, document_embeddings: np.ndarray
-    ) -> np.ndarray:
-        """Returns the scores that search orders by: dot products, cosines where the model says so.
-
-        Args:
-            query_embeddings: (Q, D), or (D,) of one query.
-            document_embeddings: (N, D), or (D,) of one document.
-
-        Returns:
-            (Q, N) float32, without the axis of what was one.
-        """
-        scores: np.ndarray = np.asarray(query_embeddings) @ np.asarray(document_embeddings).T
-        return scores
-
-    def cut_texts(self) -> list[CutTexts]:
-        """Returns how many texts were cut at which length in encoding, and how much they lost.
-
-        What is counted began when the model was loaded or last got other lengths; queries and
-        documents, and each `max_length_tokens` that was asked for, are apart.
-        """
-        return [encoder.cut for encoder in self._encoders.values() if encoder.cut.texts]
-
-    def _encoder(self, side: str, max_length_tokens: int | None = None) -> TowerEncoder:
-        key = side, max_length_tokens
-        if key not in self._encoders:
-            tower = self.query_tower if side == "query" else self.document_tower
-            preprocessor = self.preprocessor
-            if max_length_tokens is not None:
-                preprocessor = self._cut_at(**{f"{side}_max_length_tokens": max_length_tokens})
-            self._encoders[key] = TowerEncoder(tower, preprocessor, side=side)
-        return self._encoders[key]
-
-    def _cut_at(self, **lengths: int) -> TextPreprocessor:
-        """Returns the preprocessor with other lengths."""
-        longest = self.config.backbone.max_sequence_length or max(lengths.values())
-        for name, length in lengths.items():
-            rule = f"at most {longest}, the positions that the backbone has"
-            require(length <= longest, name, rule, length)
-        text = dataclasses.replace(self.preprocessor.text_config, **lengths)
-        return TextPreprocessor(self.preprocessor.tokenizer, text)

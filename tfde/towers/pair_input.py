@@ -88,6 +88,18 @@ def measured_batches(
     return x if steps is None else x.take(steps)
 
 
+def texts_of_pairs(x: Any, *, steps: int | None) -> tuple[list[bytes], list[dict[str, bytes]]]:
+    """Returns the queries, and the documents, of pairs as `measured_batches` takes them."""
+    batches = measured_batches(x, "x", batch_size=None, steps=steps, replicas=1)
+    queries: list[bytes] = []
+    documents: list[dict[str, bytes]] = []
+    for batch in batches.as_numpy_iterator():
+        queries += list(batch["query"])
+        texts = zip(batch["document_title"], batch["document_text"], strict=True)
+        documents += [{"title": title, "text": text} for title, text in texts]
+    return queries, documents
+
+
 def _is_batched(x: Any) -> bool:
     """Whether `x` has a batch size of its own."""
     if isinstance(x, PairBatches):

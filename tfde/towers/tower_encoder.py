@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from tfde.errors import ConfigError, shorten, utf8_fault
 from tfde.text.cut_texts import CutTexts
 from tfde.text.preprocessor import TextPreprocessor, cut_counts
 from tfde.towers.batches import encode_by_length
-from tfde.types import Document
 
 
 class TowerEncoder:
@@ -72,39 +70,3 @@ class TowerEncoder:
         self.cut.add(counts.numpy())
         rows: np.ndarray = embeddings.numpy()
         return rows
-
-
-def title_and_text(document: Document | Mapping[str, str] | str) -> tuple[str, str]:
-    """Returns the title (empty if there is none) and the text of what `encode_documents` takes.
-
-    Raises:
-        ConfigError: it is none of these, or a text cannot be written in UTF-8.
-    """
-    title, text = "", None
-    if isinstance(document, str):
-        text = document
-    elif isinstance(document, Document):
-        title, text = document.title, document.text
-    elif isinstance(document, Mapping):
-        title, text = document.get("title") or "", document.get("text")
-    if isinstance(title, str) and isinstance(text, str):
-        return checked_text("documents", title), checked_text("documents", text)
-    raise ConfigError(
-        "`documents` must hold tfde.Document, strings, or mappings with a `text` (and a `title`)"
-        f" of strings. Received: {shorten(document)}"
-    )
-
-
-def checked_text(argument: str, text: object) -> str:
-    """Returns a text that an argument holds.
-
-    Raises:
-        ConfigError: it is no string, or one that UTF-8 cannot write.
-    """
-    if not isinstance(text, str):
-        raise ConfigError(f"`{argument}` must hold strings. Received: {shorten(text)}")
-    if (fault := utf8_fault(text)) is not None:
-        raise ConfigError(
-            f"`{argument}` must hold texts that UTF-8 can write. Received: one with {fault}"
-        )
-    return text

@@ -1,0 +1,208 @@
+"""The words of sentence-transformers, and what NumPy, pandas and Keras users hold texts in."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import tensorflow as tf
+import tiny
+
+import tfde
+from tfde.errors import ConfigError
+
+WORDS = tiny.WORDS[:5]
+
+
+@pytest.fixture(scope="module")
+def model():
+    return tiny.dual_encoder()
+
+
+@pytest.fixture(scope="module")
+def expected(model):
+    return model.encode_queries(WORDS)
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        tuple(WORDS),
+        (word for word in WORDS),
+        np.array(WORDS),
+        np.array(WORDS, object),
+        np.array([word.encode() for word in WORDS]),
+        pd.Series(WORDS, index=[9, 8, 7, 6, 5]),
+        pd.DataFrame({"text": WORDS})["text"],
+        tf.constant(WORDS),
+        tf.data.Dataset.from_tensor_slices(WORDS),
+        tf.data.Dataset.from_tensor_slices(WORDS).batch(2),
+        [tfde.Query(f"q{row}", word) for row, word in enumerate(WORDS)],
+    ],
+    ids=lambda texts: type(texts).__name__,
+)
+def test_texts_come_in_whatever_holds_them(model, expected, texts):
+    embeddings = model.encode_queries(texts)
+    np.testing.assert_allclose(embeddings, expected, atol=1e-6)
+    assert embeddings.dtype == np.float32
+    assert embeddings.flags.c_contiguous
+
+
+def test_documents_come_so_too(model):
+    rows = [{"title": "red", "text": word} for word in WORDS]
+    expected = model.encode_documents([tfde.Document("d", "red", word) for word in WORDS])
+    np.testing.assert_allclose(
+        model.encode_documents(pd.DataFrame(rows).to_dict("records")), expected
+    )
+    plain = model.encode_documents(WORDS)
+    for texts in (pd.Series(WORDS), np.array(WORDS), tf.data.Dataset.from_tensor_slices(WORDS)):
+        np.testing.assert_allclose(model.encode_documents(texts), plain, atol=1e-6)
+
+
+def test_no_text_is_no_row_and_one_is_a_vector(model):
+    for nothing in ([], (), np.array([], str), pd.Series([], dtype=str)):
+        assert model.encode_queries(nothing).shape == (0, model.embedding_dim)
+        assert model.encode_documents(nothing).shape == (0, model.embedding_dim)
+    for one in ("red", b"red", np.str_("red"), np.array("red"), tf.constant("red")):
+        assert model.encode_queries(one).shape == (model.embedding_dim,)
+        assert model.encode_documents(one).shape == (model.embedding_dim,)
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        None,
+        3,
+        {"a": "b"},
+        {"a", "b"},
+        pd.DataFrame({"text": ["a"]}),
+        np.array([["a", "b"]]),
+        [None],
+        ["a", float("nan")],
+        [["a", "b"]],
+        [b"\xff"],
+        tf.data.Dataset.range(3),
+        tf.constant([1.0]),
+        object,
+    ],
+    ids=lambda texts: type(texts).__name__,
+)
+def test_what_is_no_text_is_told_in_one_line(model, texts):
+    with pytest.raises(ConfigError, match="^`texts` must (be|hold)[^\n]* Received: [^\n]*$"):
+        model.encode_queries(texts)
+    if not isinstance(texts, dict):
+        with pytest.raises(ConfigError, match="^`documents` must (be|hold)[^\n]*$"):
+            model.encode_documents(texts)
+
+
+def test_encode_query_and_encode_document_with_their_arguments(model, expected):
+    found = model.encode_query(
+        WORDS,
+        prompt_name="query",
+        batch_size=2,
+        show_progress_bar=False,
+        convert_to_numpy=True,
+        normalize_embeddings=True,
+        truncate_dim=None,
+        device=None,
+    )
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    documents = model.encode_document(WORDS, prompt_name="document", convert_to_tensor=False)
+    np.testing.assert_allclose(documents, model.encode_documents(WORDS), atol=1e-6)
+    raw = tiny.dual_encoder(normalize=False)
+    assert raw.encode_query(WORDS, normalize_embeddings=False).shape == expected.shape
+
+
+def test_arguments_that_ask_for_something_else_are_told_what_to_write(model):
+    for argument, value, rule in (
+        ("prompt_name", "document", r"write `encode_documents`, or texts"),
+        ("prompt", "query: ", r"write `from_backbone\(path, text=tfde.TextConfig\(query_prompt"),
+        ("truncate_dim", 2, r"write `embeddings\[:, :128\]`, divided by their norms"),
+        ("convert_to_tensor", True, r"`tf.constant\(embeddings\)`"),
+        ("precision", "int8", "`tfde encode --dtype`"),
+        ("device", "cuda", "set_visible_devices"),
+    ):
+        with pytest.raises(ConfigError, match=f"`encode_queries` has no `{argument}`.*{rule}"):
+            model.encode_queries(["a"], **{argument: value})
+    raw = tiny.dual_encoder(normalize=False)
+    with pytest.raises(ConfigError, match=r"write `from_backbone\(path, normalize=True\)`"):
+        raw.encode_documents(["a"], normalize_embeddings=True)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'nonsense'"):
+        model.encode_queries(["a"], nonsense=1)
+
+
+def test_other_attributes_say_what_to_write(model):
+    for name, rule in (
+        ("encode", r"`encode_queries\(texts\)` or `encode_documents\(texts\)`"),
+        ("get_sentence_embedding_dimension", "`embedding_dim`"),
+        ("max_seq_length", "set_max_lengths"),
+        ("tokenizer", "`preprocessor.tokenizer`"),
+        ("query_model", "`query_tower`"),
+        ("to", "set_visible_devices"),
+    ):
+        assert not hasattr(model, name)
+        with pytest.raises(AttributeError, match=f"^DualEncoder has no `{name}`: write .*{rule}"):
+            getattr(model, name)
+    with pytest.raises(AttributeError, match="set_max_lengths"):
+        model.max_seq_length = 12  # would be passed over in silence
+    with pytest.raises(AttributeError, match="'DualEncoder' object has no attribute 'nonsense'"):
+        _ = model.nonsense
+
+
+def test_similarity_of_what_is_no_embeddings_is_told(model, expected):
+    for wrong in (None, WORDS, np.zeros((2, 99), np.float32), np.zeros((1, 1, 6), np.float32)):
+        with pytest.raises(ConfigError, match=r"`query_embeddings` must be an array \(N, 6\)"):
+            model.similarity(wrong, expected)
+        with pytest.raises(ConfigError, match=r"`document_embeddings` must be an array \(N, 6\)"):
+            model.similarity(expected, wrong)
+
+
+def test_predict_gives_what_call_gives(model, expected):
+    documents = model.encode_documents(WORDS)
+    for texts in (WORDS, np.array(WORDS), tf.data.Dataset.from_tensor_slices(WORDS).batch(2)):
+        found = model.predict(texts, verbose=0)
+        np.testing.assert_allclose(found["query_embeddings"], expected, atol=1e-6)
+        np.testing.assert_allclose(found["document_embeddings"], documents, atol=1e-6)
+    pairs = list(zip(WORDS, WORDS[::-1], strict=True))
+    frame = pd.DataFrame(pairs, columns=["query", "document"])
+    strings = tf.data.Dataset.from_tensor_slices((WORDS, WORDS[::-1]))
+    for x in (pairs, frame, strings, strings.batch(3)):
+        found = model.predict(x, batch_size=2, verbose=0)
+        np.testing.assert_allclose(found["query_embeddings"], expected, atol=1e-6)
+        np.testing.assert_allclose(found["document_embeddings"], documents[::-1], atol=1e-6)
+    assert len(model.predict(strings.batch(2), steps=1, verbose=0)["query_embeddings"]) == 2
+    assert model.predict([])["query_embeddings"].shape == (0, model.embedding_dim)
+
+
+def test_a_model_called_on_strings_says_what_to_write(model):
+    for texts in ("a", ["a"], np.array(["a"]), tf.constant(["a"]), (["a"], ["b"])):
+        with pytest.raises(ConfigError, match=r"for texts write `encode_queries\(texts\)` or"):
+            model(texts)
+
+
+def test_a_cross_encoder_predicts_and_ranks():
+    scorer = tfde.CrossEncoder.from_backbone(tiny.BERT, tokenizer=tiny.tokenizer(), seed=1)
+    pairs = [("red apple", text) for text in WORDS]
+    logits = scorer.score(pairs)
+    for found in (
+        scorer.predict(pairs, verbose=0),
+        scorer.predict(pairs, show_progress_bar=False, batch_size=2, activation_fn=None),
+        scorer.score(np.array(pairs)),
+        scorer.score(zip(["red apple"] * 5, WORDS, strict=True)),
+    ):
+        np.testing.assert_allclose(found, logits, atol=1e-6)
+    best = [int(row) for row in np.argsort(-logits)[:2]]
+    ranked = scorer.rank("red apple", WORDS, top_k=2, return_documents=True)
+    assert [one["corpus_id"] for one in ranked] == best
+    assert [one["text"] for one in ranked] == [WORDS[row] for row in best]
+    assert ranked[0]["score"] == pytest.approx(logits.max(), abs=1e-6)
+    assert len(scorer.rank("red apple", WORDS)) == 5
+    with pytest.raises(ConfigError, match="`predict` has no `apply_softmax`: write"):
+        scorer.predict(pairs, apply_softmax=True)
+    with pytest.raises(ConfigError, match=r"for texts write `score\(\[\(first, second\)\]\)`"):
+        scorer(["a"])
+    with pytest.raises(ConfigError, match="`pairs` must be a list of pairs"):
+        scorer.score(None)
+    three = tfde.CrossEncoder.from_backbone(
+        tiny.BERT, num_labels=3, tokenizer=tiny.tokenizer(), seed=1
+    )
+    with pytest.raises(ConfigError, match="`the model` must be one of one label"):
+        three.rank("red apple", WORDS)

@@ -1,0 +1,227 @@
+"""`TextEncoder`: a model of two towers that embeds texts, whatever they come as."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from tfde.argument_types import typed
+from tfde.config.model import TowersConfig
+from tfde.errors import ConfigError, require, shorten
+from tfde.text.cut_texts import CutTexts
+from tfde.text.preprocessor import TextPreprocessor
+from tfde.towers.other_words import OF_DUAL_ENCODER, OtherWords, takes_words_of_encode
+from tfde.towers.pair_input import texts_of_pairs
+from tfde.towers.pair_trainer import PairTrainer
+from tfde.towers.texts import elements_of, is_texts, query_text, title_and_text
+from tfde.towers.tower_encoder import TowerEncoder
+from tfde.types import Document, Query
+
+
+class TextEncoder(OtherWords, PairTrainer):
+    """What a model of two towers does with texts; `DualEncoder` says what the towers are.
+
+    Args:
+        preprocessor: Texts to token ids, for both towers.
+        **kwargs: As `PairTrainer`.
+    """
+
+    config: TowersConfig
+    other_words = OF_DUAL_ENCODER
+
+    def __init__(self, preprocessor: TextPreprocessor, **kwargs: Any) -> None:
+        super().__init__(preprocessor, **kwargs)
+        self._encoders: dict[tuple[str, int | None], TowerEncoder] = {}
+
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """Returns what `call` does.
+
+        Raises:
+            ConfigError: texts, of which `encode_queries` and `encode_documents` make embeddings.
+        """
+        if not isinstance(inputs, Mapping):
+            raise ConfigError(
+                "the model is called on token ids by name, as `prepare_batch` gives them: for texts"
+                " write `encode_queries(texts)` or `encode_documents(texts)`."
+                f" Received: {shorten(inputs)}"
+            )
+        return super().__call__(inputs, *args, **kwargs)
+
+    @typed
+    def set_max_lengths(
+        self,
+        *,
+        query_max_length_tokens: int | None = None,
+        document_max_length_tokens: int | None = None,
+    ) -> None:
+        """Cuts texts elsewhere than before, in encoding, training, export and saving.
+
+        The lengths belong to the fingerprint: embeddings of the model with others are refused. T5
+        has no longest text, for its positions are relative; BERT has no positions beyond those it
+        was made with.
+
+        Args:
+            query_max_length_tokens: Longest query, special tokens included; `None` leaves it.
+            document_max_length_tokens: Longest document; `None` leaves it.
+
+        Raises:
+            ConfigError: a length below 3, or above the positions of the backbone.
+        """
+        given = {
+            "query_max_length_tokens": query_max_length_tokens,
+            "document_max_length_tokens": document_max_length_tokens,
+        }
+        lengths = {name: length for name, length in given.items() if length is not None}
+        if not lengths:
+            return
+        self.preprocessor = self._cut_at(**lengths)
+        self._encoders = {}
+
+    @takes_words_of_encode("query")
+    @typed
+    def encode_queries(
+        self,
+        texts: str | Query | Iterable[str | Query],
+        *,
+        batch_size: int = 64,
+        show_progress: bool = False,
+    ) -> np.ndarray:
+        """Returns the embeddings of queries, (Q, D) float32, in the order given.
+
+        Args:
+            texts: Query texts or `tfde.Query`s: a list, an array, a pandas column, a generator, a
+                `tf.data.Dataset` of strings. Of one text alone the embedding is (D,).
+            batch_size: Texts per batch; those of like length share one.
+            show_progress: Whether a progress bar goes to stderr.
+
+        Raises:
+            ConfigError: an entry is no text; or an argument of sentence-transformers' `encode`
+                asks for what is done elsewhere.
+        """
+        found, alone = elements_of("texts", texts, alone=(Query,))
+        pairs = [("", query_text(text)) for text in found]
+        encoder = self._encoder("query")
+        embeddings = encoder(pairs, batch_size=batch_size, show_progress=show_progress)
+        return _only(embeddings) if alone else embeddings
+
+    @takes_words_of_encode("document")
+    @typed
+    def encode_documents(
+        self,
+        documents: Document
+        | Mapping[str, str]
+        | str
+        | Iterable[Document | Mapping[str, str] | str],
+        *,
+        batch_size: int = 64,
+        max_length_tokens: int | None = None,
+        show_progress: bool = False,
+    ) -> np.ndarray:
+        """Returns the embeddings of documents, (N, D) float32, in the order given.
+
+        Args:
+            documents: `tfde.Document`s, mappings with `text` (and `title`), or plain texts, in
+                whatever `encode_queries` takes; of one alone the embedding is (D,).
+            batch_size: Documents per batch; those of like length share one.
+            max_length_tokens: Longest document, in place of the model's own length.
+            show_progress: Whether a progress bar goes to stderr.
+
+        Raises:
+            ConfigError: as of `encode_queries`, or a length that the backbone cannot read.
+        """
+        found, alone = elements_of("documents", documents, alone=(Document, Mapping))
+        pairs = [title_and_text(document) for document in found]
+        encoder = self._encoder("document", max_length_tokens)
+        embeddings = encoder(pairs, batch_size=batch_size, show_progress=show_progress)
+        return _only(embeddings) if alone else embeddings
+
+    encode_query, encode_document = encode_queries, encode_documents  # as elsewhere
+
+    def predict(
+        self,
+        x: Any,
+        *,
+        batch_size: int | None = None,
+        steps: int | None = None,
+        verbose: str | int = "auto",
+    ) -> dict[str, np.ndarray]:
+        """Returns what `call` does, of texts: `query_embeddings` and `document_embeddings`.
+
+        For embeddings of one tower write `encode_queries` or `encode_documents`.
+
+        Args:
+            x: Texts as `encode_queries` takes them, each of which both towers read; or pairs as
+                `evaluate` takes them: the first texts for one tower, the second ones for the other.
+            batch_size: Texts per batch; `None`: 64.
+            steps: Batches of pairs to take; `None`: all.
+            verbose: 0 for no progress bar.
+
+        Raises:
+            ConfigError: `x` is neither.
+        """
+        queries = documents = x
+        if not is_texts(x):
+            queries, documents = texts_of_pairs(x, steps=steps)
+        options: dict[str, Any] = {
+            "batch_size": 64 if batch_size is None else batch_size,
+            "show_progress": verbose not in (0, "0"),
+        }
+        return {
+            "query_embeddings": self.encode_queries(queries, **options),
+            "document_embeddings": self.encode_documents(documents, **options),
+        }
+
+    def similarity(
+        self, query_embeddings: np.ndarray, document_embeddings: np.ndarray
+    ) -> np.ndarray:
+        """Returns the scores that search orders by: dot products, cosines where the model says so.
+
+        Args:
+            query_embeddings: (Q, D), or (D,) of one query.
+            document_embeddings: (N, D), or (D,) of one document.
+
+        Returns:
+            (Q, N) float32, without the axis of what was one.
+        """
+        sides = np.asarray(query_embeddings), np.asarray(document_embeddings)
+        for name, side in zip(("query_embeddings", "document_embeddings"), sides, strict=True):
+            fits = side.dtype.kind == "f" and side.shape[-1:] == (self.embedding_dim,)
+            rule = f"an array (N, {self.embedding_dim}) of floating numbers"
+            require(fits and side.ndim <= 2, name, rule, side)
+        scores: np.ndarray = sides[0] @ sides[1].T
+        return scores
+
+    def cut_texts(self) -> list[CutTexts]:
+        """Returns how many texts were cut at which length in encoding, and how much they lost.
+
+        What is counted began when the model was loaded or last got other lengths; queries and
+        documents, and each `max_length_tokens` that was asked for, are apart.
+        """
+        return [encoder.cut for encoder in self._encoders.values() if encoder.cut.texts]
+
+    def _encoder(self, side: str, max_length_tokens: int | None = None) -> TowerEncoder:
+        key = side, max_length_tokens
+        if key not in self._encoders:
+            tower = self.query_tower if side == "query" else self.document_tower
+            preprocessor = self.preprocessor
+            if max_length_tokens is not None:
+                preprocessor = self._cut_at(**{f"{side}_max_length_tokens": max_length_tokens})
+            self._encoders[key] = TowerEncoder(tower, preprocessor, side=side)
+        return self._encoders[key]
+
+    def _cut_at(self, **lengths: int) -> TextPreprocessor:
+        """Returns the preprocessor with other lengths."""
+        longest = self.config.backbone.max_sequence_length or max(lengths.values())
+        for name, length in lengths.items():
+            rule = f"at most {longest}, the positions that the backbone has"
+            require(length <= longest, name, rule, length)
+        text = dataclasses.replace(self.preprocessor.text_config, **lengths)
+        return TextPreprocessor(self.preprocessor.tokenizer, text)
+
+
+def _only(embeddings: np.ndarray) -> np.ndarray:
+    embedding: np.ndarray = embeddings[0]
+    return embedding

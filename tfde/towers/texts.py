@@ -1,0 +1,107 @@
+"""Texts as people have them: one, a list, an array, a column, a dataset of strings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfde.errors import ConfigError, require, shorten, utf8_fault
+from tfde.types import Document, Query
+
+
+def elements_of(argument: str, value: Any, *, alone: tuple[type, ...]) -> tuple[list[Any], bool]:
+    """Returns what a list or the like holds, and whether it was one element alone.
+
+    Args:
+        argument: What it is called.
+        value: A text, bytes, or one of `alone`; else a sequence, a generator, an array or tensor of
+            one axis, a pandas Series, a `tf.data.Dataset` of strings, single or in batches.
+        alone: What counts as one element.
+
+    Raises:
+        ConfigError: it is none of these.
+    """
+    rule = "a text, or texts: a list, an array of one axis, a column of a table, a dataset"
+    if isinstance(value, (str, bytes, *alone)):
+        return [value], True
+    if isinstance(value, tf.data.Dataset):
+        strings = getattr(value.element_spec, "dtype", None) == tf.string
+        require(strings, argument, "a dataset of strings", value)
+        return [text for batch in value.as_numpy_iterator() for text in np.ravel(batch)], False
+    if isinstance(value, tf.Tensor):
+        value = value.numpy()
+        value = value if isinstance(value, np.ndarray) else np.array(value, object)
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        return [value.item()], True
+    # Of a table its columns' names would come, of a set any order.
+    table = hasattr(value, "columns") or np.ndim(value) > 1 if hasattr(value, "shape") else False
+    unordered = isinstance(value, Mapping | set | frozenset)
+    require(isinstance(value, Iterable) and not table and not unordered, argument, rule, value)
+    return list(value), False
+
+
+def is_texts(value: Any) -> bool:
+    """Returns whether something holds texts, and no pairs of texts."""
+    if isinstance(value, str | bytes):
+        return True
+    if isinstance(value, tf.data.Dataset | tf.Tensor):
+        return getattr(getattr(value, "element_spec", value), "dtype", None) == tf.string
+    listed = hasattr(value, "__len__") and not hasattr(value, "columns")
+    if not listed or isinstance(value, Mapping):
+        return False
+    return len(value) == 0 or isinstance(next(iter(value)), str | bytes)
+
+
+def query_text(query: Any) -> str:
+    """Returns the text of what `encode_queries` takes.
+
+    Raises:
+        ConfigError: it is no text and no `tfde.Query`, or UTF-8 cannot write it.
+    """
+    return checked_text("texts", query.text if isinstance(query, Query) else query)
+
+
+def title_and_text(document: Any) -> tuple[str, str]:
+    """Returns the title (empty if there is none) and the text of what `encode_documents` takes.
+
+    Raises:
+        ConfigError: it is none of these, or a text cannot be written in UTF-8.
+    """
+    title, text = "", None
+    if isinstance(document, str | bytes):
+        text = document
+    elif isinstance(document, Document):
+        title, text = document.title, document.text
+    elif isinstance(document, Mapping):
+        title, text = document.get("title") or "", document.get("text")
+    if isinstance(title, str | bytes) and isinstance(text, str | bytes):
+        return checked_text("documents", title), checked_text("documents", text)
+    raise ConfigError(
+        "`documents` must hold tfde.Document, strings, or mappings with a `text` (and a `title`)"
+        f" of strings. Received: {shorten(document)}"
+    )
+
+
+def checked_text(argument: str, text: object) -> str:
+    """Returns a text that an argument holds; bytes are UTF-8, as TensorFlow has strings.
+
+    Raises:
+        ConfigError: it is no string, or one that UTF-8 cannot write or read.
+    """
+    if isinstance(text, bytes):
+        try:
+            return text.decode()
+        except UnicodeDecodeError:
+            raise ConfigError(
+                f"`{argument}` must hold bytes of UTF-8. Received: {shorten(text)}"
+            ) from None
+    if not isinstance(text, str):
+        raise ConfigError(f"`{argument}` must hold strings. Received: {shorten(text)}")
+    if (fault := utf8_fault(text)) is not None:
+        raise ConfigError(
+            f"`{argument}` must hold texts that UTF-8 can write. Received: one with {fault}"
+        )
+    return text
