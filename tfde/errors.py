@@ -75,7 +75,7 @@ def naming(argument: str) -> Iterator[None]:
 
 
 def shorten(value: object, limit: int = 80) -> str:
-    """Returns `repr(value)` in one line, cut to `limit` characters; of much the beginning is read."""
+    """Returns `repr(value)` in one line of `limit` characters; of much the beginning is read."""
     text = " ".join(map(str.strip, repr(_beginning(value, limit, [limit])).splitlines()))
     return text if len(text) <= limit else text[: limit - 3] + "..."
 

@@ -86,10 +86,10 @@ def test_no_text_is_no_row_and_one_is_a_vector(model):
     ids=lambda texts: type(texts).__name__,
 )
 def test_what_is_no_text_is_told_in_one_line(model, texts):
-    with pytest.raises(ConfigError, match="^`texts` must (be|hold)[^\n]* Received: [^\n]*$"):
+    with pytest.raises(ConfigError, match=r"^`texts` must (be|hold)[^\n]* Received: [^\n]*$"):
         model.encode_queries(texts)
     if not isinstance(texts, dict):
-        with pytest.raises(ConfigError, match="^`documents` must (be|hold)[^\n]*$"):
+        with pytest.raises(ConfigError, match=r"^`documents` must (be|hold)[^\n]*$"):
             model.encode_documents(texts)
 
 
