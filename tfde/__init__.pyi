@@ -16,6 +16,7 @@ from tfde.data.dataset_directory import DatasetDirectory as DatasetDirectory
 from tfde.data.pairs.dataset import pairs as pairs
 from tfde.evaluation.measures import evaluate as evaluate
 from tfde.export.bundle import export_bundle as export_bundle
+from tfde.export.saved_encoder import SavedEncoder as SavedEncoder
 from tfde.export.sentence_transformers import (
     export_sentence_transformers as export_sentence_transformers,
 )

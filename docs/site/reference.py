@@ -91,6 +91,7 @@ GROUPS = {
         "Export and serving",
         "Bundles, and clients of a server.",
         [
+            "SavedEncoder",
             "export_bundle",
             "verify_bundle",
             "export_sentence_transformers",

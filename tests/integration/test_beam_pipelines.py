@@ -12,10 +12,10 @@ import pytest
 import tiny
 from scifact_part import write_scifact_part
 
-from tfde.beam.saved_encoder import SavedEncoder
 from tfde.cli.main import main
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.export.bundle import export_bundle
+from tfde.export.saved_encoder import SavedEncoder
 from tfde.retrieval.embeddings import Embeddings
 from tfde.retrieval.encode_corpus import encode_corpus
 from tfde.retrieval.exact_index import ExactIndex

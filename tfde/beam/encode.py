@@ -72,7 +72,7 @@ class _EncodeShard(beam.DoFn):
 
     def setup(self) -> None:
         # Here, so that the machine that gives the job needs no TensorFlow.
-        from tfde.beam.saved_encoder import SavedEncoder
+        from tfde.export.saved_encoder import SavedEncoder
 
         self._encoder = self._shared.acquire(lambda: SavedEncoder(self._bundle))
 

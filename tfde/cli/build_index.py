@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from jsonargparse.typing import NonNegativeInt, PositiveInt
 
 from tfde.cli.parser import CommandParser, command_parser
-from tfde.cli.shared_options import add_lengths, load_model
+from tfde.cli.shared_options import add_lengths, load_encoder
 
 if TYPE_CHECKING:
     from tfde.retrieval.tune_scann import Trial
@@ -167,7 +167,7 @@ def _encode_queries(args: Any, fingerprint: str) -> Any:
     from tfde.data.dataset_directory import DatasetDirectory
     from tfde.errors import MismatchError
 
-    model = load_model(args.model, args)
+    model = load_encoder(args.model, args)
     if model.fingerprint() != fingerprint:
         raise MismatchError(
             f"`--model` must be the one that made the embeddings ({fingerprint})."

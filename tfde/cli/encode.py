@@ -11,7 +11,7 @@ from tfde.cli.parser import CommandParser, command_parser
 from tfde.cli.shared_options import (
     add_lengths,
     add_parents,
-    load_model,
+    load_encoder,
     parent_config,
     tell_cut_texts,
 )
@@ -47,7 +47,7 @@ def run(args: Any) -> int:
 
     dataset = DatasetDirectory(args.dataset)
     parents = parent_config(args)
-    model = load_model(args.model, args)
+    model = load_encoder(args.model, args)
     start = time.perf_counter()
     embeddings = encode_corpus(
         model,

@@ -19,7 +19,7 @@ from tfde.cli.shared_options import (
     add_max_passage,
     add_parents,
     fold_passages,
-    load_model,
+    load_encoder,
     name_and_path,
     parent_config,
     passages_wanted,
@@ -307,7 +307,7 @@ def _model(
 ) -> _System:
     from tfde.retrieval.retrieve import retrieve_from_corpus
 
-    model = load_model(split_name(text)[1], args)
+    model = load_encoder(split_name(text)[1], args)
 
     def work() -> Run:
         return retrieve_from_corpus(

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from tfde.cli.logs import show_logs
 from tfde.cli.parser import CommandParser, command_parser
-from tfde.cli.shared_options import add_lengths, load_model
+from tfde.cli.shared_options import add_lengths, load_encoder, load_model
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from tfde.export.saved_encoder import SavedEncoder
+    from tfde.towers.dual_encoder import DualEncoder
     from tfde.types import Document, Query
 
 MAX_GOLDEN = 1000
@@ -154,7 +156,7 @@ def _export_bundle(args: Any) -> int:
     from tfde.export.bundle import export_bundle
 
     bundle = export_bundle(
-        load_model(args.model, args, dtype=_DTYPES[args.precision]),
+        _load(args),
         index,
         args.output,
         documents=documents,
@@ -184,6 +186,17 @@ def _export_bundle(args: Any) -> int:
         )
     print(f"serve it: tfde serve {bundle}")
     return 0
+
+
+def _load(args: Any) -> DualEncoder | SavedEncoder:
+    from tfde.errors import require
+    from tfde.export.bundle_directory import is_saved_encoder
+
+    if not is_saved_encoder(args.model):
+        return load_model(args.model, args, dtype=_DTYPES[args.precision])
+    rule = f"{_AS_IT_IS} for a SavedModel, which is taken as it is"
+    require(args.precision == _AS_IT_IS, "precision", rule, args.precision)
+    return load_encoder(args.model, args)
 
 
 def _documents(

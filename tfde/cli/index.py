@@ -16,7 +16,7 @@ from tfde.cli.parser import (
     command_parser,
     run_action,
 )
-from tfde.cli.shared_options import add_lengths, load_model
+from tfde.cli.shared_options import add_lengths, load_encoder
 
 
 def build_parser() -> CommandParser:
@@ -87,7 +87,7 @@ def _add(args: Any) -> None:
         LiveIndex.open(args.index, write=True) as index,
         progress_bar(unit="doc", desc="add") as progress,
     ):
-        model: Any = load_model(args.model, args)
+        model: Any = load_encoder(args.model, args)
         documents: Any = unique_documents(args.input)
         if index.parents is not None:
             model = ParentEncoder(model, index.parents)

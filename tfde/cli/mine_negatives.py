@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from jsonargparse.typing import PositiveInt
 
 from tfde.cli.parser import CommandParser, command_parser
-from tfde.cli.shared_options import add_lengths, load_model
+from tfde.cli.shared_options import add_lengths, load_encoder
 
 if TYPE_CHECKING:
     from tfde.negatives.candidate_sources import CandidateSource
@@ -162,5 +162,5 @@ def _source(args: Any) -> CandidateSource:
         return RunCandidates(args.run_file)
     from tfde.negatives.candidate_sources import ModelCandidates
 
-    model = load_model(args.model, args)
+    model = load_encoder(args.model, args)
     return ModelCandidates(model, index=args.index, batch_size=args.batch_size)

@@ -13,7 +13,7 @@ from tfde.cli.shared_options import (
     add_max_passage,
     add_separator,
     fold_passages,
-    load_model,
+    load_encoder,
     passages_wanted,
     tell_cut_texts,
 )
@@ -58,7 +58,7 @@ def run(args: Any) -> int:
     from tfde.retrieval.runs import write_run
 
     index = load_index(args.index)
-    model = load_model(args.model, args)
+    model = load_encoder(args.model, args)
     wanted = args.k + args.ignore_identical_ids
     start = time.perf_counter()
     results = retrieve(

@@ -13,9 +13,9 @@ from tfde.cli.parser import CommandParser
 
 if TYPE_CHECKING:
     from tfde.config.model import ParentConfig
-    from tfde.types import Run
-if TYPE_CHECKING:
+    from tfde.export.saved_encoder import SavedEncoder
     from tfde.towers.dual_encoder import DualEncoder
+    from tfde.types import Run
 
 _SEPARATOR, _MAX_LENGTH = ".", 256
 # So many passages are looked at for each document that is asked for.
@@ -113,6 +113,29 @@ def add_lengths(parser: CommandParser) -> None:
         )
 
 
+def load_encoder(path: str, args: Any) -> DualEncoder | SavedEncoder:
+    """Returns as `load_model` what only encodes: a bundle or another SavedModel may be it too.
+
+    Raises:
+        ConfigError: as `load_model` and `SavedEncoder`; lengths or parents are asked of a
+            SavedModel.
+    """
+    from tfde.export.bundle_directory import is_saved_encoder
+
+    if not is_saved_encoder(path):
+        return load_model(path, args)
+
+    from tfde.errors import require
+    from tfde.export.saved_encoder import SavedEncoder
+
+    for name in ("query_max_length_tokens", "document_max_length_tokens", "parent_weight"):
+        value = getattr(args, name, None)
+        require(
+            value is None, name, "left out for a SavedModel, which has lengths of its own", value
+        )
+    return SavedEncoder(path)
+
+
 def load_model(path: str, args: Any, *, dtype: str | None = None) -> DualEncoder:
     """Returns the model at `path`, with the lengths that `args` gives.
 
@@ -133,7 +156,7 @@ def load_model(path: str, args: Any, *, dtype: str | None = None) -> DualEncoder
     return model
 
 
-def tell_cut_texts(model: DualEncoder) -> None:
+def tell_cut_texts(model: DualEncoder | SavedEncoder) -> None:
     """Says in one line on stderr how many texts the model cut, if any, and how much they lost."""
     from tfde.text.cut_texts import cut_line
 

@@ -21,6 +21,7 @@ from tfde.export.cards import bundle_card
 from tfde.export.documents_model import DocumentsModel, save_documents_model
 from tfde.export.partitioned_retriever import build_partitioned_retriever, check_target_recall
 from tfde.export.retriever import ExactRetriever, Retriever, save_retriever
+from tfde.export.saved_encoder import SavedEncoder
 from tfde.export.saved_models import DocumentEncoder, QueryEncoder, save_encoder
 from tfde.export.serving_files import (
     BATCHING,
@@ -49,7 +50,7 @@ _BATCHED = ("query_encoder", "document_encoder")
 
 @typed
 def export_bundle(
-    model: DualEncoder,
+    model: DualEncoder | SavedEncoder,
     index: Index | Embeddings | None,
     output: str | Path,
     *,
@@ -67,7 +68,8 @@ def export_bundle(
     """Writes SavedModels, TensorFlow Serving's configuration and a manifest.
 
     Args:
-        model: The trained model.
+        model: The trained model; or a SavedModel of others, which has no signatures from token
+            ids.
         index: What to search: an index or embeddings of the corpus. `None` exports the two
             encoders alone.
         output: A new directory.
@@ -77,7 +79,8 @@ def export_bundle(
             and TensorFlow Serving warms up with them.
         version: The models' version number.
         scann: Whether to export the retriever with ScaNN's ops too.
-        int8_weights: Whether the towers' matrices are stored in 8 bits.
+        int8_weights: Whether the towers' matrices are stored in 8 bits; a SavedModel's are as
+            they are.
         retriever_dtype: How the retrievers of ordinary ops store the documents' embeddings.
         target_recall: Export `retriever_partitioned` too, which searches as many of its leaves as
             find this share of the 10 best documents.
@@ -146,11 +149,9 @@ def export_bundle(
             "towers_fingerprint": fingerprint,
             "index_fingerprint": None if index is None else index.fingerprint,
             "embedding_dim": model.embedding_dim,
-            "trained_dims": list(model.config.trained_dims),
             "documents": rows,
-            "compute_dtype": model.query_tower.compute_dtype,
             "int8_weights": int8_weights,
-            "text": _text_of(model),
+            **_about_towers(model),
             "golden_k": GOLDEN_K,
             "golden_queries": [
                 {"text": text, **answer} for text, answer in zip(golden, answers, strict=True)
@@ -172,7 +173,7 @@ class _Exporter:
 
     def __init__(
         self,
-        model: DualEncoder,
+        model: DualEncoder | SavedEncoder,
         directory: Path,
         version: str,
         golden: list[str],
@@ -183,27 +184,23 @@ class _Exporter:
         self._directory = directory
         self._version = version
         self._golden = golden
-        self._int8_weights = int8_weights
-        self._query_encoder = QueryEncoder(
-            model.query_tower, model.preprocessor, int8_weights=int8_weights
-        )
+        self._query_encoder, self._document_encoder = _encoders_of(model, int8=int8_weights)
         self._golden_embeddings = model.encode_queries(golden)
         self.names: list[str] = []
         self.retrievers: dict[str, dict[str, Any]] = {}
 
     def encoders(self) -> list[dict[str, Any]]:
         """Writes both encoders; returns, for each golden query, what Keras answers."""
-        config, dim = self._model.config, self._model.embedding_dim
-        cut: dict[str, Any] = {
-            "trained_dims": [d for d in config.trained_dims if d < dim],
-            "normalize": config.normalize,
-        }
+        cut: dict[str, Any] = {}
+        if isinstance(self._model, DualEncoder):
+            config, dim = self._model.config, self._model.embedding_dim
+            cut = {
+                "trained_dims": [d for d in config.trained_dims if d < dim],
+                "normalize": config.normalize,
+            }
         save_encoder(self._query_encoder, self._place("query_encoder"), **cut)
         self._warm_up("query_encoder", [{"text": [text]} for text in self._golden])
-        document_encoder = DocumentEncoder(
-            self._model.document_tower, self._model.preprocessor, int8_weights=self._int8_weights
-        )
-        save_encoder(document_encoder, self._place("document_encoder"), **cut)
+        save_encoder(self._document_encoder, self._place("document_encoder"), **cut)
         return [{"embedding": row.tolist()} for row in self._golden_embeddings]
 
     def exact_retriever(
@@ -303,7 +300,31 @@ def _writing(output: Path) -> Iterator[None]:
         raise OSError(error.errno, error.strerror or str(error), str(output)) from error
 
 
-def _check_index(model: DualEncoder, index: Index | Embeddings, fingerprint: str) -> None:
+def _encoders_of(model: DualEncoder | SavedEncoder, *, int8: bool) -> tuple[Any, Any]:
+    """Returns the modules that encode queries and documents."""
+    if isinstance(model, SavedEncoder):
+        require(not int8, "int8_weights", "false for a SavedModel, which is taken as it is", int8)
+        return model.modules()
+    return (
+        QueryEncoder(model.query_tower, model.preprocessor, int8_weights=int8),
+        DocumentEncoder(model.document_tower, model.preprocessor, int8_weights=int8),
+    )
+
+
+def _about_towers(model: DualEncoder | SavedEncoder) -> dict[str, Any]:
+    """Returns what the manifest says of the towers and their texts."""
+    if isinstance(model, SavedEncoder):
+        return {"trained_dims": [], "compute_dtype": "float32", "text": None}
+    return {
+        "trained_dims": list(model.config.trained_dims),
+        "compute_dtype": model.query_tower.compute_dtype,
+        "text": _text_of(model),
+    }
+
+
+def _check_index(
+    model: DualEncoder | SavedEncoder, index: Index | Embeddings, fingerprint: str
+) -> None:
     if index.fingerprint != fingerprint:
         raise MismatchError(
             f"`index` must come from this model ({fingerprint})."

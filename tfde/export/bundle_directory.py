@@ -16,6 +16,7 @@ from tfde.storage.files import read_json
 
 VERSIONS, WITHDRAWN, INCOMING = "versions", ".withdrawn", ".incoming"
 MANIFEST = "manifest.json"
+SAVED_MODEL = "saved_model.pb"
 FORMAT = 1
 _FIELDS = {
     "format",
@@ -93,6 +94,11 @@ def _folder(model: Path, number: int) -> Path:
         if (model / f"{number}{end}").is_dir():
             return model / f"{number}{end}"
     return model / f"{number}{INCOMING}"
+
+
+def is_saved_encoder(path: str | Path) -> bool:
+    """Returns whether `path` is a bundle or a SavedModel, by the names of its files."""
+    return any((Path(path) / name).is_file() for name in (MANIFEST, SAVED_MODEL))
 
 
 def read_manifest(bundle: str | Path) -> dict[str, Any]:

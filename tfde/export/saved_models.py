@@ -177,17 +177,16 @@ def save_encoder(
     """Writes an encoder with the signatures `serving_default`, `tokenize`, `encode_tokens`.
 
     Args:
-        encoder: The encoder.
+        encoder: The encoder; a `SavedEncoder`'s has the first alone.
         directory: The version's directory.
         trained_dims: For each d a signature `dimensions_d` more, as `serving_default` with the
             first d numbers of each embedding.
         normalize: Whether these have unit length.
     """
-    signatures = {
-        "serving_default": encoder.encode,
-        "tokenize": encoder.tokenize,
-        "encode_tokens": encoder.encode_tokens,
-    }
+    signatures = {"serving_default": encoder.encode}
+    for name in ("tokenize", "encode_tokens"):
+        if hasattr(encoder, name):
+            signatures[name] = getattr(encoder, name)
     for dim in trained_dims:
         signatures[f"dimensions_{dim}"] = _first_numbers(encoder, dim, normalize=normalize)
     save(encoder, directory, signatures)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from tfde.beam.encode import encode_with_beam
-from tfde.beam.saved_encoder import SavedEncoder
 from tfde.errors import ConfigError, MismatchError, PipelineError
+from tfde.export.saved_encoder import SavedEncoder
 from tfde.retrieval.embeddings import Embeddings
 from tfde.retrieval.encode_corpus import encode_corpus
 

@@ -7,8 +7,8 @@ import pytest
 
 from tfde.beam.encode import encode_with_beam
 from tfde.beam.retrieve import MergeBest, retrieve_with_beam
-from tfde.beam.saved_encoder import SavedEncoder
 from tfde.errors import ConfigError, MismatchError, PipelineError
+from tfde.export.saved_encoder import SavedEncoder
 from tfde.retrieval.exact_index import ExactIndex
 from tfde.retrieval.retrieve import retrieve
 from tfde.retrieval.runs import read_run, write_run

@@ -2,6 +2,7 @@
 
 import keras
 import keras_hub
+import keras_nlp
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -101,6 +102,14 @@ def test_a_cross_encoder_on_a_backbone_of_keras_hub():
     np.testing.assert_array_equal(model.named_weights()["token_embedder/token_table"], table)
     with pytest.raises(ConfigError, match=r"`backbone` must be one with Transformer layers"):
         CrossEncoder.from_backbone(own_model(), tokenizer=tiny.tokenizer())
+
+
+def test_keras_nlp_is_the_former_name_of_keras_hub():
+    theirs = keras_nlp.tokenizers.BertTokenizer(tiny.VOCABULARY, lowercase=True)
+    backbone = keras_nlp.models.BertBackbone(**SIZES)
+    model = DualEncoder.from_backbone(backbone, tokenizer=theirs)
+    same = DualEncoder.from_backbone(backbone, tokenizer=tiny.tokenizer())
+    np.testing.assert_array_equal(model.encode_queries(["red"]), same.encode_queries(["red"]))
 
 
 def test_a_tokenizer_of_keras_hub():

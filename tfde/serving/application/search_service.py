@@ -24,6 +24,7 @@ from tfde.serving.server.status import StatusError, invalid_argument, not_found
 from tfde.serving.server.versions import read_server_config
 
 MAX_HITS = 20_000  # of an answer
+_TOKENIZE = "tokenize"
 _DIMENSIONS = "dimensions_"  # and a number: the signature of so many first numbers
 _ROWS = 128
 _FEW_ROWS = 16
@@ -143,9 +144,11 @@ class SearchService:
             signature = _signature(servable, dimensions)
 
             def encode(part: Arrays) -> Arrays:
-                mask = run_while_awaited(servable, "tokenize", part)["padding_mask"]
+                tokens = np.zeros(len(part["text"]), np.int64)
+                if _TOKENIZE in servable.runner.signature_defs:  # a SavedModel of others has none
+                    tokens = run_while_awaited(servable, _TOKENIZE, part)["padding_mask"].sum(1)
                 embeddings = run_while_awaited(servable, signature, part)["embeddings"]
-                return {"embeddings": embeddings, "tokens": mask.sum(axis=1)}
+                return {"embeddings": embeddings, "tokens": tokens}
 
             found = run_in_parts(encode, inputs)
             return Embedded(found["embeddings"], int(found["tokens"].sum()))

@@ -1,0 +1,288 @@
+"""Encoders that are SavedModels: those of a bundle, and those that others publish. No Keras."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+# Registers the text ops that SavedModels hold.
+import tensorflow_text  # noqa: F401
+
+from tfde.argument_types import typed
+from tfde.errors import ConfigError, require, shorten
+from tfde.export.bundle_directory import MANIFEST, SAVED_MODEL, is_saved_encoder, read_manifest
+from tfde.text.cut_texts import CutTexts
+from tfde.towers.batches import encode_by_length
+from tfde.towers.tower_encoder import checked_text, title_and_text
+from tfde.types import Document
+
+# Of several outputs of one text, the one that is its vector.
+_VECTOR_NAMES = ("embeddings", "outputs", "default", "sentence_embedding", "pooled_output")
+_BLOCK_BYTES = 1 << 20
+
+# From titles and texts, (B,) strings each, to what the model gives.
+_Encode = Callable[[tf.Tensor, tf.Tensor], Any]
+
+
+class SavedEncoder:
+    """Encodes queries and documents by SavedModels.
+
+    `path` is what `tfde export` wrote, or one SavedModel from strings to vectors, as TensorFlow
+    Hub's are (GTR, Sentence-T5, the Universal Sentence Encoders):
+
+    - one that is callable, or has one signature of one string input: it encodes queries, and
+      documents as `title text`;
+    - one with the signatures `question_encoder` and `response_encoder` (USE-QA): the second takes
+      a document's text as `input`, and its title, or where it has none its text, as `context`.
+
+    Each SavedModel is loaded when it is first used. It may do what TensorFlow can do, files
+    included: load only those that you trust.
+
+    Args:
+        path: The directory of a bundle or of a SavedModel.
+
+    Raises:
+        ConfigError: it is neither.
+        CorruptError: a bundle's manifest cannot be read.
+    """
+
+    @typed
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        if not is_saved_encoder(self.path):
+            raise ConfigError(
+                f"{self.path}: must be a bundle (with {MANIFEST}) or a SavedModel (with"
+                f" {SAVED_MODEL})."
+            )
+        bundle = (self.path / MANIFEST).is_file()
+        self._manifest = read_manifest(self.path) if bundle else {}
+
+    def __repr__(self) -> str:
+        return f"SavedEncoder({str(self.path)!r})"
+
+    @functools.cached_property
+    def embedding_dim(self) -> int:
+        """D, the length of an embedding."""
+        if self._manifest:
+            return int(self._manifest["embedding_dim"])
+        return int(self._vectors("query", [""], ["a"]).shape[-1])
+
+    def fingerprint(self) -> str:
+        """Returns what changes with the model: of a bundle, that of the model exported."""
+        return self._fingerprint
+
+    @functools.cached_property
+    def _fingerprint(self) -> str:
+        if self._manifest:
+            return str(self._manifest["towers_fingerprint"])
+        digest = hashlib.blake2b(digest_size=8)
+        files = [self.path / SAVED_MODEL]
+        for folder in ("assets", "variables"):
+            files += sorted(file for file in (self.path / folder).rglob("*") if file.is_file())
+        for file in files:
+            digest.update(file.relative_to(self.path).as_posix().encode())
+            with file.open("rb") as opened:
+                while block := opened.read(_BLOCK_BYTES):
+                    digest.update(block)
+        return digest.hexdigest()
+
+    @typed
+    def encode_queries(
+        self, texts: Sequence[str], *, batch_size: int = 64, show_progress: bool = False
+    ) -> np.ndarray:
+        """Returns the embeddings of queries, (Q, D) float32, in the order given.
+
+        Args:
+            texts: Query texts.
+            batch_size: Texts a batch; those of like length share one.
+            show_progress: Whether a progress bar goes to stderr.
+        """
+        rows = [("", checked_text("texts", text)) for text in texts]
+        return self._encode("query", rows, batch_size=batch_size, show_progress=show_progress)
+
+    @typed
+    def encode_documents(
+        self,
+        documents: Iterable[Document | Mapping[str, str] | str],
+        *,
+        batch_size: int = 64,
+        max_length_tokens: int | None = None,
+        show_progress: bool = False,
+    ) -> np.ndarray:
+        """Returns the embeddings of documents, (N, D) float32, in the order given.
+
+        Args:
+            documents: `tfde.Document`, mappings with `text` (and `title`), or plain texts.
+            batch_size: Documents a batch; those of like length share one.
+            max_length_tokens: As `DualEncoder.encode_documents` has it; only `None` here.
+            show_progress: Whether a progress bar goes to stderr.
+
+        Raises:
+            ConfigError: a length is given.
+        """
+        require(
+            max_length_tokens is None,
+            "max_length_tokens",
+            "left out: a SavedModel cuts texts where it was made to",
+            max_length_tokens,
+        )
+        rows = [title_and_text(document) for document in documents]
+        return self._encode("document", rows, batch_size=batch_size, show_progress=show_progress)
+
+    def modules(self) -> tuple[tf.Module, tf.Module]:
+        """Returns the query and the document encoder as bundles hold them, each with `encode`.
+
+        Raises:
+            ConfigError: it is a bundle's, which is exported from its model.
+        """
+        if self._manifest:
+            raise ConfigError(
+                f"{self.path}: is a bundle; `tfde export` takes the model that it was made from."
+            )
+        strings = tf.TensorSpec([None], tf.string)
+        query, document = tf.Module(), tf.Module()
+
+        @tf.function(input_signature=[strings], autograph=False)
+        def encode_query(text: tf.Tensor) -> dict[str, tf.Tensor]:
+            return {"embeddings": self._embed("query", tf.zeros_like(text), text)}
+
+        @tf.function(input_signature=[strings, strings], autograph=False)
+        def encode_document(title: tf.Tensor, text: tf.Tensor) -> dict[str, tf.Tensor]:
+            return {"embeddings": self._embed("document", title, text)}
+
+        for module, encode in ((query, encode_query), (document, encode_document)):
+            module.model = self._model  # whose variables are saved
+            module.encode = encode
+        return query, document
+
+    def cut_texts(self) -> list[CutTexts]:
+        """Returns nothing: a SavedModel does not say where it cut a text."""
+        return []
+
+    def _encode(
+        self, side: str, rows: list[tuple[str, str]], *, batch_size: int, show_progress: bool
+    ) -> np.ndarray:
+        return encode_by_length(
+            functools.partial(self._vectors, side),
+            rows,
+            self.embedding_dim,
+            batch_size=batch_size,
+            show_progress=show_progress,
+        )
+
+    def _vectors(self, side: str, titles: list[str], texts: list[str]) -> np.ndarray:
+        embeddings: np.ndarray = self._embed(
+            side, tf.constant(titles, tf.string), tf.constant(texts, tf.string)
+        ).numpy()
+        return embeddings
+
+    def _embed(self, side: str, titles: tf.Tensor, texts: tf.Tensor) -> tf.Tensor:
+        function = self._query_function if side == "query" else self._document_function
+        vectors = _vector_of(function(titles, texts), texts.shape[0], self.path)
+        return tf.ensure_shape(tf.cast(vectors, tf.float32), [None, vectors.shape[-1]])
+
+    @functools.cached_property
+    def _query_function(self) -> _Encode:
+        if self._manifest:
+            encode = self._part("query_encoder")
+            return lambda titles, texts: encode(text=texts)
+        encode = self._model.signatures.get("question_encoder")
+        if encode is not None:
+            name = _only_string_input(encode, "question_encoder", self.path)
+            return lambda titles, texts: encode(**{name: texts})
+        function = self._text_function
+        return lambda titles, texts: function(texts)
+
+    @functools.cached_property
+    def _document_function(self) -> _Encode:
+        if self._manifest:
+            encode = self._part("document_encoder")
+            return lambda titles, texts: encode(title=titles, text=texts)
+        encode = self._model.signatures.get("response_encoder")
+        if encode is not None:
+            return lambda titles, texts: encode(
+                input=texts, context=tf.where(titles == "", texts, titles)
+            )
+        function = self._text_function
+        return lambda titles, texts: function(
+            tf.strings.strip(tf.strings.join([titles, texts], " "))
+        )
+
+    @functools.cached_property
+    def _model(self) -> Any:
+        return tf.saved_model.load(str(self.path))
+
+    def _part(self, name: str) -> Any:
+        """Returns the signature of a bundle's encoder."""
+        directory = self.path / "models" / name / str(self._manifest["version"])
+        model = tf.saved_model.load(str(directory))
+        signature = model.signatures["serving_default"]
+        # The model owns the variables of its signatures.
+        return lambda **inputs: (model, signature(**inputs))[1]
+
+    @functools.cached_property
+    def _text_function(self) -> Callable[[tf.Tensor], Any]:
+        """Returns what encodes texts, whatever they are."""
+        if callable(self._model):
+            return self._call
+        signatures = self._model.signatures
+        if len(signatures) != 1:
+            raise ConfigError(
+                f"{self.path}: a SavedModel must be callable with strings, or have one signature,"
+                " or `question_encoder` and `response_encoder`. Received: signatures"
+                f" {', '.join(signatures) or 'none'}"
+            )
+        (key,) = signatures
+        name = _only_string_input(signatures[key], key, self.path)
+        return lambda texts: signatures[key](**{name: texts})
+
+    def _call(self, texts: tf.Tensor) -> Any:
+        try:
+            return self._model(texts)
+        except (ValueError, TypeError) as error:
+            raise ConfigError(
+                f"{self.path}: must take strings when it is called."
+                f" Received: {shorten(' '.join(str(error).split()))}"
+            ) from error
+
+
+def _only_string_input(signature: Any, key: str, path: Path) -> str:
+    inputs = signature.structured_input_signature[1]
+    if len(inputs) != 1 or next(iter(inputs.values())).dtype != tf.string:
+        found = ", ".join(f"{name} {spec.dtype.name}" for name, spec in sorted(inputs.items()))
+        raise ConfigError(
+            f"{path}: signature {key!r} must have one input, strings. Received: {found or 'none'}"
+        )
+    return str(next(iter(inputs)))
+
+
+def _vector_of(given: Any, rows: int | None, path: Path) -> tf.Tensor:
+    """Returns the (B, D) tensor among what a model gave for B texts, if B is known."""
+    if isinstance(given, Mapping):
+        named = dict(given)
+    elif isinstance(given, list | tuple):
+        named = {str(number): value for number, value in enumerate(given)}
+    else:
+        named = {"output": given}
+    vectors = {
+        name: value
+        for name, value in named.items()
+        if tf.is_tensor(value)
+        and value.dtype.is_floating
+        and value.shape.rank == 2
+        and (rows is None or value.shape[0] in (None, rows))
+    }
+    for name in _VECTOR_NAMES:
+        if name in vectors:
+            return vectors[name]
+    if len(vectors) == 1:
+        return next(iter(vectors.values()))
+    shapes = {name: getattr(value, "shape", "") for name, value in sorted(named.items())}
+    found = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+    raise ConfigError(f"{path}: must give one vector a text, (B, D) floats. Received: {found}")
