@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,8 @@ from tfde.errors import ConfigError, require, shorten
 from tfde.export.bundle_directory import MANIFEST, SAVED_MODEL, is_saved_encoder, read_manifest
 from tfde.text.cut_texts import CutTexts
 from tfde.towers.batches import encode_by_length
-from tfde.towers.tower_encoder import checked_text, title_and_text
-from tfde.types import Document
+from tfde.towers.texts import elements_of, query_text, title_and_text
+from tfde.types import Document, Query
 
 # Of several outputs of one text, the one that is its vector.
 _VECTOR_NAMES = ("embeddings", "outputs", "default", "sentence_embedding", "pooled_output")
@@ -94,22 +94,30 @@ class SavedEncoder:
 
     @typed
     def encode_queries(
-        self, texts: Sequence[str], *, batch_size: int = 64, show_progress: bool = False
+        self,
+        texts: str | Query | Iterable[str | Query],
+        *,
+        batch_size: int = 64,
+        show_progress: bool = False,
     ) -> np.ndarray:
         """Returns the embeddings of queries, (Q, D) float32, in the order given.
 
         Args:
-            texts: Query texts.
+            texts: Query texts, as `DualEncoder.encode_queries` takes them.
             batch_size: Texts a batch; those of like length share one.
             show_progress: Whether a progress bar goes to stderr.
         """
-        rows = [("", checked_text("texts", text)) for text in texts]
-        return self._encode("query", rows, batch_size=batch_size, show_progress=show_progress)
+        found, alone = elements_of("texts", texts, alone=(Query,))
+        rows = [("", query_text(text)) for text in found]
+        return self._encode("query", rows, alone, batch_size, show_progress)
 
     @typed
     def encode_documents(
         self,
-        documents: Iterable[Document | Mapping[str, str] | str],
+        documents: Document
+        | Mapping[str, str]
+        | str
+        | Iterable[Document | Mapping[str, str] | str],
         *,
         batch_size: int = 64,
         max_length_tokens: int | None = None,
@@ -118,7 +126,7 @@ class SavedEncoder:
         """Returns the embeddings of documents, (N, D) float32, in the order given.
 
         Args:
-            documents: `tfde.Document`, mappings with `text` (and `title`), or plain texts.
+            documents: As `DualEncoder.encode_documents` takes them.
             batch_size: Documents a batch; those of like length share one.
             max_length_tokens: As `DualEncoder.encode_documents` has it; only `None` here.
             show_progress: Whether a progress bar goes to stderr.
@@ -132,8 +140,9 @@ class SavedEncoder:
             "left out: a SavedModel cuts texts where it was made to",
             max_length_tokens,
         )
-        rows = [title_and_text(document) for document in documents]
-        return self._encode("document", rows, batch_size=batch_size, show_progress=show_progress)
+        found, alone = elements_of("documents", documents, alone=(Document, Mapping))
+        rows = [title_and_text(document) for document in found]
+        return self._encode("document", rows, alone, batch_size, show_progress)
 
     def modules(self) -> tuple[tf.Module, tf.Module]:
         """Returns the query and the document encoder as bundles hold them, each with `encode`.
@@ -166,15 +175,22 @@ class SavedEncoder:
         return []
 
     def _encode(
-        self, side: str, rows: list[tuple[str, str]], *, batch_size: int, show_progress: bool
+        self,
+        side: str,
+        rows: list[tuple[str, str]],
+        alone: bool,
+        batch_size: int,
+        show_progress: bool,
     ) -> np.ndarray:
-        return encode_by_length(
+        embeddings = encode_by_length(
             functools.partial(self._vectors, side),
             rows,
             self.embedding_dim,
             batch_size=batch_size,
             show_progress=show_progress,
         )
+        only: np.ndarray = embeddings[0] if alone else embeddings
+        return only
 
     def _vectors(self, side: str, titles: list[str], texts: list[str]) -> np.ndarray:
         embeddings: np.ndarray = self._embed(

@@ -71,6 +71,7 @@ def test_a_callable_model(tmp_path, give):
     expected = module.in_numpy(["Red apple", "a tree", "blue"])
     np.testing.assert_allclose(encoder.encode_documents(documents), expected, atol=1e-6)
     assert encoder.encode_queries([]).shape == (0, 6)
+    np.testing.assert_allclose(encoder.encode_queries(QUERIES[0]), queries[0], atol=1e-6)
 
 
 def test_a_model_with_one_signature(tmp_path):
