@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import os
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,10 @@ _WHERE = {
     if isinstance(node, ast.ImportFrom)
     for alias in node.names
 }
+
+# C++ says on stderr what it has not found; its errors reach us as exceptions. Who wants to read it
+# sets the variable.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 __all__ = ["__version__", *sorted(_WHERE)]
 

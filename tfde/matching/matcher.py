@@ -22,6 +22,7 @@ from tfde.matching.attention_maps import TextTokens
 from tfde.matching.networks import SIDES, MatcherNetworks, meeting, tokens_of_side
 from tfde.matching.pair_model import PairScorer, prepare_apart, read_preset
 from tfde.matching.stored_texts import StoredTexts, check_stored_dtype, join_texts
+from tfde.text.graph_function import graph_function
 from tfde.text.preprocessor import TextPreprocessor
 from tfde.text.tokenizer import Tokenizer
 from tfde.towers.batches import batches_by_length
@@ -69,21 +70,18 @@ class Matcher(PairScorer):
         super().__init__(networks.scorer, config, preprocessor, name=config.kind, dtype=dtype)
         self.networks = networks
         self._own_texts: Callable[[], StoredTexts | None] = lambda: None  # checked last
-        self._encode_first = tf.function(
-            self._encode_first_texts, input_signature=[_STRINGS], autograph=False
-        )
-        self._encode_second = tf.function(
-            self._encode_second_texts, input_signature=[_STRINGS, _STRINGS], autograph=False
+        self._encode_first = graph_function(self._encode_first_texts, input_signature=[_STRINGS])
+        self._encode_second = graph_function(
+            self._encode_second_texts, input_signature=[_STRINGS, _STRINGS]
         )
         shape = networks.encoders["second"].output["vectors"].shape
-        self._score_vectors = tf.function(
+        self._score_vectors = graph_function(
             self._score_stored,
             input_signature=[
                 _STRINGS,
                 tf.TensorSpec([None, None, shape[-1]], tf.float32),
                 tf.TensorSpec([None, None], tf.int32),
             ],
-            autograph=False,
         )
 
     # ---- making, saving, loading -------------------------------------------------------------

@@ -19,6 +19,7 @@ from tfde.errors import ConfigError, require, shorten
 from tfde.matching.attention_maps import TextTokens
 from tfde.storage.atomic import atomic_directory
 from tfde.text.batch_preprocessor import BatchPreprocessor
+from tfde.text.graph_function import graph_function
 from tfde.text.preprocessor import TextPreprocessor
 from tfde.towers.batches import batches_by_length
 from tfde.towers.other_words import OF_PAIR_SCORER, OtherWords, takes_words_of_predict
@@ -63,9 +64,7 @@ class PairScorer(OtherWords, keras.Model):
         self.preprocessor = preprocessor
         self.num_labels = int(scorer.output_shape[-1])
         # Traced once; not a decorator, see tfde/text/tokenizer.py.
-        self._score = tf.function(
-            self._score_texts, input_signature=[_STRINGS] * 3, autograph=False
-        )
+        self._score = graph_function(self._score_texts, input_signature=[_STRINGS] * 3)
         self.built = True
 
     @property

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from tfde.errors import ConfigError, shorten
 from tfde.storage.json_file import read_json_file
+from tfde.text.graph_function import graph_function
 
 TOKENIZER_FILE = "tokenizer.json"
 _T = TypeVar("_T")
@@ -178,6 +179,6 @@ def traced(method: Callable[..., Any], *, strings: int, content: bytes) -> Any:
         # Holds its object. A decorated method would hold it weakly, so that
         # `TextPreprocessor.load(directory).queries(texts)` would fail.
         signature = [tf.TensorSpec([None], tf.string)] * strings
-        function = tf.function(method, input_signature=signature, autograph=False)
+        function = graph_function(method, input_signature=signature)
         _FUNCTIONS[key] = function
     return function

@@ -21,6 +21,7 @@ import tensorflow as tf
 from tfde.errors import require
 from tfde.tasks.replicas import mean_over_replicas, take_summed_gradients
 from tfde.text.cut_texts import cut_line
+from tfde.text.graph_function import graph_function
 
 _LOG = logging.getLogger(__name__)
 # Early enough for whoever would train for a day, late enough to say something.
@@ -118,7 +119,7 @@ def step_function(
         logs = strategy.run(replica_step, args=(next(iterator),))
         return {name: strategy.experimental_local_results(log)[0] for name, log in logs.items()}
 
-    return take if model.run_eagerly else tf.function(take, reduce_retracing=True)
+    return take if model.run_eagerly else graph_function(take, reduce_retracing=True)
 
 
 def compile_in_scope(

@@ -18,6 +18,7 @@ from tfde.tasks.replicas import (
 from tfde.tasks.retrieval_task import RetrievalTask
 from tfde.tasks.score_blocks import loss_over_replicas
 from tfde.tasks.task import Rows, Task, candidate_texts
+from tfde.text.graph_function import graph_function
 from tfde.text.preprocessor import TextPreprocessor, cut_counts
 from tfde.towers.fit_loop import (
     compile_in_scope,
@@ -154,7 +155,7 @@ class PairSteps(keras.Model):
         if self._reset is None:
             # Each replica its own: from outside, processes would have to meet for it.
             reset, strategy = super().reset_metrics, self.distribute_strategy
-            self._reset = tf.function(lambda: strategy.run(reset), autograph=False)
+            self._reset = graph_function(lambda: strategy.run(reset))
         self._reset()
 
     def train_step(self, data: Mapping[str, tf.Tensor]) -> dict[str, Any]:

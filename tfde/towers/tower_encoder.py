@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from tfde.text.cut_texts import CutTexts
+from tfde.text.graph_function import graph_function
 from tfde.text.preprocessor import TextPreprocessor, cut_counts
 from tfde.towers.batches import encode_by_length
 
@@ -35,7 +35,6 @@ class TowerEncoder:
         self.cut = CutTexts(*kinds[side])
         self._embedding_dim = int(tower.output_shape[-1])
 
-        @tf.function(input_signature=[strings, strings], autograph=False)
         def encode(titles: tf.Tensor, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             if side == "query":
                 token_ids, padding_mask, lengths = preprocessor.measured_queries(texts)
@@ -44,7 +43,7 @@ class TowerEncoder:
             tokens = {"token_ids": token_ids, "padding_mask": padding_mask}
             return tf.cast(tower(tokens, training=False), tf.float32), cut_counts(lengths)
 
-        self._encode_batch: Any = encode
+        self._encode_batch = graph_function(encode, input_signature=[strings, strings])
 
     def __call__(
         self, texts: Sequence[tuple[str, str]], *, batch_size: int, show_progress: bool

@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfde.errors import ConfigError, shorten
+from tfde.text.graph_function import graph_function
 
 _NONE = tf.int32.max  # the rank of a pair that is not merged
 _STRINGS = tf.TensorSpec([None], tf.string)
@@ -70,7 +71,7 @@ class BytePairMerges(tf.Module):
         self._merged = tf.constant([*(ids[a + b] for a, b in merges), 0], tf.int32)
         self._all_at_once = _never_lower(merges)
         # One graph: its loop would run as Python where the caller is not traced.
-        self._merge_words = tf.function(self._merge, input_signature=[_STRINGS], autograph=False)
+        self._merge_words = graph_function(self._merge, input_signature=[_STRINGS])
 
     def __call__(self, words: tf.Tensor) -> tf.RaggedTensor:
         """Returns the tokens of words.
