@@ -18,3 +18,5 @@ take google-research-datasets/MultiReQA 90262e2b9491217ba5e56c218fc39f168d16ef85
 take google-research-datasets/natural-questions fb26a3073b1fe636c97302890a27b491d6530130 nq_open
 take mrqa/MRQA-Shared-Task-2019 b86bbcc63352786f0ca246b76191f062dce4b52b baseline
 take deepset-ai/FARM 5919538f721c7974ea951b322d30a3c0e84a1bc2 test/samples/dpr
+take kevswanberg/beer_tentrr 9573647bff33c61bdce2f07a9000a4098fd3074d Posts.xml
+take Yoav-Shafir/Elasticsearch-Coffee-Search-Engine-JS 97e93c92aaa379fed6d0ee9be94b2024371d6aba Posts.xml

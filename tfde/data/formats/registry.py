@@ -18,6 +18,7 @@ from tfde.data.formats import (
     msmarco,
     multireqa,
     squad,
+    stack_exchange,
     trec,
 )
 from tfde.errors import ConfigError
@@ -120,6 +121,11 @@ FORMATS = {
         trec.read,
         trec.write,
         options=("topic_field", "encoding"),
+    ),
+    "stack-exchange": Format(
+        "a dump of a community's posts: questions with their accepted or best answers",
+        (Role("posts", "Posts.xml"),),
+        stack_exchange.read,
     ),
     "sentence-transformers": Format(
         "a table of queries and documents: .jsonl, .json, .csv, .tsv, .parquet, .arrow",

@@ -10,15 +10,17 @@ import re
 from collections import Counter, defaultdict
 from operator import itemgetter
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from ir_datasets import formats as theirs
 from ir_datasets.datasets import clueweb09, cord19
 from ir_datasets.util import LocalDownload
 from missing import missing
+from selectolax.lexbor import LexborHTMLParser
 
 from tfde.data.dataset_directory import DatasetDirectory
-from tfde.data.formats import dpr, msmarco, multireqa
+from tfde.data.formats import dpr, msmarco, multireqa, stack_exchange
 from tfde.data.formats.mrqa import read_mrqa
 from tfde.data.formats.records import Answers, Judgement, Source, TrainingPair
 from tfde.data.formats.trec import read_topics
@@ -335,3 +337,32 @@ def test_multireqa_of_squad_joins_its_contexts(data_dir, tmp_path):
     assert len(documents) == sentences
     judged = {record.query_id for record in records if isinstance(record, Judgement)}
     assert len(judged) == sum(isinstance(record, Query) for record in records)
+
+
+@pytest.mark.parametrize(
+    ("name", "pairs"),
+    [("kevswanberg/beer_tentrr", 637), ("Yoav-Shafir/Elasticsearch-Coffee-Search-Engine-JS", 208)],
+)
+def test_stack_exchange(name, pairs):
+    path = Path(FOLDER) / name / "Posts.xml"
+    rows = [row.attrib for row in ElementTree.parse(path).getroot()]
+    answers = defaultdict(list)
+    for row in rows:
+        answers[row.get("ParentId")].append(row)
+    expected = {}
+    for row in rows:
+        if row["PostTypeId"] == "1":
+            accepted = [a for a in answers[row["Id"]] if a["Id"] == row.get("AcceptedAnswerId")]
+            praised = [a for a in answers[row["Id"]] if int(a["Score"]) >= 1]
+            best = sorted(praised, key=lambda a: (-int(a["Score"]), int(a["Id"])))
+            if accepted or best:
+                expected[row["Id"]] = (accepted or best)[0]
+    records = list(stack_exchange.read([Source("posts", path, "train")], Intake()))
+    found = {r.query_id: r.doc_id for r in records if isinstance(r, Judgement)}
+    assert len(found) == pairs
+    assert found == {query_id: answer["Id"] for query_id, answer in expected.items()}
+    bodies = {answer["Id"]: answer["Body"] for answer in expected.values()}
+    for record in records:
+        if isinstance(record, Document):  # every character is there, but for white space
+            theirs = LexborHTMLParser(bodies[record.doc_id]).body.text()
+            assert "".join(record.text.split()) == "".join(theirs.split())
