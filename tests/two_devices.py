@@ -42,6 +42,7 @@ CASES = {
         "guided": True,
         "dims": (3, 6),
     },
+    "lora": {"backbone": dataclasses.replace(tiny.BERT, dropout=0.0), "lora": True},
     "masked_lm": {"backbone": dataclasses.replace(tiny.BERT, dropout=0.0), "masked_lm": True},
 }
 
@@ -77,12 +78,15 @@ def train(
     masked_lm: bool = False,
     guided: bool = False,
     dims: tuple[int, ...] = (),
+    lora: bool = False,
 ) -> dict:
     """Trains the same small model; returns the losses, accuracies and weights."""
     import keras
 
     with strategy.scope() if strategy else nullcontext():
         model = tiny.dual_encoder(backbone, sharing="ade_spl", embedding_dim=6)
+        if lora:
+            model.enable_lora(2, target="all")
         # SGD clips every step, and says what a gradient is, not only what sign it has.
         optimizer = keras.optimizers.SGD(0.5, momentum=0.9, global_clipnorm=0.2)
         if adamw:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import keras
 
 from tfde.backbones.functional import seed_stream
+from tfde.backbones.lora import enable_lora
 from tfde.backbones.registry import builder_of
 from tfde.backbones.seeded_layer import zero_weights
 from tfde.config.backbones import BackboneConfig
@@ -79,6 +80,8 @@ def copy_backbone(
         copy = type(layer).from_config(config)
         with zero_weights():
             copy.build((None, None, None))
+            if getattr(layer, "lora", None) is not None and getattr(copy, "lora", None) is None:
+                enable_lora(copy, layer.lora)  # the encoder of a program's own backbone
         for source, target in zip(layer.weights, copy.weights, strict=True):
             target.assign(source)
         layers.append(copy)

@@ -8,14 +8,15 @@ import keras
 import tensorflow as tf
 
 from tfde.backbones.functional import shape_of
-from tfde.backbones.seeded_layer import SeededLayer, arguments_of
+from tfde.backbones.lora import AdaptedLayer, Matrix, enable_lora
+from tfde.backbones.seeded_layer import arguments_of
 from tfde.backbones.token_table import TokenTable
 from tfde.config.backbones import BagOfWordsConfig
 from tfde.layers.pooling import Pooling
 
 
 @keras.saving.register_keras_serializable(package="tfde")
-class BagOfWordsEncoder(SeededLayer):
+class BagOfWordsEncoder(AdaptedLayer):
     """The mean over real tokens, then two dense tanh layers.
 
     A text has one vector here, not one a token. It is repeated at all L positions, so that the
@@ -53,6 +54,12 @@ class BagOfWordsEncoder(SeededLayer):
             self._add(f"kernel_{i}", (rows, self.hidden_dim), initializer)
             self._add(f"bias_{i}", (self.hidden_dim,), "zeros")
             rows = self.hidden_dim
+        if self.lora is not None:
+            enable_lora(self, self.lora)
+
+    def matrices(self) -> dict[str, Matrix]:
+        """Returns the matrices of both dense layers."""
+        return {f"dense_{i}": Matrix(f"kernel_{i}", 0, self.hidden_dim) for i in range(2)}
 
     def call(
         self, x: tf.Tensor, padding_mask: tf.Tensor, training: bool | None = None
@@ -60,8 +67,8 @@ class BagOfWordsEncoder(SeededLayer):
         """Returns the text's vector at every position, (B, L, H)."""
         length = shape_of(x)[1]
         x = tf.cast(self._mean(x, padding_mask), self.compute_dtype)
-        for kernel, bias in ((self.kernel_0, self.bias_0), (self.kernel_1, self.bias_1)):
-            x = tf.matmul(x, tf.cast(kernel.value, x.dtype))
+        for i, bias in enumerate((self.bias_0, self.bias_1)):
+            x = self._product(x, f"kernel_{i}")
             x = tf.tanh(tf.nn.bias_add(x, tf.cast(bias.value, x.dtype)))
             x = self._drop(x, training)
         return tf.repeat(x[:, None, :], length, axis=1)

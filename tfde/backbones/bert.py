@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from tfde.backbones.functional import activate, check_activation, layer_norm
+from tfde.backbones.lora import Matrix
 from tfde.backbones.seeded_layer import SeededLayer, arguments_of
 from tfde.backbones.token_layout import TokenLayout
 from tfde.backbones.transformer import TransformerEncoder, TransformerLayer
@@ -138,6 +139,18 @@ class BertTransformerLayer(TransformerLayer):
             self._add(f"{part}_gamma", (hidden,), "ones")
             self._add(f"{part}_beta", (hidden,), "zeros")
 
+    def matrices(self) -> dict[str, Matrix]:
+        """Returns query, key and value apart, and the other three."""
+        hidden = self.hidden_dim
+        return {
+            "query": Matrix("qkv_kernel", 0, hidden),
+            "key": Matrix("qkv_kernel", hidden, hidden),
+            "value": Matrix("qkv_kernel", 2 * hidden, hidden),
+            "attention_output": Matrix("attention_output_kernel", 0, hidden),
+            "intermediate": Matrix("intermediate_kernel", 0, self.intermediate_dim),
+            "output": Matrix("output_kernel", 0, hidden),
+        }
+
     def call(
         self, x: tf.Tensor, layout: TokenLayout, bias: tf.Tensor, training: bool = False
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -152,9 +165,8 @@ class BertTransformerLayer(TransformerLayer):
         return self._norm(x + inner, "output", training), query, key
 
     def _dense(self, x: tf.Tensor, part: str) -> tf.Tensor:
-        kernel = tf.cast(getattr(self, f"{part}_kernel").value, x.dtype)
         bias = tf.cast(getattr(self, f"{part}_bias").value, x.dtype)
-        return tf.nn.bias_add(tf.matmul(x, kernel), bias)
+        return tf.nn.bias_add(self._product(x, f"{part}_kernel"), bias)
 
     def _norm(self, x: tf.Tensor, part: str, training: bool) -> tf.Tensor:
         gamma = getattr(self, f"{part}_norm_gamma").value
@@ -205,6 +217,7 @@ class BertEncoder(TransformerEncoder):
         if self.relative_buckets:
             initializer = keras.initializers.TruncatedNormal(0.0, 0.02, seed=next(self._seeds))
             self._add("relative_table", (self.relative_buckets, self.num_heads), initializer)
+        self._build_adapters()
 
 
 def build_bert(

@@ -9,6 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfde.backbones.lora import enable_lora
 from tfde.backbones.seeded_layer import SeededLayer, arguments_of
 from tfde.config.backbones import BackboneConfig
 from tfde.errors import ConfigError, shorten
@@ -92,6 +93,8 @@ class KerasModelEncoder(SeededLayer):
         if '"keras_hub' in self.architecture:
             import keras_hub  # noqa: F401  # makes its classes known to Keras
         self.model = keras.models.model_from_json(self.architecture)
+        if self.lora is not None:
+            enable_lora(self, self.lora)
 
     def call(
         self, token_ids: tf.Tensor, padding_mask: tf.Tensor, training: bool | None = None

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import dataclasses
 import inspect
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import keras
@@ -14,8 +15,14 @@ import numpy as np
 import tensorflow as tf
 
 from tfde.backbones.functional import seed_stream
+from tfde.config.lora import LoraConfig
+from tfde.errors import ConfigError
 
 _ALIGNMENT = 64
+NO_QUANTIZE = (
+    "`quantize` is not there for towers: export with `int8_weights=True` (`tfde export"
+    ' --int8_weights`) stores their matrices in 8 bits, dtype="bfloat16" holds them in 16.'
+)
 _ZERO_WEIGHTS = contextvars.ContextVar("zero_weights", default=False)
 _DESCRIBED_WEIGHTS = contextvars.ContextVar("described_weights", default=False)
 
@@ -68,28 +75,47 @@ class SeededLayer(keras.layers.Layer):
     Args:
         dropout: Rate, in [0, 1); rounded to 256ths.
         seed: Seed of weights and dropout; `None` takes Keras's global seed.
+        lora: Of an encoder that has adapters: the fields of their `LoraConfig`.
     """
 
-    def __init__(self, *, dropout: float, seed: int | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        dropout: float,
+        seed: int | None = None,
+        lora: LoraConfig | Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(autocast=False, **kwargs)
         self.dropout = dropout
         self.seed = seed
+        self.lora = LoraConfig(**lora) if isinstance(lora, Mapping) else lora
         self._seeds = seed_stream(seed)
         self.seed_generator = keras.random.SeedGenerator(next(self._seeds))
         self._seed_state = self.seed_generator.state.value  # so that tf.train.Checkpoint finds it
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
-        own = {"dropout": self.dropout, "seed": self.seed}
+        own: dict[str, Any] = {"dropout": self.dropout, "seed": self.seed}
+        if self.lora is not None:
+            own["lora"] = dataclasses.asdict(self.lora)
         return {**super().get_config(), **own, **arguments_of(type(self), self)}
 
-    def _add(self, name: str, shape: tuple[int, ...], initializer: Any) -> None:
+    def quantize(self, *args: Any, **kwargs: Any) -> None:
+        """Refuses: matrices in 8 bits are made at export."""
+        raise ConfigError(NO_QUANTIZE)
+
+    def _add(
+        self, name: str, shape: tuple[int, ...], initializer: Any, *, dtype: str | None = None
+    ) -> None:
         if _DESCRIBED_WEIGHTS.get():
             setattr(self, name, keras.KerasTensor(shape, self.variable_dtype, name=name))
             return
         if _ZERO_WEIGHTS.get():
             initializer = _untouched_zeros
-        weight = self.add_weight(shape=shape, initializer=initializer, name=name, autocast=False)
+        weight = self.add_weight(
+            shape=shape, initializer=initializer, name=name, dtype=dtype, autocast=False
+        )
         setattr(self, name, weight)
 
     @property

@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 
 from tfde.backbones.functional import activate, check_activation, rms_norm
+from tfde.backbones.lora import Matrix
 from tfde.backbones.seeded_layer import arguments_of
 from tfde.backbones.token_layout import TokenLayout
 from tfde.backbones.token_table import TokenTable
@@ -68,31 +69,43 @@ class T5TransformerLayer(TransformerLayer):
         self._add_normal("intermediate_kernel", (hidden, (2 if self.gated else 1) * inner))
         self._add_normal("output_kernel", (inner, hidden))
 
+    def matrices(self) -> dict[str, Matrix]:
+        """Returns query, key and value apart, and what follows attention."""
+        attention = self.num_heads * self.key_value_dim
+        parts = {
+            "query": Matrix("qkv_kernel", 0, attention),
+            "key": Matrix("qkv_kernel", attention, attention),
+            "value": Matrix("qkv_kernel", 2 * attention, attention),
+            "attention_output": Matrix("attention_output_kernel", 0, self.hidden_dim),
+            "intermediate": Matrix("intermediate_kernel", 0, self.intermediate_dim),
+        }
+        if self.gated:
+            inner = self.intermediate_dim
+            parts["gate"] = Matrix("intermediate_kernel", inner, inner)
+        return {**parts, "output": Matrix("output_kernel", 0, self.hidden_dim)}
+
     def call(
         self, x: tf.Tensor, layout: TokenLayout, bias: tf.Tensor, training: bool = False
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Returns the tokens after this layer, (N, H), its queries and its keys."""
-        qkv = self._dense(self._norm(x, self.attention_norm_gamma, training), self.qkv_kernel)
+        qkv = self._product(self._norm(x, self.attention_norm_gamma, training), "qkv_kernel")
         # T5 does not scale: its weights were initialised for that.
         attended, query, key = self._attend(qkv, layout, bias, scale=1.0, training=training)
-        x += self._drop(self._dense(attended, self.attention_output_kernel), training)
+        x += self._drop(self._product(attended, "attention_output_kernel"), training)
         inner = self._norm(x, self.feedforward_norm_gamma, training)
-        inner = self._dense(inner, self.intermediate_kernel)
+        inner = self._product(inner, "intermediate_kernel")
         if self.gated:
             inner, gate = tf.split(inner, 2, axis=-1)
             inner = activate(self.activation, inner, training=training) * gate
         else:
             inner = activate(self.activation, inner, training=training)
-        inner = self._dense(self._drop(inner, training), self.output_kernel)
+        inner = self._product(self._drop(inner, training), "output_kernel")
         return x + self._drop(inner, training), query, key
 
     def _add_normal(self, name: str, shape: tuple[int, int]) -> None:
         deviation = shape[0] ** -0.5
         seed = next(self._seeds)
         self._add(name, shape, keras.initializers.RandomNormal(0.0, deviation, seed=seed))
-
-    def _dense(self, x: tf.Tensor, kernel: keras.Variable) -> tf.Tensor:
-        return tf.matmul(x, tf.cast(kernel.value, x.dtype))
 
     def _norm(self, x: tf.Tensor, gamma: keras.Variable, training: bool) -> tf.Tensor:
         return rms_norm(x, gamma.value, self.layer_norm_epsilon, training=training)
@@ -148,6 +161,7 @@ class T5Encoder(TransformerEncoder):
         for layer in self.transformer_layers:
             layer.build((None, self.hidden_dim))
         self._add("norm_gamma", (self.hidden_dim,), "ones")
+        self._build_adapters()
 
     def _end(self, x: tf.Tensor, training: bool) -> tf.Tensor:
         x = rms_norm(x, self.norm_gamma.value, self.layer_norm_epsilon, training=training)

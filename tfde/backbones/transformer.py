@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfde.backbones.attention import attention, mask_bias
+from tfde.backbones.lora import AdaptedLayer, enable_lora
 from tfde.backbones.seeded_layer import SeededLayer, arguments_of
 from tfde.backbones.token_layout import TokenLayout
 
@@ -34,7 +35,7 @@ class EncoderStates(TypedDict):
     bias: tf.Tensor
 
 
-class TransformerLayer(SeededLayer):
+class TransformerLayer(AdaptedLayer):
     """Base of one layer; its subclass says where norms stand and what the matrices are.
 
     Call arguments:
@@ -99,6 +100,11 @@ class TransformerEncoder(SeededLayer):
         for layer in self.transformer_layers:
             # TensorFlow's checkpoints and SavedModels find attributes, not a Keras layer's lists.
             setattr(self, layer.name, layer)
+
+    def _build_adapters(self) -> None:
+        """Puts adapters beside the matrices of layers that are built, if there are to be any."""
+        if self.lora is not None:
+            enable_lora(self, self.lora)
 
     def call(
         self,

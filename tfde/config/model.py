@@ -19,6 +19,7 @@ from tfde.config.backbones import (
     check_transformer,
     from_mapping,
 )
+from tfde.config.lora import LoraConfig
 from tfde.errors import require
 
 Part = Literal["shared", "separate", "frozen"]
@@ -214,6 +215,7 @@ class TowersConfig:
         normalize: Unit length, that is cosine similarity.
         trained_dims: The first so many numbers of an embedding that were trained to serve alone
             (`tfde.MatryoshkaTask`); none: it serves as a whole.
+        lora: Low-rank adapters beside matrices of the encoder; `None` for none.
     """
 
     backbone: BackboneConfig
@@ -223,6 +225,7 @@ class TowersConfig:
     projection: tuple[DenseConfig, ...] = ()
     normalize: bool = True
     trained_dims: tuple[int, ...] = ()
+    lora: LoraConfig | None = None
 
     def __post_init__(self) -> None:
         known = get_args(Pooling)

@@ -6,6 +6,7 @@ import difflib
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from tfde.config.lora import LoraConfig
 from tfde.config.losses import GuideConfig, MatryoshkaConfig
 from tfde.config.model import Pooling, TextConfig
 from tfde.config.negatives import RefreshConfig
@@ -187,6 +188,9 @@ class StageConfig:
         sampling_correction: Subtract the log of each document's share of the training pairs.
         guide: Leave out candidates that another model takes for answers; `null` for none.
         matryoshka: First numbers of embeddings that learn to serve alone; `null`: the whole only.
+        lora: Low-rank adapters train in this stage, in place of token embedder and encoder, and
+            stay in the model. `null`: all weights train, into which those of an earlier stage
+            are folded first.
         optimizer: Optimizer and learning rate.
         validation: Retrieval on a dev split at intervals.
         checkpoint_every_steps: Steps between checkpoints from which a killed run goes on.
@@ -216,6 +220,7 @@ class StageConfig:
     sampling_correction: bool = False
     guide: GuideConfig | None = None
     matryoshka: MatryoshkaConfig | None = None
+    lora: LoraConfig | None = None
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     validation: ValidationConfig | None = None
     checkpoint_every_steps: int = 500
@@ -242,7 +247,8 @@ class StageConfig:
                 f"`{where}` needs either `steps` or `epochs`, and not both."
                 f" Received: steps={self.steps}, epochs={self.epochs}"
             )
-        for name in ("chunk_size", "freeze", "validation", "refresh", "guide", "matryoshka"):
+        of_retrieval = ("chunk_size", "freeze", "validation", "refresh", "guide", "matryoshka")
+        for name in (*of_retrieval, "lora"):
             value, default = getattr(self, name), getattr(StageConfig, name)
             holds = self.objective == "retrieval" or value == default
             must(holds, name, f"{default} with objective masked_lm", value)
@@ -275,7 +281,10 @@ class StageConfig:
         must(self.temperature > 0, "temperature", "above 0", self.temperature)
         for place, source in enumerate(self.mixture):
             source.check(f"{where}.mixture[{place}]")
-        for name in ("optimizer", "validation", "refresh", "guide", "matryoshka"):
+        adapted = self.lora is not None
+        rule = "without token_embedder and encoder, which `lora` freezes but for adapters"
+        must(not adapted or set(self.freeze) <= {"projection"}, "freeze", rule, self.freeze)
+        for name in ("optimizer", "validation", "refresh", "guide", "matryoshka", "lora"):
             part = getattr(self, name)
             if part is not None:
                 part.check(f"{where}.{name}")

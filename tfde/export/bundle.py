@@ -38,6 +38,7 @@ from tfde.retrieval.index import Index
 from tfde.retrieval.scann_index import ScannIndex
 from tfde.storage.atomic import atomic_directory, refuse_existing
 from tfde.storage.files import sha256, write_json
+from tfde.towers.change_sharing import without_adapters
 from tfde.towers.dual_encoder import DualEncoder
 from tfde.towers.model_card import CARD_FILE
 from tfde.types import Document, Query
@@ -107,7 +108,8 @@ def export_bundle(
     if target_recall is not None:
         check_target_recall(target_recall)
         require(index is not None, "index", "given where `target_recall` is", index)
-    fingerprint = model.fingerprint()
+    fingerprint = model.fingerprint()  # that of an index of the same model, adapters and all
+    model = without_adapters(model)
     texts = None
     if index is not None:
         _check_index(model, index, fingerprint)

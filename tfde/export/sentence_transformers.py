@@ -22,6 +22,7 @@ from tfde.config.model import DenseActivation, Pooling
 from tfde.export.cards import sentence_transformers_card
 from tfde.layers.projection import Projection
 from tfde.storage.atomic import atomic_directory, refuse_existing
+from tfde.towers.change_sharing import without_adapters
 from tfde.towers.dual_encoder import DualEncoder
 from tfde.towers.model_card import CARD_FILE
 from tfde.towers.sharing import PARTS
@@ -71,7 +72,7 @@ def export_sentence_transformers(
     refuse_existing(output, overwrite=False)
     hugging_face_config(model.config.backbone, model.preprocessor.tokenizer)  # may refuse
     with atomic_directory(output) as directory:
-        _Writer(model, directory, max_shard_bytes).write()
+        _Writer(without_adapters(model), directory, max_shard_bytes).write()
         card = sentence_transformers_card(model, limitations(model), model_card)
         (directory / CARD_FILE).write_text(card, "utf-8")
     return output

@@ -14,6 +14,7 @@ from tfde.argument_types import typed
 from tfde.config.backbones import backbone_to_mapping
 from tfde.config.model import TowersConfig
 from tfde.errors import MismatchError, require
+from tfde.towers.change_sharing import without_adapters
 from tfde.towers.dual_encoder import DualEncoder
 from tfde.towers.preset import preset_class
 
@@ -43,12 +44,12 @@ def average_models(
     right = len(shares) == len(models) and all(0 < x < math.inf for x in shares)
     require(right, "weights", f"{len(models)} numbers above 0, one for each model", weights)
     shares = [share / math.fsum(shares) for share in shares]
-    mean = DualEncoder.load(models[0])
+    mean = without_adapters(DualEncoder.load(models[0]))
     common = mean.config.trained_dims
     sums = {name: shares[0] * _float32(weight) for name, weight in _weights(mean).items()}
     for path, share in zip(models[1:], shares[1:], strict=True):
         if preset_class(path) is not None:
-            model = DualEncoder.from_preset(path)
+            model = without_adapters(DualEncoder.from_preset(path))
         else:
             model = DualEncoder.from_backbone(path, sharing=mean.config.sharing)
         _check_alike(model, mean, f"{path} and {models[0]}")

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfde.backbones.backbone import Backbone, copy_backbone
+from tfde.config.lora import LoraConfig
 from tfde.config.model import DenseConfig, Sharing
 from tfde.errors import ConfigError
 from tfde.towers.dual_encoder import DualEncoder
@@ -52,6 +53,23 @@ def reshare(
             if layer is not None and not new:
                 getattr(getattr(other.towers, side), part).set_weights(layer.get_weights())
     return other
+
+
+def set_adapters(model: DualEncoder, lora: LoraConfig | None) -> None:
+    """Gives a model other adapters, or none, in place; what those it has learned stays."""
+    if model.config.lora is not None:
+        model.merge_lora()
+    if lora is not None:
+        model.enable_lora(lora.rank, alpha=lora.alpha, target=lora.target)
+
+
+def without_adapters(model: DualEncoder) -> DualEncoder:
+    """Returns the model, or of one with adapters a copy into whose matrices they are folded."""
+    if model.config.lora is None:
+        return model
+    merged = reshare(model, None)
+    merged.merge_lora()
+    return merged
 
 
 def check_resharing(before: Sharing, after: str | Sharing | Mapping[str, Any] | None) -> Sharing:

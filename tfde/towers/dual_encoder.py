@@ -13,14 +13,14 @@ import tensorflow as tf
 
 from tfde.backbones.backbone import Backbone, build_backbone
 from tfde.backbones.seeded_layer import zero_weights
-from tfde.checkpoints.initial_backbones import load_starts
 from tfde.config.backbones import BackboneConfig
-from tfde.config.model import DenseConfig, Pooling, Sharing, TextConfig, TowersConfig
+from tfde.config.model import Pooling, Sharing, TextConfig, TowersConfig
 from tfde.storage.atomic import atomic_directory
 from tfde.tasks.task import Task
 from tfde.text.preprocessor import TextPreprocessor
 from tfde.text.tokenizer import Tokenizer
-from tfde.towers.checkpoint_rules import check_pooling, text_config
+from tfde.towers.adapted_encoder import AdaptedEncoder
+from tfde.towers.build_on_backbone import build_on_backbone
 from tfde.towers.pair_steps import tokens_of
 from tfde.towers.preset import (
     DUAL_ENCODER,
@@ -33,11 +33,10 @@ from tfde.towers.preset import (
     write_config,
 )
 from tfde.towers.sharing import Towers, build_towers, sharing_table
-from tfde.towers.text_encoder import TextEncoder
 from tfde.towers.weights import fingerprint, read_weights, stored_dtype, write_weights
 
 
-class DualEncoder(TextEncoder):
+class DualEncoder(AdaptedEncoder):
     """A query tower and a document tower with their tokenization.
 
     Made by `from_backbone`, `from_preset` or `load`; the constructor joins parts that exist.
@@ -126,49 +125,22 @@ class DualEncoder(TextEncoder):
                 does not fit the checkpoint's projection; the two checkpoints do not fit together.
             DataError: a file of the checkpoint is not what its name says.
         """
-        if seed is not None:
-            keras.utils.set_random_seed(seed)
-        starts = load_starts(
+        return build_on_backbone(
+            cls,
             backbone,
-            document_backbone,
+            document_backbone=document_backbone,
             num_layers=num_layers,
+            sharing=sharing,
             tokenizer=tokenizer,
+            text=text,
+            pooling=pooling,
+            embedding_dim=embedding_dim,
+            projection_bias=projection_bias,
+            normalize=normalize,
             dropout=dropout,
             dtype=dtype,
             seed=seed,
         )
-        query, document = starts[0], starts[-1]
-        steps, sizes = query.steps, query.backbone.config
-        pooling = (pooling,) if isinstance(pooling, str) else pooling
-        pooling = tuple(pooling or steps.pooling or ("mean",))
-        projection = steps.projection
-        if embedding_dim is not None:
-            projection = (DenseConfig(embedding_dim, projection_bias),)
-        elif projection:
-            check_pooling(pooling, sizes.hidden_dim, steps)
-        if normalize is None:
-            normalize = steps.normalize is not False
-        sharing = sharing or ("sde" if document is query else "ade")
-        config = TowersConfig(
-            backbone=sizes,
-            sharing=Sharing.of(sharing),
-            pooling=pooling,
-            pool_prompts=steps.pool_prompts,
-            projection=projection,
-            normalize=normalize,
-        )
-        model = cls(
-            query.backbone,
-            config,
-            preprocessor=TextPreprocessor(query.tokenizer, text_config(text, starts)),
-            document_backbone=None if document is query else document.backbone,
-        )
-        if projection and embedding_dim is None:
-            towers = (model._towers.query_parts, model._towers.document_parts)
-            for start, tower in zip((query, document), towers, strict=True):
-                if tower.projection is not None:
-                    tower.projection.set_weights(list(start.steps.projection_weights))
-        return model
 
     @classmethod
     def from_preset(cls, directory: str | Path, *, dtype: str | None = None) -> DualEncoder:

@@ -14,6 +14,7 @@ import keras
 
 from tfde.config.backbones import backbone_from_mapping, backbone_to_mapping
 from tfde.config.backbones import from_mapping as config_from_mapping
+from tfde.config.lora import LoraConfig
 from tfde.config.model import DenseConfig, Sharing, TowersConfig
 from tfde.errors import CorruptError
 from tfde.storage.json_file import read_json_file
@@ -24,7 +25,7 @@ CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.weights.h5"
 METADATA_FILE = "metadata.json"
 DUAL_ENCODER = "DualEncoder"
-_LATER = {"trained_dims"}  # fields that model directories had not from the beginning
+_LATER = {"trained_dims", "lora"}  # fields that model directories had not from the beginning
 
 
 def preset_class(path: str | Path) -> str | None:
@@ -106,7 +107,10 @@ def write_config(
 
 def towers_to_mapping(config: TowersConfig) -> dict[str, Any]:
     """Returns the JSON form of a towers description."""
-    return {**dataclasses.asdict(config), "backbone": backbone_to_mapping(config.backbone)}
+    value = {**dataclasses.asdict(config), "backbone": backbone_to_mapping(config.backbone)}
+    if config.lora is None:  # as before there were adapters, fingerprints too
+        del value["lora"]
+    return value
 
 
 def towers_from_mapping(value: Mapping[str, Any]) -> TowersConfig:
@@ -120,6 +124,8 @@ def towers_from_mapping(value: Mapping[str, Any]) -> TowersConfig:
     value["sharing"] = Sharing.of(value["sharing"])
     value["pooling"] = tuple(value["pooling"])
     value["trained_dims"] = tuple(value.get("trained_dims", ()))
+    if value.get("lora") is not None:
+        value["lora"] = config_from_mapping(LoraConfig, value["lora"], "lora")
     value["projection"] = tuple(
         config_from_mapping(DenseConfig, step, "projection") for step in value["projection"]
     )

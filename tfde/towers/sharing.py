@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 import keras
 
 from tfde.backbones.backbone import Backbone, copy_backbone
+from tfde.backbones.lora import enable_lora, matrices_of, merge_lora
+from tfde.config.lora import LoraConfig
 from tfde.config.model import Sharing, TowersConfig
-from tfde.errors import ConfigError
+from tfde.errors import ConfigError, require
 from tfde.layers.projection import Projection
 from tfde.towers.tower import TowerParts, build_tower
 from tfde.towers.weights import named_weights
@@ -96,6 +98,8 @@ def build_towers(
         layer = getattr(query_parts, part)
         if layer is not None and getattr(sharing, part) == "frozen":
             layer.trainable = False
+    if config.lora is not None:
+        add_adapters((query_parts, document_parts), config.lora)
     query_tower, document_tower = (
         build_tower(
             parts,
@@ -110,6 +114,36 @@ def build_towers(
         )
     )
     return Towers(query_tower, document_tower, query_parts, document_parts)
+
+
+def add_adapters(parts: Sequence[TowerParts], lora: LoraConfig) -> None:
+    """Puts adapters into the encoders of towers; an encoder of both has them once.
+
+    What trains from then on: the adapters, and the projection as before.
+
+    Raises:
+        ConfigError: an encoder is frozen, has adapters already, or no such matrices.
+    """
+    for encoder in {id(tower.encoder): tower.encoder for tower in parts}.values():
+        check_adapters(encoder, lora, trains=encoder.trainable)
+        if getattr(encoder, "lora", None) != lora:
+            enable_lora(encoder, lora)
+    for tower in parts:
+        tower.token_embedder.trainable = False
+
+
+def check_adapters(encoder: keras.layers.Layer, lora: LoraConfig, *, trains: bool) -> None:
+    """Refuses adapters of an encoder that has no such matrices, or is frozen."""
+    require(trains, "sharing.encoder", "shared or separate, for adapters train", "frozen")
+    lora.choose(list(matrices_of(encoder)))
+
+
+def merge_adapters(parts: Sequence[TowerParts], sharing: Sharing) -> None:
+    """Adds the adapters of towers to their matrices, and trains again what is not frozen."""
+    for encoder in {id(tower.encoder): tower.encoder for tower in parts}.values():
+        merge_lora(encoder)
+    for tower in parts:
+        tower.token_embedder.trainable = sharing.token_embedder != "frozen"
 
 
 def check_freeze(sharing: Sharing, parts: Collection[str], *, projected: bool) -> None:
@@ -140,15 +174,16 @@ def frozen_parts(towers: Towers, parts: Collection[str]) -> Iterator[None]:
         parts: Some of `token_embedder`, `encoder`, `projection`.
     """
     sides = (towers.query_parts, towers.document_parts)
-    layers = {id(layer): layer for side in sides for p in parts if (layer := getattr(side, p))}
-    layers = {key: layer for key, layer in layers.items() if layer.trainable}
-    for layer in layers.values():
-        layer.trainable = False
+    layers = [layer for side in sides for part in parts if (layer := getattr(side, part))]
+    # A layer's own flag would set those of all its weights, also where adapters alone train.
+    weights = {id(weight): weight for layer in layers for weight in layer.trainable_weights}
+    for weight in weights.values():
+        weight.trainable = False
     try:
         yield
     finally:
-        for layer in layers.values():
-            layer.trainable = True
+        for weight in weights.values():
+            weight.trainable = True
 
 
 def sharing_table(towers: Towers, sharing: Sharing) -> str:
@@ -166,12 +201,14 @@ def sharing_table(towers: Towers, sharing: Sharing) -> str:
         if layers[0] is None:
             rows.append((part, "-", "-", "-", "0", "0"))
             continue
+        lora = getattr(layers[0], "lora", None)
         distinct = list({id(layer): layer for layer in layers}.values())
         count = sum(_count(layer.weights) for layer in distinct)
         trains = sum(_count(layer.trainable_weights) for layer in distinct)
         total, trainable = total + count, trainable + trains
         names = [layer.name for layer in layers]
-        rows.append((part, *names, getattr(sharing, part), f"{count:,}", f"{trains:,}"))
+        shared = getattr(sharing, part) + (f", LoRA {lora.rank}" if lora else "")
+        rows.append((part, *names, shared, f"{count:,}", f"{trains:,}"))
     rows.append(("total", "", "", "", f"{total:,}", f"{trainable:,}"))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []

@@ -12,9 +12,9 @@ import keras
 import tensorflow as tf
 
 from tfde.config.training import TrainRun
-from tfde.towers.change_sharing import check_resharing, reshare
+from tfde.towers.change_sharing import check_resharing, reshare, set_adapters
 from tfde.towers.dual_encoder import DualEncoder
-from tfde.towers.sharing import check_freeze, frozen_parts
+from tfde.towers.sharing import check_adapters, check_freeze, frozen_parts
 from tfde.training.built_parts import build_model, build_task, check_task, stage_preprocessor
 from tfde.training.callbacks import RetrievalValidation, StageCallback
 from tfde.training.checkpoint import Progress, read_progress, restore_checkpoint
@@ -123,6 +123,9 @@ def _train_stages(run: TrainRun, data: StageData, output: Path, verbose: int) ->
             check_freeze(sharing, stage.freeze, projected=projected)
             dim = stage.embedding_dim or dim
             check_task(stage, embedding_dim=dim)
+            if stage.lora is not None:
+                encoder = model.towers.query_parts.encoder
+                check_adapters(encoder, stage.lora, trains=sharing.encoder != "frozen")
             stage_preprocessor(model, stage)
             if stage.objective == "masked_lm":
                 check_encoder(model)
@@ -138,6 +141,9 @@ def _train_stages(run: TrainRun, data: StageData, output: Path, verbose: int) ->
             # Dropout and a new projection are those of the run that is taken up here too.
             keras.utils.set_random_seed(run.seed)
             model = reshare(model, stage.sharing, embedding_dim=stage.embedding_dim)
+        if model.config.lora != stage.lora:
+            keras.utils.set_random_seed(run.seed)
+            set_adapters(model, stage.lora)
         if number > first:
             alone = run.competing_stages(name) == [name]
             progress = Progress(name, best=None if alone else progress.best)

@@ -1,0 +1,86 @@
+"""A dual encoder on a pre-trained checkpoint, a Keras model, or random weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import keras
+
+from tfde.checkpoints.initial_backbones import load_starts
+from tfde.config.backbones import BackboneConfig
+from tfde.config.model import DenseConfig, Pooling, Sharing, TextConfig, TowersConfig
+from tfde.text.preprocessor import TextPreprocessor
+from tfde.text.tokenizer import Tokenizer
+from tfde.towers.checkpoint_rules import check_pooling, text_config
+
+Model = TypeVar("Model")
+
+
+def build_on_backbone(
+    cls: type[Model],
+    backbone: str | Path | BackboneConfig | keras.Model,
+    *,
+    document_backbone: str | Path | None,
+    num_layers: int | None,
+    sharing: str | Sharing | Mapping[str, Any] | None,
+    tokenizer: Tokenizer | None,
+    text: TextConfig | None,
+    pooling: Pooling | Sequence[Pooling] | None,
+    embedding_dim: int | None,
+    projection_bias: bool,
+    normalize: bool | None,
+    dropout: float | None,
+    dtype: str | None,
+    seed: int | None,
+) -> Model:
+    """Returns what `DualEncoder.from_backbone` returns; `cls` is its class, all else its arguments.
+
+    Raises:
+        ConfigError: as there.
+        DataError: as there.
+    """
+    if seed is not None:
+        keras.utils.set_random_seed(seed)
+    starts = load_starts(
+        backbone,
+        document_backbone,
+        num_layers=num_layers,
+        tokenizer=tokenizer,
+        dropout=dropout,
+        dtype=dtype,
+        seed=seed,
+    )
+    query, document = starts[0], starts[-1]
+    steps, sizes = query.steps, query.backbone.config
+    pooling = (pooling,) if isinstance(pooling, str) else pooling
+    pooling = tuple(pooling or steps.pooling or ("mean",))
+    projection = steps.projection
+    if embedding_dim is not None:
+        projection = (DenseConfig(embedding_dim, projection_bias),)
+    elif projection:
+        check_pooling(pooling, sizes.hidden_dim, steps)
+    if normalize is None:
+        normalize = steps.normalize is not False
+    config = TowersConfig(
+        backbone=sizes,
+        sharing=Sharing.of(sharing or ("sde" if document is query else "ade")),
+        pooling=pooling,
+        pool_prompts=steps.pool_prompts,
+        projection=projection,
+        normalize=normalize,
+    )
+    model: Any = cls
+    model = model(
+        query.backbone,
+        config,
+        preprocessor=TextPreprocessor(query.tokenizer, text_config(text, starts)),
+        document_backbone=None if document is query else document.backbone,
+    )
+    if projection and embedding_dim is None:
+        towers = (model.towers.query_parts, model.towers.document_parts)
+        for start, tower in zip((query, document), towers, strict=True):
+            if tower.projection is not None:
+                tower.projection.set_weights(list(start.steps.projection_weights))
+    return model
