@@ -20,8 +20,8 @@ from tfde.errors import ConfigError
 
 _ALIGNMENT = 64
 NO_QUANTIZE = (
-    "`quantize` is not there for towers: export with `int8_weights=True` (`tfde export"
-    ' --int8_weights`) stores their matrices in 8 bits, dtype="bfloat16" holds them in 16.'
+    "`quantize` is not there for towers: `tfde export --precision int8` (`int8_weights=True`)"
+    ' stores their matrices in 8 bits, dtype="bfloat16" holds them in 16.'
 )
 _ZERO_WEIGHTS = contextvars.ContextVar("zero_weights", default=False)
 _DESCRIBED_WEIGHTS = contextvars.ContextVar("described_weights", default=False)

@@ -109,7 +109,8 @@ def export_bundle(
         check_target_recall(target_recall)
         require(index is not None, "index", "given where `target_recall` is", index)
     fingerprint = model.fingerprint()  # that of an index of the same model, adapters and all
-    model = without_adapters(model)
+    if isinstance(model, DualEncoder):
+        model = without_adapters(model)
     texts = None
     if index is not None:
         _check_index(model, index, fingerprint)
