@@ -43,6 +43,8 @@ CASES = {
         "dims": (3, 6),
     },
     "lora": {"backbone": dataclasses.replace(tiny.BERT, dropout=0.0), "lora": True},
+    "own_losses": {"own_losses": True, "negatives": 2},
+    "own_losses_in_chunks": {"own_losses": True, "chunk_size": 3},
     "masked_lm": {"backbone": dataclasses.replace(tiny.BERT, dropout=0.0), "masked_lm": True},
 }
 
@@ -79,6 +81,7 @@ def train(
     guided: bool = False,
     dims: tuple[int, ...] = (),
     lora: bool = False,
+    own_losses: bool = False,
 ) -> dict:
     """Trains the same small model; returns the losses, accuracies and weights."""
     import keras
@@ -94,19 +97,23 @@ def train(
         if masked_lm:
             model = MaskedLanguageModel(model, seed=4)
             model._head.choose = every_third_token
-        model.compile(
-            optimizer,
-            task=task_of(
-                bidirectional=bidirectional,
-                sampling_correction=sampling_correction,
-                guided=guided,
-                dims=dims,
-            ),
-            chunk_size=chunk_size,
+        task = task_of(
+            bidirectional=bidirectional,
+            sampling_correction=sampling_correction,
+            guided=guided,
+            dims=dims,
         )
+        options = {"task": task}
+        if own_losses:
+            options = {**losses_of_others(), "metrics": measures_of_others()}
+        model.compile(optimizer, chunk_size=chunk_size, **options)
     batches = PairDataset(some_pairs(), batch_size=12, seed=2, negatives_per_query=negatives)
     accuracy = "masked_token_accuracy" if masked_lm else "in_batch_accuracy"
+    if own_losses:
+        accuracy = "top_3"
     seen: dict[str, list[float]] = {"loss": [], accuracy: []}
+    if own_losses and len(model.metrics) > 3:
+        seen["rr"] = []
 
     class Record(keras.callbacks.Callback):
         def on_train_batch_end(self, batch, logs=None):
@@ -118,7 +125,8 @@ def train(
     model.fit(batches, steps=STEPS, callbacks=[Record()], verbose=0)
     after = {weight.path: weight.numpy() for weight in model.weights}
     moved = max(float(abs(a - b).max()) for a, b in zip(after.values(), before, strict=True))
-    kept = {"loss": seen["loss"], "accuracy": seen[accuracy], "weights": after, "moved": moved}
+    accuracies = [*seen[accuracy], *seen.get("rr", [])]
+    kept = {"loss": seen["loss"], "accuracy": accuracies, "weights": after, "moved": moved}
     return kept | {"texts": [dataclasses.astuple(part) for part in model.trained_texts()]}
 
 
@@ -129,6 +137,43 @@ def task_of(*, guided: bool, dims: tuple[int, ...], **options: bool) -> tfde.Tas
         guide = tiny.dual_encoder(dataclasses.replace(tiny.BERT, dropout=0.0), seed=8)
         task = tfde.GuidedTask(guide, 0.1, relative_margin=0.01, **options)
     return tfde.MatryoshkaTask(task, dims, [0.5, 1.0]) if dims else task
+
+
+def losses_of_others() -> dict:
+    """Returns a task of TFRS', a Keras loss that is a sum, and a function, with weights."""
+    import keras
+
+    from tfde.environment import import_recommenders
+
+    tfrs, _ = import_recommenders()
+    task = tfrs.tasks.Retrieval(temperature=0.2, remove_accidental_hits=True, num_hard_negatives=3)
+    squares = keras.losses.MeanSquaredError(reduction="sum")
+    return {"loss": [task, squares, both_ways], "loss_weights": [0.1, 0.5, 2.0]}
+
+
+def both_ways(
+    query_embeddings: tf.Tensor, document_embeddings: tf.Tensor, batch: dict
+) -> tf.Tensor:
+    """A loss of a whole batch, no mean over queries: columns have their own softmax too."""
+    scores = tf.matmul(query_embeddings, document_embeddings, transpose_b=True)
+    scores = tf.where(batch["allowed"], scores / 0.2, -1e9)
+    rows = tf.linalg.diag_part(tf.nn.log_softmax(scores, axis=1))
+    columns = tf.linalg.diag_part(tf.nn.log_softmax(scores, axis=0))
+    return -tf.reduce_mean(rows) * tf.math.exp(-tf.reduce_mean(columns))
+
+
+def measures_of_others() -> list:
+    """Returns measures of Keras, and of keras-rs where it is installed."""
+    import importlib.util
+
+    import keras
+
+    measures = [keras.metrics.TopKCategoricalAccuracy(3, name="top_3")]
+    if importlib.util.find_spec("keras_rs"):
+        import keras_rs
+
+        measures.append(keras_rs.metrics.MeanReciprocalRank(name="rr"))
+    return measures
 
 
 def every_third_token(token_ids: tf.Tensor, padding_mask: tf.Tensor) -> tuple[tf.Tensor, ...]:
@@ -154,6 +199,7 @@ def refusals(strategy: tf.distribute.Strategy) -> dict[str, str]:
         "groups": lambda: rank_groups(strategy, group_size=3, batch_size=9),
         "last_batch": lambda: model.fit(data(pairs[:7], batch_size=4, shuffle=False)),
         "jit_compile": lambda: model.compile("sgd", jit_compile=True),
+        "metrics": lambda: model.compile("sgd", metrics=measures_of_others()),
         "late": lambda: open_strategy("multi_worker", timeout_s=5),
     }
     task = {"type": "worker", "index": 0}

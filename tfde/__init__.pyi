@@ -14,6 +14,7 @@ from tfde.config.model import TextConfig as TextConfig
 from tfde.config.training import ValidationConfig as ValidationConfig
 from tfde.data.dataset_directory import DatasetDirectory as DatasetDirectory
 from tfde.data.pairs.dataset import pairs as pairs
+from tfde.environment import import_recommenders as import_recommenders
 from tfde.evaluation.measures import evaluate as evaluate
 from tfde.export.bundle import export_bundle as export_bundle
 from tfde.export.saved_encoder import SavedEncoder as SavedEncoder
@@ -44,6 +45,7 @@ from tfde.serving.sharded_client import ShardedClient as ShardedClient
 from tfde.tasks.guided import GuidedTask as GuidedTask
 from tfde.tasks.matryoshka import MatryoshkaTask as MatryoshkaTask
 from tfde.tasks.retrieval_task import RetrievalTask as RetrievalTask
+from tfde.tasks.score_task import ScoreTask as ScoreTask
 from tfde.tasks.task import Task as Task
 from tfde.text.sentence_piece.tokenizer import SentencePieceTokenizer as SentencePieceTokenizer
 from tfde.text.sentence_piece.train import train_sentencepiece as train_sentencepiece

@@ -22,7 +22,10 @@ _importing = threading.Lock()
 
 
 def import_recommenders() -> tuple[Any, Any]:
-    """Returns tensorflow-recommenders and Keras 2.
+    """Returns tensorflow-recommenders and Keras 2, beside a Keras 3 that stays what it is.
+
+    `import tensorflow_recommenders` by itself asks for `TF_USE_LEGACY_KERAS=1` in the environment
+    before TensorFlow is imported; after this it asks for nothing.
 
     It refuses to be imported, and derives its layers from `tf.keras`, unless that is Keras 2;
     the task that we call asks for no `tf.keras` later. So `tf.keras` is Keras 2 only while it is

@@ -108,6 +108,7 @@ def test_what_replicas_cannot_do_is_refused(together):
         "groups": r"`batch_size` must be a multiple of 2 replicas times 3 pairs of a group. Rec",
         "last_batch": r"the last batch must be a multiple of the 2 replicas, .* Received: 3",
         "jit_compile": r"`jit_compile` must be false with 2 replicas, .* jit_compile=True",
+        "metrics": r"`metrics` must be made in the scope of the strategy. Rec",
         "late": r"`distribution: multi_worker` must come before anything else .* Received: ",
     }
     assert said.keys() == patterns.keys()

@@ -1,4 +1,4 @@
-"""Loss, accuracy and gradients by blocks of queries against the whole matrix of scores."""
+"""Loss and gradients by blocks of queries against the whole matrix of scores."""
 
 import types
 
@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from tfde.tasks.guided import GuidedTask
 from tfde.tasks.matryoshka import MatryoshkaTask
-from tfde.tasks.retrieval_task import RetrievalTask, in_batch_accuracy
-from tfde.tasks.score_blocks import loss_and_accuracy
+from tfde.tasks.retrieval_task import RetrievalTask
+from tfde.tasks.score_blocks import loss_by_blocks
 
 B, C, Q, D = 7, 15, 4, 5
 NO_GUIDE = types.SimpleNamespace(query_tower=None)  # what it knows of the rows is given below
@@ -77,16 +77,15 @@ def test_blocks_add_up_to_the_whole(rows, task, bidirectional, correction, other
         with tf.GradientTape() as tape:
             tape.watch(embeddings)
             given = zip(known, [*embeddings, None][:3], strict=True)
-            loss, accuracy = call(*(part and {**part, "embeddings": x} for part, x in given))
+            loss = call(*(part and {**part, "embeddings": x} for part, x in given))
             loss *= 3.0  # as if by a scale of the loss
-        return loss, accuracy, *tape.gradient(loss, embeddings, unconnected_gradients="zero")
+        return loss, *tape.gradient(loss, embeddings, unconnected_gradients="zero")
 
     def whole(queries, candidates, other):
-        loss = task(queries, candidates, other_queries=other)
-        return loss, in_batch_accuracy(queries, candidates)
+        return task(queries, candidates, other_queries=other)
 
     def blocks(queries, candidates, other):
-        return loss_and_accuracy(task, queries, candidates, other_queries=other, rows=rows)
+        return loss_by_blocks(task, queries, candidates, other_queries=other, rows=rows)
 
     for found, expected in zip(run(blocks, *sides), run(whole, *sides), strict=True):
         tolerance = 1e-6 if found.dtype == tf.float32 else 1e-12

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 
 from tfde.argument_types import typed
 from tfde.config.losses import check_dims
 from tfde.errors import require
+from tfde.tasks.adapters import as_task
 from tfde.tasks.task import Rows, Task
 
 
@@ -18,7 +20,7 @@ class MatryoshkaTask(Task):
     loss = sum over d of weight_d * task(first d numbers of each embedding, of unit length again).
 
     Args:
-        task: The other task.
+        task: The other task, or whatever `compile` takes for one.
         dims: Each d, ascending; the last should be the length of the embedding, whose last numbers
             train by no other.
         weights: Of each d, at least 0 and not all 0; `None`: 1 each.
@@ -35,18 +37,19 @@ class MatryoshkaTask(Task):
     @typed
     def __init__(
         self,
-        task: Task,
+        task: Any,
         dims: Sequence[int],
         weights: Sequence[float] | None = None,
         *,
         normalize: bool = True,
     ) -> None:
         check_dims(dims, weights)
-        self.task = task
+        self.task = as_task(task)
         self.trained_dims = tuple(map(int, dims))
         self.weights = tuple(map(float, weights or [1.0] * len(dims)))
         self.normalize = normalize
-        self.needs_other_queries = task.needs_other_queries
+        self.needs_other_queries = self.task.needs_other_queries
+        self.whole_batch = self.task.whole_batch
 
     def prepare(self, batch: Mapping[str, tf.Tensor], *, replicas: int) -> dict[str, tf.Tensor]:
         """Returns what the other task prepares."""

@@ -170,27 +170,3 @@ def candidate_mask(candidate_keys: tf.Tensor, positive_keys: tf.Tensor) -> tf.Te
         parallel_iterations=1,
     )
     return tf.linalg.set_diag(mask, tf.ones([tf.reduce_min(shape)], tf.bool))
-
-
-def in_batch_accuracy(queries: Rows, candidates: Rows) -> tf.Tensor:
-    """Returns the share of queries whose positive has the highest similarity, ties broken evenly.
-
-    A query whose positive ties with n - 1 other candidates for the first place counts 1/n, so a
-    model that gives every text the same embedding scores chance, not 1.
-
-    Args:
-        queries: `embeddings` (B, D) and `positive_keys` (B, P), as `Task` says.
-        candidates: `embeddings` (C, D) and `keys` (C,).
-
-    Returns:
-        Scalar in [0, 1], float32.
-
-    Source: derived here.
-    """
-    mask = candidate_mask(candidates["keys"], queries["positive_keys"])
-    similarity = tf.matmul(queries["embeddings"], candidates["embeddings"], transpose_b=True)
-    similarity = tf.where(mask, similarity, similarity.dtype.min)
-    best = tf.reduce_max(similarity, axis=-1, keepdims=True)
-    own = tf.linalg.diag_part(similarity)[:, tf.newaxis]
-    ties = tf.reduce_sum(tf.cast(similarity == best, tf.float32), axis=-1)
-    return tf.reduce_mean(tf.where((own == best)[:, 0], 1.0 / ties, 0.0))

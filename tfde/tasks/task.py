@@ -24,11 +24,14 @@ class Task(Protocol):
     Attributes:
         needs_other_queries: Whether the loss of a query depends on the other queries of the batch.
             Then they are passed to it, wherever they are.
+        whole_batch: Whether the loss is no mean over queries: it is called once, with the queries
+            and candidates of all replicas, and its scores stand in memory as it makes them.
         trained_dims: The first so many numbers of an embedding that are trained to serve alone,
             beside the whole; they are stored with the model.
     """
 
     needs_other_queries: bool = False
+    whole_batch: bool = False
     trained_dims: tuple[int, ...] = ()
 
     def prepare(self, batch: Mapping[str, tf.Tensor], *, replicas: int) -> dict[str, tf.Tensor]:

@@ -12,10 +12,11 @@ import logging
 import statistics
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tfde.errors import require
@@ -69,6 +70,7 @@ def fit_epochs(
     iterator = iter(batches)
     for epoch in range(initial_epoch, epochs):
         model.reset_metrics()
+        logs = {}
         listeners.on_epoch_begin(epoch)
         if steps is None and epoch > initial_epoch:
             iterator = iter(batches)
@@ -77,13 +79,13 @@ def fit_epochs(
             try:
                 logs = model.train_function(iterator)
             except (StopIteration, tf.errors.OutOfRangeError):
-                if steps is not None:
-                    raise
+                rule = f"{steps} batches an epoch, and so many epochs; it ended early"
+                require(steps is None, "x", rule, f"{step} batches in epoch {epoch + 1}")
                 break
             listeners.on_train_batch_end(step, logs)
             if model.stop_training:
                 break
-        require(bool(logs), "x", "one or more batches", "none")
+        require(bool(logs), "x", "one or more batches in each epoch", f"none in {epoch + 1}")
         values = {name: float(value) for name, value in logs.items()}
         if validate is not None and (epoch + 1) % validation_freq == 0:
             values |= {f"val_{name}": value for name, value in validate().items()}
@@ -123,15 +125,29 @@ def step_function(
 
 
 def compile_in_scope(
-    model: keras.Model, compile_model: Callable[..., None], **options: Any
+    model: keras.Model,
+    compile_model: Callable[..., None],
+    *,
+    weighted_metrics: Any = None,
+    steps_per_execution: int = 1,
+    **options: Any,
 ) -> None:
     """Compiles a model where its replicas find the optimizer, which takes their summed gradients.
 
     Args:
         model: What `fit_epochs` trains.
         compile_model: Keras' own `compile` of it.
+        weighted_metrics: None.
+        steps_per_execution: 1: callbacks see every step.
         options: As Keras' `compile`.
+
+    Raises:
+        ConfigError: one of these is something else.
     """
+    rule = "None: pairs have no weights; `metrics` takes the same"
+    require(not weighted_metrics, "weighted_metrics", rule, weighted_metrics)
+    one = steps_per_execution == 1
+    require(one, "steps_per_execution", "1: a step takes longer than its call", steps_per_execution)
     with model.distribute_strategy.scope():
         compile_model(**options)
     if model.distribute_strategy.num_replicas_in_sync > 1:
@@ -182,6 +198,39 @@ def distribute_batches(
     if strategy.num_replicas_in_sync == 1:
         return of_worker(tf.distribute.InputContext())
     return strategy.distribute_datasets_from_function(of_worker)
+
+
+class SingleBatches:
+    """Batches that come one by one, each on an iterator of its own; traced once for all.
+
+    Args:
+        like: A batch, as `distribute_batches` takes them: names, ranks and dtypes of all.
+        prepare: As there.
+        strategy: As there.
+    """
+
+    def __init__(
+        self,
+        like: Mapping[str, Any],
+        prepare: Callable[[dict[str, tf.Tensor]], dict[str, tf.Tensor]],
+        strategy: tf.distribute.Strategy,
+    ) -> None:
+        specs = {}
+        for name, part in like.items():
+            dtype = tf.convert_to_tensor(part).dtype
+            specs[name] = tf.TensorSpec([None] * len(np.shape(part)), dtype)
+        self._names = list(like)
+        self._batch: Mapping[str, Any] = like
+        one = tf.data.Dataset.from_generator(
+            lambda: iter([{name: self._batch[name] for name in self._names}]),
+            output_signature=specs,
+        )
+        self._batches = distribute_batches(one, prepare, strategy)
+
+    def __call__(self, batch: Mapping[str, Any]) -> Any:
+        """Returns an iterator of this batch alone."""
+        self._batch = batch
+        return iter(self._batches)
 
 
 def _split_rows(part: tf.Tensor, count: int) -> tf.Tensor:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import keras
 import tensorflow as tf
 
 from tfde.data.pairs.batches import PairBatches
@@ -13,9 +14,9 @@ from tfde.data.pairs.dataset import PairDataset
 from tfde.data.pairs.read_pairs import read_pairs
 from tfde.errors import ConfigError, require
 from tfde.towers.fit_loop import endless
+from tfde.towers.string_batches import STRINGS, plain_rows, streamed_strings
 
 _BATCH_SIZE = 32  # Keras' own
-_STRINGS = ("query", "document", "title")
 # Texts have no ids here: equal texts have equal keys, of which 0 means "none".
 _KEYS = (1 << 63) - 2
 
@@ -28,8 +29,10 @@ def training_batches(
     Args:
         x: `tfde.pairs(...)`; a `tf.data.Dataset` of `(query, document)` strings, of dicts of
             strings with `query`, `document` and perhaps `title`, one pair or a batch of pairs an
-            element, or of batches as `PairBatches` says; else what `tfde.pairs` takes: a list of
-            pairs (given negatives are all taken), a pandas frame, a dataset directory, a pair file.
+            element, or of batches as `PairBatches` says; a `keras.utils.PyDataset` or a generator
+            of such batches; `(queries, documents)`, two lists or arrays, or a dict of such; else
+            what `tfde.pairs` takes: a list of pairs (given negatives are all taken), a pandas
+            frame, a dataset directory, a pair file.
         batch_size: Pairs in a batch, where `x` has none of its own; `None`: 32, or all if they are
             fewer.
         replicas: How many share the rows of a batch, evenly.
@@ -39,13 +42,15 @@ def training_batches(
             shared out evenly.
     """
     require(batch_size is None or batch_size >= 1, "batch_size", "at least 1", batch_size)
+    x, strings = streamed_strings(x)
+    x = x if strings is None else strings
     require(
         batch_size is None or not _is_batched(x), "batch_size", "None: `x` has its own", batch_size
     )
     if isinstance(x, tf.data.Dataset):
         return _of_strings(x, "x", batch_size=batch_size, drop_remainder=replicas > 1)
     if not isinstance(x, PairBatches):
-        table = read_pairs(x)
+        table = read_pairs(plain_rows(x))
         size = batch_size or min(_BATCH_SIZE, len(table))
         x = PairDataset(table, batch_size=size, negatives_per_query=table.max_negatives)
     _check_rows(x, replicas)
@@ -70,9 +75,14 @@ def measured_batches(
     require(steps is None or steps >= 1, "steps", "at least 1", steps)
     rule = "pairs, such as tfde.pairs(PATH, split=..., batch_size=...)"
     require(not isinstance(x, str | os.PathLike), name, rule, x)
+    given, (x, strings) = x, streamed_strings(x)
+    if strings is not None:
+        again = isinstance(given, keras.utils.PyDataset) or name != "validation_data"
+        require(again, name, "what can be read again: a list, a dataset", given)
+        x = strings
     size = None if _is_batched(x) else batch_size
     if not isinstance(x, tf.data.Dataset | PairBatches):
-        table = read_pairs(x)
+        table = read_pairs(plain_rows(x))
         size = size or min(_BATCH_SIZE, len(table))
         x = PairDataset(
             table, batch_size=size, negatives_per_query=table.max_negatives, shuffle=False
@@ -118,10 +128,10 @@ def _of_strings(
         x = x.map(lambda query, document: {"query": query, "document": document})
         spec = x.element_spec
     parts = spec if isinstance(spec, Mapping) else {}
-    texts = [parts.get(part) for part in _STRINGS[:2]]
+    texts = [parts.get(part) for part in STRINGS[:2]]
     ranks = {getattr(part, "shape", tf.TensorShape(None)).rank for part in parts.values()}
     strings = all(getattr(part, "dtype", None) == tf.string for part in parts.values())
-    if None in texts or not strings or set(parts) - set(_STRINGS) or ranks not in ({0}, {1}):
+    if None in texts or not strings or set(parts) - set(STRINGS) or ranks not in ({0}, {1}):
         raise ConfigError(
             f"`{name}` must be a dataset of (query, document) strings, or of dicts of strings with"
             f" `query`, `document` and perhaps `title`, single or in batches. Received: {spec}"

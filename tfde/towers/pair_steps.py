@@ -10,12 +10,10 @@ import keras
 import tensorflow as tf
 
 from tfde.errors import ConfigError, require
+from tfde.tasks.adapters import as_task
+from tfde.tasks.batch_metrics import InBatchAccuracy, as_metrics
 from tfde.tasks.gradient_cache import cached_gradients, embed_in_chunks, random_states
-from tfde.tasks.replicas import (
-    share_of_mean,
-    sum_gradients,
-)
-from tfde.tasks.retrieval_task import RetrievalTask
+from tfde.tasks.replicas import share_of_mean, sum_gradients
 from tfde.tasks.score_blocks import loss_over_replicas
 from tfde.tasks.task import Rows, Task, candidate_texts
 from tfde.text.graph_function import graph_function
@@ -36,7 +34,7 @@ class PairSteps(keras.Model):
         preprocessor: Texts to token ids, for both towers.
         name: The model's name.
         dtype: Keras dtype policy of the towers' backbones: `mixed_float16` needs a loss scale.
-        accuracy: What the share of rows that the model gets right is called in logs.
+        accuracy: What counts the rows that the model gets right; `None`: `InBatchAccuracy`.
     """
 
     query_tower: keras.Model
@@ -48,41 +46,60 @@ class PairSteps(keras.Model):
         *,
         name: str,
         dtype: keras.DTypePolicy,
-        accuracy: str = "in_batch_accuracy",
+        accuracy: keras.metrics.Metric | None = None,
     ) -> None:
         super().__init__(name=name, dtype=dtype)
         self.preprocessor = preprocessor
         self.task: Task | None = None
         self.chunk_size: int | None = None
-        self._accuracy = keras.metrics.Mean(name=accuracy)
+        self._accuracy = accuracy or InBatchAccuracy()
+        # Hidden from Keras, which would keep those of an earlier `compile`.
+        self._own_metrics: Callable[[], list[keras.metrics.Metric]] = list
         self._reset: Callable[[], None] | None = None
 
     def compile(
         self,
         optimizer: Any = "adam",
-        *,
-        task: Task | None = None,
-        chunk_size: int | None = None,
-        jit_compile: bool = False,
+        loss: Any = None,
+        loss_weights: Any = None,
+        metrics: Any = None,
+        weighted_metrics: Any = None,
         run_eagerly: bool = False,
+        steps_per_execution: int = 1,
+        jit_compile: bool | str = False,
+        auto_scale_loss: bool = True,
+        *,
+        task: Any = None,
+        chunk_size: int | None = None,
     ) -> None:
-        """Sets optimizer and task.
+        """Sets optimizer, loss and metrics.
 
         Args:
             optimizer: A Keras optimizer, such as `tfde.adafactor(1e-3, decay_steps=20_000)`.
-            task: The loss; `None` takes `RetrievalTask()`.
+            loss: As `task`.
+            loss_weights: Of several losses, a number each, in their order or by name.
+            metrics: Keras' ranking metrics (keras-rs' too), in a list: of each batch they see
+                relevance and scores, as `tfde.tasks.batch_metrics.update_metrics` says.
+            weighted_metrics: None: pairs have no weights.
+            run_eagerly: For debugging.
+            steps_per_execution: 1.
+            jit_compile: XLA. Off by default, and with "auto": lengths differ from batch to batch,
+                and every new shape would be compiled anew.
+            auto_scale_loss: As in Keras, for `mixed_float16`.
+            task: The loss: a `tfde.Task`, `tfrs.tasks.Retrieval`, a Keras loss or its name, a
+                function of `(relevance, scores)` or of `(query_embeddings, document_embeddings,
+                batch)`, or several in a list; `None` takes `RetrievalTask()`.
             chunk_size: How many texts a tower works on at once, so that memory does not grow with
                 the batch (the gradient cache, see `tfde.tasks.gradient_cache`); every text is
                 embedded twice. `None` for the whole batch at once.
-            jit_compile: XLA. Off by default: lengths differ from batch to batch, and every new
-                shape would be compiled anew.
-            run_eagerly: For debugging.
 
         Raises:
-            ConfigError: `chunk_size` is below 1, or asked for together with XLA, which needs
+            ConfigError: both `loss` and `task`; a loss or metric that cannot be honoured;
+                `chunk_size` is below 1, or asked for together with XLA, which needs
                 shapes that do not depend on the texts; XLA is asked for with several replicas.
         """
         require(chunk_size is None or chunk_size >= 1, "chunk_size", "at least 1", chunk_size)
+        jit_compile = jit_compile is True
         if chunk_size is not None and jit_compile:
             raise ConfigError(
                 "`chunk_size` cuts each chunk to its longest text, which XLA cannot: set"
@@ -95,11 +112,28 @@ class PairSteps(keras.Model):
                 f"`jit_compile` must be false with {replicas} replicas, whose exchanges XLA cannot"
                 " compile (a TPU's strategy compiles by itself). Received: jit_compile=True"
             )
-        self.task = task or RetrievalTask()
-        self.chunk_size = chunk_size
+        rule = "None where there is a `task`, which is the loss"
+        require(loss is None or task is None, "loss", rule, loss)
+        chosen = as_task(loss if task is None else task, loss_weights)
+        own_metrics = as_metrics(metrics, self.distribute_strategy)
+        compile_in_scope(
+            self,
+            super().compile,
+            optimizer=optimizer,
+            weighted_metrics=weighted_metrics,
+            run_eagerly=run_eagerly,
+            steps_per_execution=steps_per_execution,
+            jit_compile=jit_compile,
+            auto_scale_loss=auto_scale_loss,
+        )
+        self.task, self.chunk_size = chosen, chunk_size
+        self._own_metrics = lambda: own_metrics
         self._reset = None
-        options = {"jit_compile": jit_compile, "run_eagerly": run_eagerly}
-        compile_in_scope(self, super().compile, optimizer=optimizer, **options)
+
+    @property
+    def metrics(self) -> list[keras.metrics.Metric]:
+        """The mean loss, the accuracy, and what `compile` was given."""
+        return [self._loss_tracker, self._accuracy, *self._own_metrics()] if self.compiled else []
 
     def test_step(self, data: Mapping[str, tf.Tensor]) -> dict[str, Any]:
         """Returns loss and in-batch accuracy so far; arguments as of `train_step`."""
@@ -263,25 +297,31 @@ class PairSteps(keras.Model):
     ) -> tf.Tensor:
         task = self.compiled_task()
         queries = {
-            "embeddings": tf.cast(query_embeddings, tf.float32),
+            "embeddings": _embeddings(query_embeddings, self.query_tower),
             "positive_keys": batch["positive_keys"],
             **known[0],
         }
         documents = {
-            "embeddings": tf.cast(document_embeddings, tf.float32),
+            "embeddings": _embeddings(document_embeddings, self.document_tower),
             "keys": batch["candidate_keys"],
             **known[1],
         }
         rows = None if self.chunk_size is None else max(self.chunk_size, _SCORE_ROWS)
-        loss, accuracy = loss_over_replicas(task, queries, documents, rows=rows)
-        self._accuracy.update_state(accuracy, sample_weight=tf.shape(query_embeddings)[0])
-        return share_of_mean(loss)
+        metrics = self.metrics[1:]
+        return share_of_mean(
+            loss_over_replicas(task, queries, documents, metrics=metrics, rows=rows)
+        )
 
     def compute_metrics(
         self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None
     ) -> dict[str, Any]:
         """Returns loss and in-batch accuracy so far."""
         return self.get_metrics_result()
+
+
+def _embeddings(embeddings: tf.Tensor, tower: keras.Model) -> tf.Tensor:
+    # Losses of others ask for shapes, which chunks forget.
+    return tf.ensure_shape(tf.cast(embeddings, tf.float32), tower.output_shape)
 
 
 def tokens_of(side: str, batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:

@@ -19,6 +19,7 @@ from tfde.text.cut_texts import CutTexts
 from tfde.text.preprocessor import TextPreprocessor
 from tfde.towers.fit_loop import (
     CutReport,
+    SingleBatches,
     Throughput,
     distribute_batches,
     fit_epochs,
@@ -26,6 +27,7 @@ from tfde.towers.fit_loop import (
 )
 from tfde.towers.pair_input import measured_batches, plan_fit, training_batches
 from tfde.towers.pair_steps import CUT_COUNTS, PairSteps
+from tfde.towers.string_batches import joined, one_batch
 
 _LOG = logging.getLogger(__name__)
 
@@ -43,10 +45,17 @@ class PairTrainer(PairSteps):
         self.test_function: Any = None
         self._cut_lengths = (0, 0)
         self._cut_counts: Any = np.zeros((2, 4))
+        self._single: SingleBatches | None = None
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Sets optimizer, loss and metrics, as `PairSteps.compile` says."""
+        super().compile(*args, **kwargs)
+        self._single = None
 
     def fit(
         self,
         x: Any,
+        y: Any = None,
         *,
         batch_size: int | None = None,
         epochs: int = 1,
@@ -65,7 +74,9 @@ class PairTrainer(PairSteps):
 
         Args:
             x: What `tfde.towers.pair_input.training_batches` takes: `tfde.pairs(...)`, a list of
-                `(query, document)`, a pandas frame, a `tf.data.Dataset` of strings.
+                `(query, document)`, a pandas frame, a `tf.data.Dataset` of strings, a
+                `keras.utils.PyDataset` or a generator of batches, or the queries of `y`.
+            y: The document of each query, where `x` is a list or array of queries.
             batch_size: Pairs in a batch, where `x` has none of its own; `None`: 32.
             epochs: The epoch at which training ends.
             steps_per_epoch: Batches an epoch, one after another through all the data, which is
@@ -94,7 +105,8 @@ class PairTrainer(PairSteps):
         """
         task = self.compiled_task()
         replicas = self.distribute_strategy.num_replicas_in_sync
-        x, given = training_batches(x, batch_size=batch_size, replicas=replicas), callbacks or ()
+        x = training_batches(joined(x, y), batch_size=batch_size, replicas=replicas)
+        given = callbacks or ()
         plan = plan_fit(
             x,
             epochs=epochs,
@@ -146,6 +158,7 @@ class PairTrainer(PairSteps):
     def evaluate(
         self,
         x: Any,
+        y: Any = None,
         *,
         batch_size: int | None = None,
         steps: int | None = None,
@@ -157,6 +170,7 @@ class PairTrainer(PairSteps):
 
         Args:
             x: As in `fit`, but no file or directory.
+            y: As in `fit`.
             batch_size: As in `fit`.
             steps: Batches to take; `None`: all.
             return_dict: Name -> value instead of a list.
@@ -166,7 +180,7 @@ class PairTrainer(PairSteps):
         """
         self.compiled_task()
         batches = measured_batches(
-            x,
+            joined(x, y),
             "x",
             batch_size=batch_size,
             steps=steps,
@@ -175,18 +189,70 @@ class PairTrainer(PairSteps):
         values = self._measure(batches)
         return values if return_dict else list(values.values())
 
+    def train_on_batch(
+        self,
+        x: Any,
+        y: Any = None,
+        sample_weight: None = None,
+        class_weight: None = None,
+        return_dict: bool = False,
+    ) -> Any:
+        """Takes one step on a batch; returns the values so far, since `reset_metrics`, as Keras.
+
+        Args:
+            x: A list of pairs, `(queries, documents)`, a dict of columns, or a batch that
+                `tfde.pairs(...)` yields.
+            y: As in `fit`.
+            sample_weight: None: pairs have no weights.
+            class_weight: None.
+            return_dict: Name -> value instead of a list.
+
+        Raises:
+            ConfigError: weights; `x` is none of these; the model is not compiled.
+        """
+        self._refuse_weights(sample_weight=sample_weight, class_weight=class_weight)
+        self.compiled_task()
+        self.make_train_function()
+        return self._on_batch(joined(x, y), self.train_function, return_dict)
+
+    def test_on_batch(
+        self, x: Any, y: Any = None, sample_weight: None = None, return_dict: bool = False
+    ) -> Any:
+        """Measures a batch; arguments and result as of `train_on_batch`."""
+        self._refuse_weights(sample_weight=sample_weight)
+        self.compiled_task()
+        return self._on_batch(joined(x, y), self._make_test_function(), return_dict)
+
+    def _on_batch(self, x: Any, function: Any, return_dict: bool) -> Any:
+        strategy = self.distribute_strategy
+        batch = one_batch(x, strategy.num_replicas_in_sync)
+        if self._single is None:
+            self._single = SingleBatches(batch, self.prepare_batch, strategy)
+        values = {name: float(value) for name, value in function(self._single(batch)).items()}
+        return values if return_dict else list(values.values())
+
+    @staticmethod
+    def _refuse_weights(**weights: Any) -> None:
+        for name, given in weights.items():
+            require(given is None, name, "None: pairs have no weights", given)
+
+    def _make_test_function(self) -> Any:
+        if self.test_function is None:
+            self.test_function = step_function(self, self.test_step)
+        return self.test_function
+
     def _measure(
         self, batches: tf.data.Dataset, preprocessor: TextPreprocessor | None = None
     ) -> dict[str, float]:
         prepare = functools.partial(self.prepare_batch, preprocessor=preprocessor)
         iterator = iter(distribute_batches(batches, prepare, self.distribute_strategy))
-        if self.test_function is None:
-            self.test_function = step_function(self, self.test_step)
+        test_function = self._make_test_function()
         self.reset_metrics()
         logs: dict[str, Any] = {}
         with contextlib.suppress(StopIteration, tf.errors.OutOfRangeError):
             while True:
-                logs = self.test_function(iterator)
+                logs = test_function(iterator)
+        require(bool(logs), "x", "one or more batches", "none")
         return {name: float(value) for name, value in logs.items()}
 
     def note_task(self, task: Task) -> None:

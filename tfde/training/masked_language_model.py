@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfde.backbones.functional import activate, layer_norm
 from tfde.backbones.seeded_layer import SeededLayer
-from tfde.errors import ConfigError
+from tfde.errors import ConfigError, require
 from tfde.tasks.replicas import sum_gradients, sum_over_replicas
 from tfde.text.tokenizer import Tokenizer
 from tfde.towers.dual_encoder import DualEncoder
@@ -60,12 +60,14 @@ class MaskedLanguageModel(PairTrainer):
     def __init__(self, dual_encoder: DualEncoder, *, seed: int | None = None) -> None:
         check_encoder(dual_encoder)
         parts = dual_encoder.towers.query_parts
+        found = keras.metrics.Mean(name="masked_token_accuracy")
         super().__init__(
             dual_encoder.preprocessor,
             name="masked_language_model",
             dtype=parts.encoder.dtype_policy,
-            accuracy="masked_token_accuracy",
+            accuracy=found,
         )
+        self._found = found
         self.dual_encoder = dual_encoder
         self.query_tower = dual_encoder.query_tower
         self.document_tower = dual_encoder.document_tower
@@ -93,34 +95,64 @@ class MaskedLanguageModel(PairTrainer):
 
     trainable_variables = trainable_weights
 
+    def compile(self, optimizer: Any = "adam", *, task: Any = None, **options: Any) -> None:  # type: ignore[override]
+        """Sets the optimizer; other arguments as of `DualEncoder.compile`.
+
+        Args:
+            optimizer: A Keras optimizer.
+            task: Passed over: the loss is this model's own.
+            options: As there, but no `loss` and no `metrics`.
+
+        Raises:
+            ConfigError: a loss or metrics; as there.
+        """
+        for name in ("loss", "loss_weights", "metrics"):
+            given = options.get(name)
+            require(given is None, name, "None: masked tokens have a loss of their own", given)
+        super().compile(optimizer, task=task, **options)
+
     def train_step(self, data: Mapping[str, tf.Tensor]) -> dict[str, Any]:
         """Takes one step on a batch that `prepare_batch` returned.
 
         Returns:
             Loss and share of masked tokens found so far.
         """
-        towers = self.dual_encoder.towers
-        sides = {"query": towers.query_parts, "document": towers.document_parts}
         weights = self.trainable_weights
-        replicas = self.distribute_strategy.num_replicas_in_sync
         with tf.GradientTape() as tape:
-            sums = [self._sums(parts, tokens_of(side, data)) for side, parts in sides.items()]
-            loss, found, count = (tf.add_n(column) for column in zip(*sums, strict=True))
-            count = sum_over_replicas(count)  # replicas mask more or fewer
-            masked = tf.maximum(count, 1.0)  # texts of special tokens alone have none to mask
-            loss = loss / masked
-            scaled = self.optimizer.scale_loss(loss)
+            scaled = self.optimizer.scale_loss(self._masked_loss(data, training=True))
         gradients = tape.gradient(scaled, weights)
         self.optimizer.apply(sum_gradients(gradients), weights)
-        self._loss_tracker.update_state(loss * replicas, sample_weight=count)
-        self._accuracy.update_state(found / masked * replicas, sample_weight=count)
         return self.get_metrics_result()
 
-    def _sums(self, parts: TowerParts, tokens: Mapping[str, tf.Tensor]) -> tuple[tf.Tensor, ...]:
+    def test_step(self, data: Mapping[str, tf.Tensor]) -> dict[str, Any]:
+        """Returns loss and share of masked tokens found so far; arguments as of `train_step`."""
+        self._masked_loss(data, training=False)
+        return self.get_metrics_result()
+
+    def _masked_loss(self, data: Mapping[str, tf.Tensor], *, training: bool) -> tf.Tensor:
+        """Returns this replica's share of the mean over masked tokens, and counts it."""
+        towers = self.dual_encoder.towers
+        sides = {"query": towers.query_parts, "document": towers.document_parts}
+        replicas = self.distribute_strategy.num_replicas_in_sync
+        sums = [
+            self._sums(parts, tokens_of(side, data), training=training)
+            for side, parts in sides.items()
+        ]
+        loss, found, count = (tf.add_n(column) for column in zip(*sums, strict=True))
+        count = sum_over_replicas(count)  # replicas mask more or fewer
+        masked = tf.maximum(count, 1.0)  # texts of special tokens alone have none to mask
+        loss = loss / masked
+        self._loss_tracker.update_state(loss * replicas, sample_weight=count)
+        self._found.update_state(found / masked * replicas, sample_weight=count)
+        return loss
+
+    def _sums(
+        self, parts: TowerParts, tokens: Mapping[str, tf.Tensor], *, training: bool
+    ) -> tuple[tf.Tensor, ...]:
         """Returns, over the masked tokens of a side: their losses, how many are found, how many."""
         token_ids, mask = tokens["token_ids"], tokens["padding_mask"]
         places, chosen, shown = self._head.choose(token_ids, mask)
-        x = parts.encoder(parts.token_embedder(shown, training=True), mask, training=True)
+        x = parts.encoder(parts.token_embedder(shown, training=training), mask, training=training)
         x = tf.gather(x, places, batch_dims=1)
         logits = self._head(x, parts.token_embedder.token_table.value)
         labels = tf.gather(token_ids, places, batch_dims=1)

@@ -196,7 +196,7 @@ def _train_stage(
             return
         logger.info(
             "stage %s: %d pairs, batches of %d, step %d of %d; the first step takes longer",
-            *(progress.stage, len(batches), stage.batch_size, progress.step, total),
+            *(progress.stage, batches.num_pairs, stage.batch_size, progress.step, total),
         )
         validation = refresh = None
         if stage.validation is not None:

@@ -82,7 +82,7 @@ def test_without_negatives_their_columns_are_there_and_empty():
 
 def test_an_epoch_is_the_documented_permutation_in_full_batches():
     data = PairDataset([pair(i) for i in range(10)], batch_size=3, seed=5)
-    assert len(data) == 10
+    assert data.num_pairs == 10
     assert data.steps_per_epoch == 3
     got = queries_of(data.dataset(steps=6))
     for epoch in (0, 1):
@@ -157,7 +157,7 @@ def test_no_pairs_and_no_such_step_are_refused():
 
 def test_real_pairs_feed_training_fast_enough_from_any_step(data_dir):
     data = pairs(data_dir / "scifact", split="train", batch_size=128)
-    assert len(data) == 917
+    assert data.num_pairs == 917
     next(iter(data.dataset(steps=1)))
     start = time.perf_counter()
     assert sum(1 for _ in data.dataset(start_step=10**9, steps=50)) == 50

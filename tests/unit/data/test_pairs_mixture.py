@@ -32,7 +32,7 @@ def texts(array):
 
 def test_batches_of_a_stream():
     batches = StreamedPairs(Squares(), batch_size=4, count_documents=True)
-    assert (len(batches), batches.steps_per_epoch, batches.smallest_batch) == (10, 2, 4)
+    assert (batches.num_pairs, batches.steps_per_epoch, batches.smallest_batch) == (10, 2, 4)
     batch = batches.batch(3)
     assert texts(batch["query"]) == ["12", "13", "14", "15"]
     assert texts(batch["document_text"]) == ["4", "9", "6", "5"]
@@ -59,7 +59,7 @@ def test_a_mixture_has_the_rows_of_all(tmp_path):
     ]
     mixture = PairMixture(parts)
     assert (mixture.batch_size, mixture.negatives_per_query) == (6, 1)
-    assert len(mixture) == 32 + 10 + 1
+    assert mixture.num_pairs == 32 + 10 + 1
     for step in (0, 7, 100):
         batch = mixture.batch(step)
         assert {len(rows) for rows in batch.values()} == {6}

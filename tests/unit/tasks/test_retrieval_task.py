@@ -7,7 +7,8 @@ import pytest
 import tensorflow as tf
 
 from tfde.errors import ConfigError
-from tfde.tasks.retrieval_task import RetrievalTask, candidate_mask, in_batch_accuracy
+from tfde.tasks.batch_metrics import InBatchAccuracy, update_metrics
+from tfde.tasks.retrieval_task import RetrievalTask, candidate_mask
 
 
 def keys(*values):
@@ -21,6 +22,12 @@ def rows(queries, documents):
         {"embeddings": queries, "positive_keys": own[: len(queries), None]},
         {"embeddings": documents, "keys": own},
     )
+
+
+def in_batch_accuracy(queries, candidates):
+    metric = InBatchAccuracy()
+    update_metrics([metric], queries, candidates)
+    return metric.result()
 
 
 def test_mask_by_hand():

@@ -99,7 +99,7 @@ def test_gradients_are_those_of_the_masked_tokens_alone():
     ids = rng.integers(5, VOCABULARY, (6, 12)).astype(np.int32)
     mask = np.ones_like(ids)
     parts = model.towers.query_parts
-    losses, _, count = trainer._sums(parts, {"token_ids": ids, "padding_mask": mask})
+    losses, _, count = trainer._sums(parts, {"token_ids": ids, "padding_mask": mask}, training=True)
     layer = head(seed=4)  # the same draws
     layer.build(None)
     places, chosen, shown = layer.choose(ids, mask)

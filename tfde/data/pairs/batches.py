@@ -28,6 +28,8 @@ _DTYPES: Mapping[str, Any] = {
 class PairBatches(abc.ABC):
     """Batches of strings from training pairs; batch number s is a pure function of the seed and s.
 
+    Iteration yields the batches of the first epoch as NumPy arrays; `len` is how many an epoch has.
+
     A batch is a dict: `query` (B,) string; `document_title`, `document_text` (B,) string;
     `document_key` (B,) int64; `positive_keys` (B, P) int64, the known positives of the query,
     0 = padding; `negative_title`, `negative_text` (B, M) string; `negative_key` (B, M) int64,
@@ -44,9 +46,18 @@ class PairBatches(abc.ABC):
     batch_size: int
     negatives_per_query: int = 0
 
+    @property
     @abc.abstractmethod
+    def num_pairs(self) -> int:
+        """Pairs in an epoch."""
+
     def __len__(self) -> int:
-        """Returns the number of pairs in an epoch."""
+        """Returns the number of batches in an epoch."""
+        return self.steps_per_epoch
+
+    def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
+        """Yields the batches of the first epoch."""
+        return map(self.batch, range(len(self)))
 
     @abc.abstractmethod
     def batch(self, step: int) -> dict[str, np.ndarray]:
@@ -72,7 +83,7 @@ class PairBatches(abc.ABC):
     @property
     def steps_per_epoch(self) -> int:
         """Batches in an epoch."""
-        return max(1, len(self) // self.batch_size)
+        return max(1, self.num_pairs // self.batch_size)
 
     @property
     def element_spec(self) -> dict[str, tf.TensorSpec]:

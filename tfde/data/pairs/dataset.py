@@ -117,12 +117,13 @@ class PairDataset(PairBatches):
 
     def __repr__(self) -> str:
         return (
-            f"PairDataset({len(self):,} pairs, {self.batch_size} in a batch,"
+            f"PairDataset({self.num_pairs:,} pairs, {self.batch_size} in a batch,"
             f" {self.steps_per_epoch:,} batches an epoch)"
         )
 
-    def __len__(self) -> int:
-        """Returns the number of pairs."""
+    @property
+    def num_pairs(self) -> int:
+        """Pairs in an epoch, all that there are."""
         return len(self.table)
 
     def texts(self) -> Iterator[str]:
@@ -143,7 +144,7 @@ class PairDataset(PairBatches):
     @property
     def smallest_batch(self) -> int:
         """Pairs in the smallest batch: the last one of an epoch, where it does not fill up."""
-        rest = 0 if self.shuffle else len(self) % self.batch_size
+        rest = 0 if self.shuffle else self.num_pairs % self.batch_size
         return rest or self.batch_size
 
     def rows(self, step: int) -> np.ndarray:

@@ -31,9 +31,10 @@ class PairMixture(PairBatches):
         self.batch_size = sum(part.batch_size for part in parts)
         self.negatives_per_query = max(part.negatives_per_query for part in parts)
 
-    def __len__(self) -> int:
-        """Returns the number of pairs in an epoch of all parts."""
-        return sum(map(len, self.parts))
+    @property
+    def num_pairs(self) -> int:
+        """Pairs in an epoch of all parts."""
+        return sum(part.num_pairs for part in self.parts)
 
     def texts(self) -> Iterator[str]:
         """Yields texts of all parts."""

@@ -47,8 +47,9 @@ class StreamedPairs(PairBatches):
         self.batch_size = batch_size
         self.count_documents = count_documents
 
-    def __len__(self) -> int:
-        """Returns the number of pairs in an epoch."""
+    @property
+    def num_pairs(self) -> int:
+        """Pairs in an epoch."""
         return len(self.stream)
 
     def batch(self, step: int) -> dict[str, np.ndarray]:

@@ -1,0 +1,188 @@
+"""Pairs in whatever form a Keras user has them: `fit`, `evaluate`, `train_on_batch`."""
+
+import itertools
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny
+
+import tfde
+from tfde.errors import ConfigError
+from tfde.training.masked_language_model import MaskedLanguageModel
+
+WORDS = tiny.VOCABULARY[-24:]
+DOCUMENTS = [f"{word} {word}" for word in WORDS]
+PAIRS = list(zip(WORDS, DOCUMENTS, strict=True))
+
+
+def model_of(**options):
+    keras.utils.set_random_seed(1)
+    model = tiny.dual_encoder()
+    model.compile(keras.optimizers.Adam(0.01), **options)
+    return model
+
+
+@pytest.fixture(scope="module")
+def model():
+    return model_of()
+
+
+@pytest.fixture(scope="module")
+def whole(model):
+    """Loss and accuracy of all pairs as one batch."""
+    return model.evaluate(PAIRS, batch_size=24)
+
+
+class Batches(keras.utils.PyDataset):
+    """What a Keras user writes to read data of his own."""
+
+    def __init__(self, form, size=24):
+        super().__init__()
+        self.form, self.size, self.epochs = form, size, 0
+
+    def __len__(self):
+        return 24 // self.size
+
+    def __getitem__(self, index):
+        rows = slice(index * self.size, (index + 1) * self.size)
+        return self.form(WORDS[rows], DOCUMENTS[rows])
+
+    def on_epoch_end(self):
+        self.epochs += 1
+
+
+def in_pair(queries, documents):
+    return queries, documents
+
+
+def in_dict(queries, documents):
+    return {"query": np.array(queries), "document": np.array(documents, object)}
+
+
+def titled(queries, documents):
+    return {"query": queries, "title": [""] * len(queries), "document": tf.constant(documents)}
+
+
+def test_columns_of_texts(model, whole):
+    import pandas
+
+    frame = pandas.DataFrame({"query": WORDS, "document": DOCUMENTS})
+    forms = {
+        "lists": (WORDS, DOCUMENTS),
+        "arrays": (np.array(WORDS), np.array(DOCUMENTS)),
+        "tensors": (tf.constant(WORDS), tf.constant(DOCUMENTS)),
+        "series": (frame["query"], frame["document"]),
+        "dict": {"query": WORDS, "document": DOCUMENTS},
+    }
+    for name, x in forms.items():
+        assert model.evaluate(x, batch_size=24) == pytest.approx(whole, rel=1e-5), name
+    assert model.evaluate(WORDS, DOCUMENTS, batch_size=24) == pytest.approx(whole, rel=1e-5)
+
+
+@pytest.mark.parametrize("form", [in_pair, in_dict, titled])
+def test_a_py_dataset(form, model, whole):
+    assert model.evaluate(Batches(form)) == pytest.approx(whole, rel=1e-5)
+    generator = (Batches(form)[index] for index in range(1))
+    assert model.evaluate(generator) == pytest.approx(whole, rel=1e-5)
+
+
+def test_fit_on_a_py_dataset_is_fit_on_its_pairs():
+    batches = Batches(in_pair, size=8)
+    validation = Batches(in_dict)
+    one, other = model_of(), model_of()
+    history = one.fit(batches, epochs=3, validation_data=validation, verbose=0).history
+    assert (batches.epochs, validation.epochs) == (3, 3)
+    same = tf.data.Dataset.from_tensor_slices((WORDS, DOCUMENTS)).batch(8)
+    expected = other.fit(same, epochs=3, validation_data=(WORDS, DOCUMENTS), verbose=0).history
+    assert history["loss"] == pytest.approx(expected["loss"], rel=1e-4)
+    assert len(history["val_loss"]) == 3
+
+
+def test_generators_of_batches_and_of_pairs():
+    endless = (Batches(in_pair, size=8)[step % 3] for step in itertools.count())
+    model = model_of()
+    history = model.fit(endless, epochs=2, steps_per_epoch=4, verbose=0).history
+    assert len(history["loss"]) == 2
+    assert model.fit((pair for pair in PAIRS), batch_size=8, epochs=2, verbose=0).epoch == [0, 1]
+    short = (Batches(in_pair, size=8)[step] for step in range(3))
+    rule = "`x` must be 4 batches an epoch, and so many epochs; it ended early.*: '3 batches in"
+    with pytest.raises(ConfigError, match=rule):
+        model.fit(short, steps_per_epoch=4, verbose=0)
+    short = (Batches(in_pair, size=8)[step] for step in range(3))
+    with pytest.raises(ConfigError, match="`x` must be one or more batches in each epoch"):
+        model.fit(short, epochs=2, verbose=0)
+    with pytest.raises(ConfigError, match="`validation_data` must be what can be read again"):
+        model.fit(PAIRS, validation_data=(batch for batch in [(WORDS, DOCUMENTS)]), verbose=0)
+
+
+def test_pairs_iterate_and_have_a_length(model):
+    pairs = tfde.pairs([*PAIRS, ("red", "green")], batch_size=10, shuffle=False)
+    batches = list(pairs)
+    assert len(batches) == len(pairs) == 3
+    assert pairs.num_pairs == 25
+    assert [len(batch["query"]) for batch in batches] == [10, 10, 5]
+    assert batches[0]["query"][0].decode() == WORDS[0]
+    assert batches[0]["document_text"][0].decode() == DOCUMENTS[0]
+    assert batches[0]["positive_keys"][0][0] == batches[0]["document_key"][0]
+    model.reset_metrics()
+    found = model.test_on_batch(batches[0])
+    assert found == pytest.approx(model.evaluate(PAIRS[:10], batch_size=10), rel=1e-5)
+
+
+def test_one_batch_at_a_time():
+    """As in Keras: the values so far, a list or a dict, until `reset_metrics`."""
+    model, other = model_of(), model_of()
+    expected = other.fit(
+        tfde.pairs(PAIRS, batch_size=8, shuffle=False), epochs=2, verbose=0
+    ).history["loss"]
+    forms = [lambda rows: PAIRS[rows], lambda rows: (WORDS[rows], DOCUMENTS[rows])]
+    for epoch in range(2):
+        model.reset_metrics()
+        for start in (0, 8, 16):
+            values = model.train_on_batch(forms[start % 16 // 8](slice(start, start + 8)))
+        assert values[0] == pytest.approx(expected[epoch], rel=1e-4)
+    model.reset_metrics()
+    found = model.test_on_batch(in_dict(WORDS, DOCUMENTS), return_dict=True)
+    assert found == pytest.approx(other.evaluate(PAIRS, batch_size=24, return_dict=True), rel=1e-4)
+    assert all(isinstance(value, float) for value in found.values())
+    model.reset_metrics()
+    pairs = [tfde.Pair(tfde.Query(q, q), tfde.Document(d, "", d)) for q, d in PAIRS]
+    assert model.test_on_batch(pairs) == pytest.approx(list(found.values()), rel=1e-5)
+    named = model.train_on_batch(WORDS, DOCUMENTS, return_dict=True)
+    assert set(named) == {"loss", "in_batch_accuracy"}
+
+
+def test_every_model_fits_measures_and_takes_one_batch():
+    model = MaskedLanguageModel(tiny.dual_encoder(tiny.BERT), seed=3)
+    with pytest.raises(ConfigError, match="call `compile` before"):
+        model.evaluate(PAIRS)
+    with pytest.raises(ConfigError, match="`metrics` must be None: masked tokens have a loss"):
+        model.compile("adam", metrics=["accuracy"])
+    model.compile(keras.optimizers.Adam(0.01))
+    before = [weight.numpy() for weight in model.weights]
+    found = model.evaluate(PAIRS, return_dict=True)
+    for weight, old in zip(model.weights, before, strict=True):
+        np.testing.assert_array_equal(weight.numpy(), old)
+    assert set(found) == {"loss", "masked_token_accuracy"}
+    # Before it has learnt anything every one of 120 tokens is about as likely.
+    assert found["loss"] == pytest.approx(np.log(120), rel=0.2)
+    history = model.fit(PAIRS, batch_size=12, epochs=2, validation_data=PAIRS, verbose=0).history
+    assert set(history) >= {"loss", "val_loss", "val_masked_token_accuracy"}
+    assert np.isfinite(model.train_on_batch(PAIRS)[0])
+    assert np.isfinite(model.test_on_batch(PAIRS)[0])
+
+
+def test_what_is_no_batch_is_told(model):
+    cases = [
+        (lambda: model.train_on_batch(PAIRS, sample_weight=[1.0]), "`sample_weight` must be None"),
+        (lambda: model.train_on_batch((WORDS, DOCUMENTS[:3])), "`x` must be of columns of one len"),
+        (lambda: model.fit({"q": WORDS, "d": DOCUMENTS}), "`x` must be of columns .queries, docum"),
+        (lambda: model.train_on_batch(3), "must be a dataset directory, a pair file, a list of"),
+        (lambda: tiny.dual_encoder().train_on_batch(PAIRS), "call `compile` before"),
+        (lambda: tiny.dual_encoder().test_on_batch(PAIRS), "call `compile` before"),
+    ]
+    for call, rule in cases:
+        with pytest.raises(ConfigError, match=rule):
+            call()
