@@ -77,11 +77,7 @@ class BertTokenEmbedder(SeededLayer):
         training: bool | None = None,
     ) -> tf.Tensor:
         """Returns the embedded tokens, (B, L, H)."""
-        if token_ids.shape[1] is not None and token_ids.shape[1] > self.max_sequence_length:
-            raise ValueError(
-                "`token_ids` must have at most `max_sequence_length` positions"
-                f" ({self.max_sequence_length}). Received: L={token_ids.shape[1]}"
-            )
+        self._check_length(token_ids)
         offset = tf.cast(self.position_table.value[: tf.shape(token_ids)[1]], tf.float32)
         if self.segment_table is not None and (segment_ids is None or self.num_segments == 1):
             offset += tf.cast(self.segment_table.value[0], tf.float32)
@@ -92,6 +88,19 @@ class BertTokenEmbedder(SeededLayer):
         x = layer_norm(x, gamma, beta, self.layer_norm_epsilon, training=bool(training))
         x = tf.cast(x, self.compute_dtype)
         return self._drop(x, training)
+
+    def compute_output_spec(self, token_ids: Any, *args: Any, **kwargs: Any) -> Any:
+        """Returns the shape and dtype of what `call` returns, without tracing it."""
+        self._check_length(token_ids)
+        return keras.KerasTensor((*token_ids.shape, self.hidden_dim), self.compute_dtype)
+
+    def _check_length(self, token_ids: Any) -> None:
+        length = token_ids.shape[1]
+        if length is not None and length > self.max_sequence_length:
+            raise ValueError(
+                "`token_ids` must have at most `max_sequence_length` positions"
+                f" ({self.max_sequence_length}). Received: L={length}"
+            )
 
     def _rows(self, table: keras.Variable, ids: tf.Tensor) -> tf.Tensor:
         return tf.cast(tf.gather(table.value, ids), tf.float32)

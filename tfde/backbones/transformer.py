@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypedDict
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -146,6 +147,12 @@ class TransformerEncoder(SeededLayer):
             hidden_states=hidden_states,
             bias=bias,
         )
+
+    def compute_output_spec(self, x: Any, *args: Any, **kwargs: Any) -> Any:
+        """Returns the shape and dtype of what `call` returns, without tracing every layer."""
+        if kwargs.get("return_states"):
+            return super().compute_output_spec(x, *args, **kwargs)
+        return keras.KerasTensor(x.shape, self.compute_dtype)
 
     def _end(self, x: tf.Tensor, training: bool) -> tf.Tensor:
         return x

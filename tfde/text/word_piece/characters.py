@@ -12,7 +12,9 @@ that of Unicode 12, its lower case that of Unicode 16. A test asks again about e
 
 from __future__ import annotations
 
-import itertools
+import unicodedata
+from collections.abc import Iterable
+from functools import partial
 
 from tfde.text.code_points import category, code_points, combining, decompose
 
@@ -97,10 +99,12 @@ def combining_classes() -> dict[int, int]:
     A character made of several marks counts as its first one.
     """
     classes = {}
-    for code in _LETTERS:
-        first = decompose(chr(code))[0]
-        if (_is_mark(first) or code in ORDERED_MARKS) and combining(first):
-            classes[code] = combining(first)
+    for character, decomposed in _decomposed(_LETTERS):
+        # `unicodedata` first: of what it has no class `combining` has none either.
+        if unicodedata.combining(decomposed[0]):
+            code, first = ord(character), decompose(character)[0]
+            if (_is_mark(first) or code in ORDERED_MARKS) and combining(first):
+                classes[code] = combining(first)
     return classes
 
 
@@ -111,12 +115,28 @@ def normalized_characters(*, lowercase: bool, strip_accents: bool) -> dict[int, 
         lowercase: Whether letters become lower case.
         strip_accents: Whether texts are decomposed and non-spacing marks dropped.
     """
-    changed = {}
-    for code in itertools.chain(_LETTERS, sorted(DROPPED | CHINESE)):
+    changed = {code: f" {chr(code)} " for code in CHINESE}
+    changed |= dict.fromkeys(DROPPED, "")
+    # All others that Unicode has nothing to say about stay as they are, without being asked.
+    asked = {*WHITE_SPACE, *DROPPED_MARKS, *LOWER}
+    for character, decomposed in _decomposed([*_LETTERS, *CHINESE]):
+        if (
+            decomposed != character
+            or character.lower() != character
+            or unicodedata.category(character) == "Mn"
+        ):
+            asked.add(ord(character))
+    for code in asked:
         result = _normalize(chr(code), lowercase=lowercase, strip_accents=strip_accents)
         if result != chr(code):
             changed[code] = result
     return changed
+
+
+def _decomposed(codes: Iterable[int]) -> Iterable[tuple[str, str]]:
+    """Returns characters with their NFD of this Python's Unicode, 14 or later."""
+    characters = list(map(chr, codes))
+    return zip(characters, map(partial(unicodedata.normalize, "NFD"), characters), strict=True)
 
 
 def _normalize(character: str, *, lowercase: bool, strip_accents: bool) -> str:

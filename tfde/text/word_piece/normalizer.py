@@ -22,6 +22,7 @@ from tfde.text.word_piece.characters import (
 
 # Private-use code points, which BERT drops from texts, are free to mean something here.
 _RENAMED = {code: 0xF0000 + i for i, code in enumerate(sorted(SPLIT_BY_OP_ONLY))}
+_FOR_OP = _RENAMED | {code: f" {chr(code)} " for code in LETTER_FOR_OP_ONLY}
 UNKNOWN = 0xF2000  # stands for a word that is too long
 _NO_TEXT_HAS_THIS = "\U0010fffd"  # private use, too
 _LETTER, _ALONE, _ORDERED_MARK = range(3)
@@ -45,12 +46,8 @@ def vocabulary_of_op(
             # Private use is dropped from texts, and stands for something else afterwards.
             result.append(f"{_NO_TEXT_HAS_THIS}{index}")
         else:
-            result.append("".join(map(_renamed, token)))
+            result.append(token.translate(_RENAMED))
     return result
-
-
-def _renamed(character: str) -> str:
-    return chr(_RENAMED.get(ord(character), ord(character)))
 
 
 class BertNormalizer(tf.Module):
@@ -233,7 +230,7 @@ def _tables(*, lowercase: bool, strip_accents: bool) -> tuple[np.ndarray, np.nda
     for code, text in changed.items():
         if len(text) == 3 and text[1:2] and ord(text[1]) in CHINESE:
             text = text[1]  # the op splits it off without the blanks
-        text = "".join(f" {c} " if ord(c) in LETTER_FOR_OP_ONLY else _renamed(c) for c in text)
+        text = text.translate(_FOR_OP)
         if len(text) == 1:
             entries[code] = ord(text)
         else:
