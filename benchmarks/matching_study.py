@@ -1,26 +1,34 @@
 """Li et al. 2021, Tables 1 to 3, at the size of this machine: who matches how well, at what cost?
 
     python benchmarks/matching_study.py --output studies/matching [--only sick_nli/siamese ...]
-        [--seeds 1 2 3] [--epochs 3] [--learning-rate 3e-4] [--virt-weight 1.0] [--jobs 1]
+        [--starts minilm mlm] [--seeds 1 2 3] [--epochs 3] [--learning-rate 3e-4]
+        [--virt-weight 1.0] [--fusion concat] [--jobs 1]
 
-Every model starts from the first three layers of all-MiniLM-L6-v2 (TFDE_MINILM) and is trained by
-`tfde train-matcher` on at most 4,000 pairs of TFDE_DATA; the teacher is a cross-encoder of the same
-start, fine-tuned on the same pairs. Q2P is made as the paper's: SQuAD's questions with their
-sentences, and a sentence drawn from BM25's 100 best. Three seeds for every model with and without
-VIRT, one for the cross-encoder; rte and stsb once, too small to rank anything by.
+Every model starts from the first three layers of all-MiniLM-L6-v2 (TFDE_MINILM), a sentence
+encoder; or from these after they went on as a masked language model (`mlm`, made first, by
+benchmarks/matching_start.yaml). It is trained by `tfde train-matcher` on at most 4,000 pairs of
+TFDE_DATA; the teacher is a cross-encoder of the same start, fine-tuned on the same pairs.
+
+The baselines are the paper's: the vectors of a pair are concatenated (`--fusion difference` for
+what the package does unless told); DeFormer learns from labels, logits (KL at temperature 2) and
+the hidden states of its upper layer; DiPair's upper layer is the encoder's own, and it learns from
+logits; Adam has no clipping and epsilon 1e-8. Q2P is made as the paper's: SQuAD's questions with
+their sentences, and a sentence drawn from BM25's 100 best. Three seeds for every model with and
+without VIRT, one for the cross-encoder; rte and stsb once, too small to rank anything by.
 
 A cell is a directory under `--output`: what is finished is not done again, what was interrupted
-goes on. Cells in a file of `--done`, such as docs/figures/matching.jsonl, count as finished; a
-teacher among them is trained again where it has to teach. `--tables` prints the tables of what is
-there, as Markdown, without training, and writes `cells.jsonl`, a line a finished cell; `--costs`
-measures, on two quiet cores, what a pair costs online: operations counted from the graph, and
-milliseconds from text to score with the second texts stored.
+goes on. Cells in a file of `--done` count as finished; a teacher among them is trained again where
+it has to teach. `--tables` prints the tables of what is there, as Markdown, without training, and
+writes `cells.jsonl`, a line a finished cell; `--costs` measures, on two quiet cores, what a pair
+costs online: operations counted from the graph, and milliseconds from text to score with the second
+texts stored.
 """
 
 from __future__ import annotations
 
 import argparse
 import functools
+import itertools
 import json
 import os
 import shlex
@@ -28,7 +36,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,6 +45,13 @@ from matching_tables import KINDS, MEASURES, NAMES, SMALL, cost_table, tables
 
 PAIRS, HELD_OUT = 4000, 500
 LAYERS = 3
+STARTS = ("minilm", "mlm")
+TASKS = ("sick_nli", "mrpc", "qnli_part", "q2p", *SMALL)
+# What the papers' baselines learn from the teacher.
+OWN_TEACHING: dict[str, dict[str, Any]] = {
+    "deformer": {"logit_weight": 1.0, "temperature": 2.0, "hidden_weight": 1.0},
+    "dipair": {"logit_weight": 1.0},
+}
 
 
 class Task(NamedTuple):
@@ -57,11 +72,16 @@ class Cell(NamedTuple):
     kind: str
     virt: bool
     seed: int
+    start: str = "minilm"
 
     @property
     def name(self) -> str:
-        virt = "_virt" if self.virt else ""
-        return f"{self.task}/{self.kind}{virt}_{self.seed}"
+        more = "_virt" * self.virt + "_mlm" * (self.start == "mlm")
+        return f"{self.task}/{self.kind}{more}_{self.seed}"
+
+    @property
+    def teacher(self) -> Cell:
+        return Cell(self.task, "cross_encoder", False, 1, self.start)
 
 
 def tasks(work: Path) -> dict[str, Task]:
@@ -99,15 +119,17 @@ def tasks(work: Path) -> dict[str, Task]:
     }  # fmt: skip
 
 
-def cells(seeds: list[int]) -> Iterator[Cell]:
-    """Yields teachers first."""
-    for task in ("sick_nli", "mrpc", "qnli_part", "q2p", *SMALL):
-        yield Cell(task, "cross_encoder", False, 1)
-        for seed in seeds[:1] if task in SMALL else seeds:
+def cells(seeds: list[int], starts: Sequence[str] = STARTS) -> Iterator[Cell]:
+    """Yields teachers first, and one seed of all before the next."""
+    ranked = [task for task in TASKS if task not in SMALL]
+    for seed in seeds:
+        for start, task in itertools.product(starts, ranked if seed != seeds[0] else TASKS):
+            if seed == seeds[0]:
+                yield Cell(task, "cross_encoder", False, 1, start)
             for kind in KINDS:
-                yield Cell(task, kind, False, seed)
+                yield Cell(task, kind, False, seed, start)
                 if task not in SMALL or kind == "virt_encoder":
-                    yield Cell(task, kind, True, seed)
+                    yield Cell(task, kind, True, seed, start)
 
 
 def mine(work: Path) -> None:
@@ -139,7 +161,7 @@ def recipe(cell: Cell, task: Task, args: argparse.Namespace) -> dict[str, Any]:
         "seed": cell.seed,
         "model": {
             "kind": cell.kind,
-            "backbone": "${TFDE_MINILM}",
+            "backbone": start_of(cell.start, args),
             "num_layers": LAYERS,
             "first_max_length_tokens": task.first,
             "second_max_length_tokens": task.second,
@@ -151,28 +173,59 @@ def recipe(cell: Cell, task: Task, args: argparse.Namespace) -> dict[str, Any]:
         "epochs": args.epochs,
         "batch_size": 28,
         "precision": args.precision,
-        "optimizer": {"name": "adamw", "learning_rate": args.learning_rate, "weight_decay": 0.0},
+        "optimizer": {
+            "name": "adamw",
+            "learning_rate": args.learning_rate,
+            "weight_decay": 0.0,
+            "epsilon": 1e-8,
+            "clip_norm": None,
+        },
     }
     if cell.kind == "cross_encoder":
         run["model"]["pooling"] = "mean"
+        return run
+    run["model"]["options"] = {"fusion": args.fusion}
+    teaching = dict(OWN_TEACHING.get(cell.kind, {}))
+    if teaching and task.objective == "regression":
+        teaching["logit_loss"] = "mse"
     if cell.virt:
-        teacher = args.output / Cell(cell.task, "cross_encoder", False, 1).name / "best_model"
-        run["teaching"] = {"models": [str(teacher)], "virt_weight": args.virt_weight}
+        teaching["virt_weight"] = args.virt_weight
+    if teaching:
+        run["teaching"] = {
+            "models": [str(args.output / cell.teacher.name / "best_model")], **teaching
+        }  # fmt: skip
     return run
+
+
+def start_of(start: str, args: argparse.Namespace) -> str:
+    """Returns what a model starts from."""
+    return "${TFDE_MINILM}" if start == "minilm" else str(args.output / "start" / "model")
+
+
+def make_start(args: argparse.Namespace) -> None:
+    """Pre-trains the start that is no sentence encoder, or goes on with it."""
+    folder = args.output / "start"
+    if not (folder / "model").exists():
+        recipe_file = Path(__file__).with_name("matching_start.yaml")
+        args.output.mkdir(parents=True, exist_ok=True)
+        tfde("train", "--run", recipe_file, "--output", folder, log=args.output / "start.log")
 
 
 def train(args: argparse.Namespace) -> None:
     """Trains every cell that is not finished, teachers first."""
-    mine(args.output)
     known = tasks(args.output)
     done = recorded(args)
     chosen = [
         cell
-        for cell in cells(args.seeds)
+        for cell in cells(args.seeds, args.starts)
         if cell not in done and (not args.only or cell.name.startswith(tuple(args.only)))
     ]
-    taught = {Cell(cell.task, "cross_encoder", False, 1) for cell in chosen if cell.virt}
+    taught = {cell.teacher for cell in chosen if cell.virt or cell.kind in OWN_TEACHING}
     wanted = [*sorted(taught - set(chosen)), *chosen]
+    if any(cell.task == "q2p" for cell in wanted):
+        mine(args.output)
+    if any(cell.start == "mlm" for cell in wanted):
+        make_start(args)
     threads = max(1, (os.cpu_count() or 1) // args.jobs)
 
     def train_cell(cell: Cell) -> None:
@@ -189,7 +242,7 @@ def train(args: argparse.Namespace) -> None:
         log = folder.with_suffix(".log")
         tfde("train-matcher", "--run", path, "--output", folder, log=log, threads=threads)
         measures = json.loads((folder / "measures.json").read_text())
-        measure = MEASURES[cell.task]
+        measure = MEASURES[cell.task][0]
         took = time.monotonic() - start
         print(f"{cell.name}: {measure} {measures[measure]:.4f} ({took:.0f} s)", flush=True)
 
@@ -203,7 +256,11 @@ def recorded(args: argparse.Namespace) -> dict[Cell, dict[str, Any]]:
     """Returns the cells of earlier runs, as their `cells.jsonl` has them."""
     lines = args.done.read_text("utf-8").splitlines() if args.done else []
     records = map(json.loads, lines)
-    return {Cell(*(record[name] for name in Cell._fields)): record for record in records}
+    # Records of 0.1.0 know no start.
+    return {
+        Cell(*(record[name] for name in Cell._fields if name in record)): record
+        for record in records
+    }
 
 
 def read_cells(args: argparse.Namespace) -> list[dict[str, Any]]:
@@ -221,6 +278,7 @@ def read_cells(args: argparse.Namespace) -> list[dict[str, Any]]:
             settings = {name: run.get(name) for name in ("epochs", "batch_size", "precision")}
             settings["learning_rate"] = run["optimizer"]["learning_rate"]
             settings["virt_weight"] = run.get("teaching", {}).get("virt_weight", 0.0)
+            settings["fusion"] = run["model"].get("options", {}).get("fusion")
             measures = json.loads((folder / "measures.json").read_text())
             records.append({**cell._asdict(), **settings, "test": measures})
     lines = [json.dumps(record) + "\n" for record in records]
@@ -250,7 +308,8 @@ def costs(args: argparse.Namespace) -> None:
             score, seconds, size = model.score, documents, 0.0
         else:
             text = tfde.TextConfig(task.first, task.second)
-            model = tfde.Matcher.from_backbone(path, kind=kind, text=text, **start)
+            options = {"fusion": args.fusion} if kind in KINDS else {}
+            model = tfde.Matcher.from_backbone(path, kind=kind, text=text, **options, **start)
             stored = model.store(documents, dtype="float16")
             score, seconds = functools.partial(model.score_stored, stored=stored), stored.doc_ids
             size = np.diff(stored.offsets).mean() * stored.vectors[0].nbytes / 1000
@@ -301,6 +360,8 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True, help="directory of the cells")
     parser.add_argument("--only", nargs="+", help="cells whose names begin so, such as mrpc/virt")
     parser.add_argument("--done", type=Path, help="cells.jsonl of an earlier run")
+    parser.add_argument("--starts", nargs="+", default=list(STARTS), choices=STARTS)
+    parser.add_argument("--fusion", default="concat", choices=["concat", "difference"])
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--learning-rate", type=float, default=3e-4)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfde.matching.attention_maps import TextTokens
-from tfde.matching.virt import VirtLoss
+from tfde.matching.pair_states import PairStates, TextTokens
+from tfde.matching.state_losses import VirtLoss
 
 HEADS, DIM = 2, 3
 # Of three pairs: how many tokens each text has for the student, and for the teacher.
@@ -20,7 +20,7 @@ class Encoder:
     """What the loss looks at of an encoder: names of layers and the number of heads."""
 
     def __init__(self, layers: int) -> None:
-        self.num_heads = HEADS
+        self.num_heads, self.hidden_dim = HEADS, HEADS * DIM
         self.transformer_layers = [tf.Module(f"transformer_layer_{i}") for i in range(layers)]
 
 
@@ -78,7 +78,7 @@ def test_the_loss_and_its_gradients(depths, heads, positions, monkeypatch):
         bias = rng.normal(size=(1, HEADS, 9, 9))
     students = [states(rng, depths[0], length, padding) for length in (5, 6)]
     teacher = states(rng, depths[1], 9, (bias + padding if positions else padding).astype("f4"))
-    loss = VirtLoss(Encoder(depths[0]), Encoder(depths[1]))
+    loss = VirtLoss(Encoder(depths[0]), Encoder(depths[1]), apart=depths[0])
     layers = [(i, (i + 1) * depths[1] // depths[0] - 1) for i in range(depths[0])]
 
     def places(counts, starts):
@@ -93,7 +93,7 @@ def test_the_loss_and_its_gradients(depths, heads, positions, monkeypatch):
     watched = [x for side in sides for name in ("queries", "keys") for x in side[name]]
     with tf.GradientTape() as tape:
         tape.watch(watched)
-        found = loss(tuple(sides), own, tensors(teacher), theirs)
+        found = loss(PairStates(*sides, own), PairStates(tensors(teacher), None, theirs))
         total = tf.reduce_sum(found)
     expected = expected_loss(students, teacher, layers, bias, 1)
     np.testing.assert_allclose(found, expected, atol=1e-5)

@@ -32,6 +32,15 @@ def before(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def matchers(tmp_path_factory):
+    """Matchers of 0.1.0, one of each kind that has had a field more since."""
+    folder = tmp_path_factory.mktemp("matchers")
+    with tarfile.open(FILES / "matchers_e74417a.tar.xz") as archive:
+        archive.extractall(folder, filter="data")
+    return folder
+
+
+@pytest.fixture(scope="module")
 def answers(before):
     """What they answered then."""
     return json.loads((before / "answers.json").read_text())
@@ -59,6 +68,23 @@ def test_a_pair_model_scores_as_it_did(before, answers, name):
         index = tfde.MultiVectorIndex.load(before / "multi_vector")
         hits = index.search(*model.encode_first(answers["texts"]), 8, candidates_per_vector=400)
         np.testing.assert_allclose([dict(h)["d3"] for h in hits], scores, **CLOSE)
+
+
+@pytest.mark.parametrize(
+    ("name", "fusion"),
+    [("siamese", "difference"), ("deformer", "joint"), ("deformer_t5", "joint"),
+     ("dipair", "joint"), ("poly_encoder", "difference"), ("virt_encoder", "difference")],
+)  # fmt: skip
+def test_a_matcher_of_each_kind_scores_as_it_did(matchers, name, fusion):
+    """From the time before the field `fusion`; what they wrote of second texts still fits."""
+    answers = json.loads((matchers / "answers.json").read_text())
+    model, then = tfde.Matcher.from_preset(matchers / name), answers[name]
+    assert (model.config.fusion, model.fingerprint()) == (fusion, then["fingerprint"])
+    stored = tfde.StoredTexts.load(matchers / f"{name}_stored")
+    texts = [(query, document) for query in answers["texts"] for document in DOCUMENTS[:2]]
+    np.testing.assert_allclose(model.score(texts), then["scores"], **CLOSE)
+    ids = [(query, document.doc_id) for query, document in texts]
+    np.testing.assert_allclose(model.score_stored(ids, stored), then["scores"], **CLOSE)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8"])

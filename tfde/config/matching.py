@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from tfde.config.backbones import BackboneConfig, check_transformer
 from tfde.config.model import check_labels
@@ -23,24 +23,29 @@ MatcherKind = Literal[
 Kind = Literal["cross_encoder", MatcherKind, "dual_encoder"]
 Objective = Literal["classification", "binary", "regression", "ranking"]
 LogitLoss = Literal["kl", "mse", "margin_mse"]
+Fusion = Literal["concat", "difference", "joint"]
 # Which fields beside those of all kinds a kind has.
 FIELDS: dict[str, tuple[str, ...]] = {
-    "siamese": (),
-    "deformer": ("apart_layers",),
-    "dipair": ("first_tokens", "second_tokens", "top_layers"),
-    "poly_encoder": ("num_codes",),
-    "virt_encoder": (),
+    "siamese": ("fusion",),
+    "deformer": ("fusion", "apart_layers"),
+    "dipair": ("fusion", "apart_layers", "first_tokens", "second_tokens", "top_layers"),
+    "poly_encoder": ("fusion", "num_codes"),
+    "virt_encoder": ("fusion",),
     "late_interaction": ("embedding_dim", "skip_punctuation"),
     "multi_vector": ("embedding_dim", "second_tokens"),
 }
 _DEFAULTS: dict[str, Any] = {
+    "fusion": "difference",
     "first_tokens": 8,
     "second_tokens": 16,
-    "top_layers": 2,
     "num_codes": 360,
     "embedding_dim": 128,
     "skip_punctuation": True,
 }
+# What a kind's vectors became before there was the field: so files without it are read.
+FUSION_BEFORE = dict.fromkeys(("siamese", "poly_encoder", "virt_encoder"), "difference") | (
+    dict.fromkeys(("deformer", "dipair"), "joint")
+)
 # One score, not a label for each logit.
 SCORE_ALONE = ("late_interaction", "multi_vector")
 
@@ -118,8 +123,12 @@ class TeachingWeights:
 
     Args:
         virt_weight: Of the distance between attention maps (alpha); 0 for none.
-        virt_layers: A student's layer -> the teacher's, by name; empty: the last from the last,
-            the others evenly from below.
+        virt_layers: A student's layer -> the teacher's, by name; empty: those that see the texts
+            apart. Of all the student's layers the last learns from the last, the others evenly
+            from below: layer l from layer l, where both models have as many.
+        hidden_weight: Of the squared distance between tokens' hidden states; 0 for none.
+        hidden_layers: The same for hidden states; empty: the layers that read both texts, or all
+            where there are none.
         logit_weight: Of the loss of the teachers' logits; 0 for none.
         logit_loss: `kl`, `mse`, or for `ranking` also `margin_mse`.
         temperature: Of `kl`.
@@ -128,6 +137,8 @@ class TeachingWeights:
 
     virt_weight: float = 0.0
     virt_layers: dict[str, str] = field(default_factory=dict)
+    hidden_weight: float = 0.0
+    hidden_layers: dict[str, str] = field(default_factory=dict)
     logit_weight: float = 0.0
     logit_loss: LogitLoss = "kl"
     temperature: float = 1.0
@@ -139,8 +150,8 @@ class TeachingConfig(TeachingWeights):
     """Fine-tuned cross-encoders, and what is learned from them.
 
     Args:
-        models: Their model directories; the attention of the first one is what VIRT teaches, the
-            logits are the mean of all. For a dual encoder they must give one score.
+        models: Their model directories; attention and hidden states are those of the first one,
+            the logits are the mean of all. For a dual encoder they must give one score.
     """
 
     models: tuple[str, ...]
@@ -215,20 +226,25 @@ class MatcherConfig:
     Args:
         backbone: Kind and sizes of the encoder, which both texts share.
         kind: `siamese` (pooled vectors), `deformer` (the upper layers read both texts), `dipair`
-            (a light Transformer over the first tokens of each), `poly_encoder` (codes that attend
+            (they read the first tokens of each), `poly_encoder` (codes that attend
             over the first text), `virt_encoder` (attention between the last hidden states),
             `late_interaction` (each token of the first text finds its best of the second),
             `multi_vector` (so many vectors of the second text, one of the first).
         num_labels: Logits of a pair; 1 is a score.
         labels: What the logits are called, in their order (see `check_labels`).
         dropout: Rate before the classifier.
-        apart_layers: deformer: how many lower layers see each text apart; by default all but one.
+        apart_layers: deformer, dipair: how many lower layers see each text apart; by default all
+            but one.
         first_tokens: dipair: outputs taken of the first text.
         second_tokens: dipair, multi_vector: outputs taken of the second.
-        top_layers: dipair: depth of the light Transformer.
+        top_layers: dipair: depth of a new Transformer that reads both, above all layers of the
+            backbone, in place of `apart_layers`.
         num_codes: poly_encoder: context codes.
         embedding_dim: late_interaction, multi_vector: size of a stored vector.
         skip_punctuation: late_interaction: no vectors for the second text's punctuation.
+        fusion: What the classifier reads of a pair's vectors u and v: `difference`, [u; v;
+            |u - v|]; `concat`, [u; v] (Li et al.'s); deformer, dipair: also `joint`, one mean over
+            both texts.
 
     Fields that a kind does not have must be `None`; those it has are filled in where they are.
     """
@@ -245,6 +261,7 @@ class MatcherConfig:
     num_codes: int | None = None
     embedding_dim: int | None = None
     skip_punctuation: bool | None = None
+    fusion: Fusion | None = None
 
     def __post_init__(self) -> None:
         check_transformer(self.backbone)
@@ -266,15 +283,34 @@ class MatcherConfig:
                     )
                 continue
             if value is None:
-                last = self.backbone.num_layers - 1
-                value = last if own_field.name == "apart_layers" else _DEFAULTS[own_field.name]
+                value = self._default(own_field.name)
                 object.__setattr__(self, own_field.name, value)
-            if own_field.name != "skip_punctuation":
-                require(type(value) is int, own_field.name, "an integer", value)
-            if own_field.name == "apart_layers":
+            if value is not None:
+                self._check(own_field.name, value)
+        if self.apart_layers is not None and self.top_layers is not None:
+            raise ConfigError(
+                "`top_layers` stand above all layers of the backbone, `apart_layers` leave some of"
+                f" them for both texts: give one. Received: {self.top_layers} and"
+                f" {self.apart_layers}"
+            )
+
+    def _default(self, name: str) -> Any:
+        if name == "apart_layers":
+            return None if self.top_layers is not None else self.backbone.num_layers - 1
+        return _DEFAULTS.get(name)
+
+    def _check(self, name: str, value: Any) -> None:
+        if name == "skip_punctuation":
+            require(isinstance(value, bool), name, "true or false", value)
+        elif name == "fusion":
+            known = (
+                get_args(Fusion) if "apart_layers" in FIELDS[self.kind] else get_args(Fusion)[:2]
+            )
+            require(value in known, name, f"one of {', '.join(known)} with {self.kind}", value)
+        else:
+            require(type(value) is int, name, "an integer", value)
+            if name == "apart_layers":
                 rule = f"in [1, {self.backbone.num_layers - 1}], of the backbone's layers"
-                require(1 <= value < self.backbone.num_layers, own_field.name, rule, value)
-            elif own_field.name == "skip_punctuation":
-                require(isinstance(value, bool), own_field.name, "true or false", value)
+                require(1 <= value < self.backbone.num_layers, name, rule, value)
             else:
-                require(value >= 1, own_field.name, "at least 1", value)
+                require(value >= 1, name, "at least 1", value)

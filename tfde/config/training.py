@@ -66,6 +66,7 @@ class OptimizerConfig:
         warmup_steps: Steps of linear growth from 0.
         weight_decay: For `adamw`, which is Adam where it is 0; biases and norms are left out.
         clip_norm: Largest global norm of the gradients; `null` for no clipping.
+        epsilon: Of `adamw`, what is added to the root of the second moment; Li et al. have 1e-8.
     """
 
     name: Literal["adafactor", "adamw"] = "adafactor"
@@ -74,10 +75,12 @@ class OptimizerConfig:
     warmup_steps: int = 0
     weight_decay: float = 0.01
     clip_norm: float | None = 1.0
+    epsilon: float = 1e-7
 
     def check(self, where: str) -> None:
         """Raises a `ConfigError` for an impossible value; `where` is the place in the run."""
-        require(self.learning_rate > 0, f"{where}.learning_rate", "above 0", self.learning_rate)
+        for name in ("learning_rate", "epsilon"):
+            require(getattr(self, name) > 0, f"{where}.{name}", "above 0", getattr(self, name))
         for name in ("warmup_steps", "weight_decay"):
             value = getattr(self, name)
             require(value >= 0, f"{where}.{name}", "at least 0", value)

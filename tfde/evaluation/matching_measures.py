@@ -25,8 +25,9 @@ def matching_measures(
     """Returns the measures of an objective, the leading one first.
 
     Args:
-        objective: `classification`: accuracy and macro F1, for two labels AUC too; `binary`: AUC,
-            and accuracy at probability 0.5; `regression`: Spearman's and Pearson's correlation;
+        objective: `classification`: accuracy and macro F1, for two labels also F1 of the second
+            (GLUE's measure of QQP and MRPC) and AUC; `binary`: AUC, and accuracy and F1 at
+            probability 0.5; `regression`: Spearman's and Pearson's correlation;
             `ranking`: AUC over all pairs, and the share of groups whose right one scores highest;
             where several do, it counts as one of them drawn by chance. Scores that are all equal
             correlate with nothing: 0.
@@ -57,6 +58,8 @@ def matching_measures(
             "accuracy": float((found == labels).mean()),
             "macro_F1": macro_f1(found, labels),
         }
+        if logits.shape[1] == 2:
+            measures["F1"] = f1(found, labels)
         if logits.shape[1] == 2 and len(set(labels.tolist())) == 2:
             measures["AUC"] = area_under_curve(logits[:, 1] - logits[:, 0], labels)
         return measures
@@ -70,7 +73,8 @@ def matching_measures(
         }
     area = area_under_curve(scores, labels)
     if objective == "binary":
-        return {"AUC": area, "accuracy": float(((scores > 0) == (labels > 0)).mean())}
+        found, right = scores > 0, labels > 0
+        return {"AUC": area, "accuracy": float((found == right).mean()), "F1": f1(found, right)}
     groups = scores.reshape(-1, group_size)
     highest = groups == groups.max(axis=1, keepdims=True)
     return {"AUC": area, "P@1": float((highest[:, 0] / highest.sum(axis=1)).mean())}
@@ -83,11 +87,20 @@ def macro_f1(found: np.ndarray, labels: np.ndarray) -> float:
         found: (P,) numbers of labels.
         labels: (P,) the right ones.
     """
-    values = []
-    for label in sorted({*found.tolist(), *labels.tolist()}):
-        right = ((found == label) & (labels == label)).sum()
-        values.append(2 * right / ((found == label).sum() + (labels == label).sum()))
-    return float(np.mean(values))
+    known = sorted({*found.tolist(), *labels.tolist()})
+    return float(np.mean([f1(found == label, labels == label) for label in known]))
+
+
+def f1(found: np.ndarray, labels: np.ndarray) -> float:
+    """Returns F1 of what is 1, or true; 0 where nothing is.
+
+    Args:
+        found: (P,) 0 or 1.
+        labels: (P,) the right ones.
+    """
+    found, labels = np.asarray(found, bool), np.asarray(labels, bool)
+    total = int(found.sum() + labels.sum())
+    return 2.0 * int((found & labels).sum()) / total if total else 0.0
 
 
 def area_under_curve(scores: np.ndarray, labels: np.ndarray) -> float:

@@ -8,18 +8,7 @@ import tensorflow as tf
 
 from tfde.backbones.attention import MASKED
 from tfde.backbones.transformer import EncoderStates
-
-
-class TextTokens(NamedTuple):
-    """Where the tokens of a text stand in a sequence, special tokens left out.
-
-    Attributes:
-        start: (B,) int32, place of the first one.
-        count: (B,) int32, how many there are; they stand side by side.
-    """
-
-    start: tf.Tensor
-    count: tf.Tensor
+from tfde.matching.pair_states import PairStates, TextTokens
 
 
 class CrossMaps(NamedTuple):
@@ -46,55 +35,27 @@ def attention_map(scores: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
     return tf.nn.softmax(tf.cast(scores, tf.float32) + bias)
 
 
-def shared_tokens(one: TextTokens, other: TextTokens) -> tf.Tensor:
-    """Returns how many tokens of a text stand in both sequences, (B,): each cuts on the right."""
-    return tf.minimum(one.count, other.count)
+def cross_maps(states: PairStates, layer: int, counts: tuple[tf.Tensor, tf.Tensor]) -> CrossMaps:
+    """Returns the attention between the texts: what there is, or would be of encoders apart.
 
-
-def maps_apart(
-    first: EncoderStates,
-    second: EncoderStates,
-    layer: int,
-    places: tuple[TextTokens, TextTokens],
-    counts: tuple[tf.Tensor, tf.Tensor],
-) -> CrossMaps:
-    """Returns the maps that two encoders apart would have, from their queries and keys.
+    Where one sequence holds both texts these are two blocks of its attention; of encoders apart
+    they are made of their queries and keys.
 
     Args:
-        first: What the encoder of the first texts computed.
-        second: The same of the second texts.
+        states: What was computed.
         layer: Number of the layer.
-        places: Where the tokens of the first and second texts stand in their own sequences.
-        counts: How many of them are compared, (B,) each.
+        counts: How many tokens of the first and the second texts are compared, (B,) each.
 
-    Source: Li et al. 2021, equation 5.
+    Source: Li et al. 2021, equations 4 to 6. Relative positions, where an encoder of both texts
+        has them, belong to its scores and stay.
     """
-    x = _Heads(first, layer, places[0], counts[0])
-    y = _Heads(second, layer, places[1], counts[1])
-    return CrossMaps(_softmax(x, y), _softmax(y, x))
-
-
-def maps_together(
-    states: EncoderStates,
-    layer: int,
-    places: tuple[TextTokens, TextTokens],
-    counts: tuple[tf.Tensor, tf.Tensor],
-) -> CrossMaps:
-    """Returns the two blocks between the texts of a sequence that holds both.
-
-    Args:
-        states: What the encoder of the sequences computed.
-        layer: Number of the layer.
-        places: Where the tokens of the first and second texts stand in the sequence.
-        counts: How many of them are compared, (B,) each.
-
-    Source: Li et al. 2021, equations 4 and 6. Relative positions, where the encoder has them,
-        belong to its scores and stay.
-    """
-    x = _Heads(states, layer, places[0], counts[0])
-    y = _Heads(states, layer, places[1], counts[1])
-    bias = states["bias"]
-    if bias.shape[2] == 1:  # padding alone, which is masked anyway
+    x, y = (
+        _Heads(side, layer, places, count)
+        for side, places, count in zip(states.sides(), states.tokens, counts, strict=True)
+    )
+    bias = states.first["bias"]
+    # Of encoders apart there is none; of padding alone it is masked anyway.
+    if states.second is not None or bias.shape[2] == 1:
         return CrossMaps(_softmax(x, y), _softmax(y, x))
     bias = tf.broadcast_to(bias, tf.concat([tf.shape(x.where)[:1], tf.shape(bias)[1:]], 0))
     return CrossMaps(
@@ -110,9 +71,7 @@ class _Heads:
         self, states: EncoderStates, layer: int, places: TextTokens, counts: tf.Tensor
     ) -> None:
         longest = tf.maximum(tf.reduce_max(counts), 1)
-        length = tf.shape(states["queries"][layer])[2]
-        where = places.start[:, None] + tf.range(longest)[None]
-        self.where = tf.minimum(where, length - 1)
+        self.where = places.places(longest, tf.shape(states["queries"][layer])[2])
         self.mask = tf.sequence_mask(counts, longest, tf.int32)
         self.queries, self.keys = (
             tf.gather(tf.transpose(states[name][layer], (0, 2, 1, 3)), self.where, batch_dims=1)

@@ -15,13 +15,15 @@ from tfde.backbones.backbone import Backbone, cut_backbone
 from tfde.backbones.transformer import EncoderStates
 from tfde.checkpoints.cross_encoder_files import LoadedCrossEncoder, load_cross_encoder, pair_limits
 from tfde.checkpoints.initial_backbones import check_vocabulary, load_start
+from tfde.checkpoints.loading import LoadedBackbone
 from tfde.config.backbones import BackboneConfig, PairPooling
 from tfde.config.model import CrossEncoderConfig, DenseConfig, PairTextConfig
-from tfde.errors import ConfigError
+from tfde.errors import ConfigError, require
 from tfde.layers.pooling import Pooling
 from tfde.layers.projection import Projection
-from tfde.matching.attention_maps import TextTokens
+from tfde.matching.model_starts import model_start
 from tfde.matching.pair_model import PairScorer, read_preset
+from tfde.matching.pair_states import PairStates, TextTokens, Tokens
 from tfde.text.pair_preprocessor import PairPreprocessor
 from tfde.text.tokenizer import Tokenizer
 from tfde.towers.preset import WEIGHTS_FILE, preset_class
@@ -191,14 +193,18 @@ class CrossEncoder(PairScorer):
 
     @property
     def encoder(self) -> Any:
-        """The encoder, whose attention VIRT teaches."""
+        """The encoder, whose attention and hidden states are taught."""
         return self._parts.encoder
+
+    def encoder_and_apart(self) -> tuple[Any, int]:
+        """Returns the encoder; no layer of it sees one text alone."""
+        return self.encoder, 0
 
     # ---- scoring -----------------------------------------------------------------------------
 
     def prepare_tokens(
         self, first: tf.Tensor, titles: tf.Tensor, texts: tf.Tensor
-    ) -> tuple[dict[str, tf.Tensor], tuple[TextTokens, TextTokens]]:
+    ) -> tuple[dict[str, tf.Tensor], Tokens]:
         """Returns what `prepare` does, and where the tokens of both texts stand in it.
 
         T5 takes no `segment_ids`.
@@ -215,24 +221,27 @@ class CrossEncoder(PairScorer):
         return inputs, (TextTokens(start, counts[0]), TextTokens(behind, counts[1]))
 
     def call_with_states(
-        self, inputs: Mapping[str, tf.Tensor], *, training: bool
-    ) -> tuple[tf.Tensor, EncoderStates]:
+        self, inputs: Mapping[str, tf.Tensor], tokens: Tokens, *, training: bool
+    ) -> tuple[tf.Tensor, PairStates]:
         """Returns the logits of `call`, and what the encoder computed on its way."""
         states: Any
         logits, states = self._parts.score(inputs, training=training, return_states=True)
-        return logits, states
+        return logits, PairStates(states, None, tokens)
 
 
 def _load(
     path: str | Path, num_labels: int | None, *, dropout: float | None, dtype: str | None
 ) -> LoadedCrossEncoder:
-    found = preset_class(path)
-    if found is not None:
+    if preset_class(path) == "CrossEncoder":
         raise ConfigError(
-            f"`backbone` must be a checkpoint of another library; a model directory is loaded by"
-            f" tfde.{found}.from_preset. Received: {path}"
+            "`backbone` must be a checkpoint of another library, or another kind of model; this"
+            f" model directory is loaded by tfde.CrossEncoder.from_preset. Received: {path}"
         )
-    return load_cross_encoder(path, num_labels=num_labels, dropout=dropout, dtype=dtype)
+    start = model_start(path, num_layers=None, dropout=dropout, dtype=dtype)
+    if start is None:
+        return load_cross_encoder(path, num_labels=num_labels, dropout=dropout, dtype=dtype)
+    require(num_labels is not None, "num_labels", f"given: {path} has no classifier", num_labels)
+    return _headless(start)
 
 
 def _describe(
@@ -243,9 +252,14 @@ def _describe(
     dtype: str | None,
     seed: int | None,
 ) -> LoadedCrossEncoder:
-    start = load_start(
-        backbone, num_layers=None, tokenizer=tokenizer, dropout=dropout, dtype=dtype, seed=seed
+    return _headless(
+        load_start(
+            backbone, num_layers=None, tokenizer=tokenizer, dropout=dropout, dtype=dtype, seed=seed
+        )
     )
+
+
+def _headless(start: LoadedBackbone) -> LoadedCrossEncoder:
     sizes = start.backbone.config
     num_segments, limit = pair_limits(sizes)
     return LoadedCrossEncoder(

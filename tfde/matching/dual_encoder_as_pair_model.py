@@ -9,10 +9,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfde.backbones.transformer import EncoderStates
-from tfde.matching.attention_maps import TextTokens
 from tfde.matching.networks import SIDES, tokens_of_side
 from tfde.matching.pair_model import PairScorer, prepare_apart
+from tfde.matching.pair_states import PairStates, Tokens
 from tfde.text.preprocessor import TextPreprocessor
 from tfde.towers.dual_encoder import DualEncoder
 
@@ -69,20 +68,20 @@ class DualEncoderScorer(PairScorer):
         """Returns the dual encoder's."""
         return self.model.fingerprint()
 
-    def encoder_apart(self) -> tuple[Any, int] | None:
+    def encoder_and_apart(self) -> tuple[Any, int] | None:
         """Returns the query's encoder and how many layers it has, all of which see one text."""
         num_layers = self.model.config.backbone.num_layers
         return (self.model.towers.query_parts.encoder, num_layers) if num_layers else None
 
     def prepare_tokens(
         self, first: tf.Tensor, titles: tf.Tensor, texts: tf.Tensor
-    ) -> tuple[dict[str, tf.Tensor], tuple[TextTokens, TextTokens]]:
+    ) -> tuple[dict[str, tf.Tensor], Tokens]:
         """Returns what `prepare` does, and where the tokens of both texts stand in it."""
         return prepare_apart(self.preprocessor, first, titles, texts)
 
     def call_with_states(
-        self, inputs: Mapping[str, tf.Tensor], *, training: bool
-    ) -> tuple[tf.Tensor, tuple[EncoderStates, EncoderStates]]:
+        self, inputs: Mapping[str, tf.Tensor], tokens: Tokens, *, training: bool
+    ) -> tuple[tf.Tensor, PairStates]:
         """Returns the scores of `call`, and what the encoders computed on their way."""
         towers = self.model.towers
         sides = (
@@ -91,9 +90,9 @@ class DualEncoderScorer(PairScorer):
         )
         embeddings, states = [], []
         for side, (tower, parts) in zip(SIDES, sides, strict=True):
-            tokens = tokens_of_side(side, inputs)
-            mask = tokens["padding_mask"]
-            embedded = parts.token_embedder(tokens["token_ids"], training=training)
+            of_side = tokens_of_side(side, inputs)
+            mask = of_side["padding_mask"]
+            embedded = parts.token_embedder(of_side["token_ids"], training=training)
             found = parts.encoder(embedded, mask, training=training, return_states=True)
             x = tower.get_layer("pooling")(found["sequence_output"], mask)
             if parts.projection is not None:
@@ -102,7 +101,7 @@ class DualEncoderScorer(PairScorer):
                 x = tower.get_layer("unit_norm")(x)
             embeddings.append(x)
             states.append(found)
-        return _similarity(*embeddings), (states[0], states[1])
+        return _similarity(*embeddings), PairStates(states[0], states[1], tokens)
 
 
 def _similarity(queries: Any, documents: Any) -> Any:

@@ -16,25 +16,35 @@ from tfde.matching.attention_maps import attention_map
 
 @keras.saving.register_keras_serializable(package="tfde")
 class Fusion(keras.layers.Layer):
-    """Puts two vectors of a pair side by side with what sets them apart: [u; v; |u - v|].
+    """Puts two vectors of a pair side by side.
+
+    Args:
+        kind: `concat`: [u; v]; `difference`: [u; v; |u - v|], what sets them apart beside them.
 
     Call arguments:
         u: (B, H).
         v: (B, H).
 
     Returns:
-        (B, 3H) float32.
+        (B, 2H) or (B, 3H) float32.
 
-    Source: Reimers and Gurevych 2019, section 3 (the best of the concatenations there).
+    Source: Li et al. 2021, equation 9 (`concat`); Reimers and Gurevych 2019, section 3
+        (`difference`, the best of the concatenations there).
     """
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, kind: str = "difference", **kwargs: Any) -> None:
         super().__init__(autocast=False, **kwargs)
+        self.kind = kind
 
     def call(self, u: tf.Tensor, v: tf.Tensor) -> tf.Tensor:
-        """Returns the fused vector, (B, 3H)."""
+        """Returns the fused vector, (B, 2H) or (B, 3H)."""
         u, v = tf.cast(u, tf.float32), tf.cast(v, tf.float32)
-        return tf.concat([u, v, tf.abs(u - v)], axis=-1)
+        parts = [u, v, tf.abs(u - v)] if self.kind == "difference" else [u, v]
+        return tf.concat(parts, axis=-1)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return {**super().get_config(), "kind": self.kind}
 
 
 @keras.saving.register_keras_serializable(package="tfde")
@@ -138,7 +148,8 @@ class JoinedTexts(keras.layers.Layer):
     each text is added to its vectors, since only order tells them apart else.
 
     Returns:
-        vectors (B, X + Y, H) in the dtype of the first and mask (B, X + Y) int32.
+        vectors (B, X + Y, H) in the dtype of the first, and two masks (B, X + Y) int32, 1 = of the
+        first text, 1 = of the second.
     """
 
     def __init__(self, **kwargs: Any) -> None:
@@ -154,15 +165,17 @@ class JoinedTexts(keras.layers.Layer):
 
     def call(
         self, first: tf.Tensor, first_mask: tf.Tensor, second: tf.Tensor, second_mask: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns vectors and mask of both texts."""
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Returns the vectors of both texts, and which are whose."""
         second = tf.cast(second, first.dtype)
         marks = tf.cast(self.marks.value, first.dtype)
         first, second = first + marks[0], second + marks[1]
         mask = tf.concat([first_mask, second_mask], axis=1)
         order = tf.argsort(1 - mask, axis=1, stable=True)
         vectors = tf.gather(tf.concat([first, second], axis=1), order, batch_dims=1)
-        return vectors, tf.gather(mask, order, batch_dims=1)
+        of_first = tf.concat([first_mask, tf.zeros_like(second_mask)], axis=1)
+        of_first, mask = (tf.gather(x, order, batch_dims=1) for x in (of_first, mask))
+        return vectors, of_first, mask - of_first
 
 
 @keras.saving.register_keras_serializable(package="tfde")

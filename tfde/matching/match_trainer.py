@@ -10,7 +10,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfde.backbones.transformer import EncoderStates
 from tfde.config.matching import Objective, TeachingWeights
 from tfde.data.pairs.labelled import LabelledBatches
 from tfde.errors import ConfigError, naming, require
@@ -21,7 +20,8 @@ from tfde.matching.match_loss import (
     task_loss,
 )
 from tfde.matching.pair_model import PairScorer
-from tfde.matching.virt import VirtLoss
+from tfde.matching.pair_states import PairStates
+from tfde.matching.state_losses import HiddenLoss, StateLoss, VirtLoss
 from tfde.tasks.replicas import share_of_mean, sum_gradients
 from tfde.towers.fit_loop import (
     Throughput,
@@ -32,26 +32,30 @@ from tfde.towers.fit_loop import (
     step_function,
 )
 
+# What layers of the first teacher teach: `NAME_weight` and `NAME_layers` of a `Teaching`.
+_STATE_LOSSES: dict[str, type[StateLoss]] = {"virt": VirtLoss, "hidden": HiddenLoss}
+
 
 @dataclass(frozen=True)
 class Teaching(TeachingWeights):
     """What a student learns beside its labels; `TeachingWeights` says how it weighs.
 
     Args:
-        teachers: Fine-tuned cross-encoders, which training leaves as they are; the first one's
-            attention is what VIRT teaches, the logits are the mean of all.
+        teachers: Fine-tuned cross-encoders, which training leaves as they are; attention and
+            hidden states are those of the first one, the logits are the mean of all.
     """
 
     teachers: tuple[CrossEncoder, ...]
 
     def __post_init__(self) -> None:
         require(len(self.teachers) > 0, "teachers", "not empty", self.teachers)
-        for name in ("virt_weight", "logit_weight", "label_weight"):
+        for name in ("virt_weight", "hidden_weight", "logit_weight", "label_weight"):
             require(getattr(self, name) >= 0, name, "at least 0", getattr(self, name))
         require(self.temperature > 0, "temperature", "above 0", self.temperature)
-        if not self.virt_weight and not self.logit_weight:
+        if not self.virt_weight and not self.hidden_weight and not self.logit_weight:
             raise ConfigError(
-                "a teacher needs `virt_weight` or `logit_weight` above 0. Received: 0 and 0"
+                "a teacher needs `virt_weight`, `hidden_weight` or `logit_weight` above 0."
+                " Received: 0, 0 and 0"
             )
 
 
@@ -68,8 +72,8 @@ class MatchTrainer(keras.Model):
 
     Raises:
         ConfigError: objective and student do not fit; a teacher has another vocabulary, other
-            labels, too few layers, or other heads; VIRT for a cross-encoder, or for texts that
-            are not the teacher's.
+            labels, too few layers, or other sizes; VIRT for a cross-encoder; attention or hidden
+            states of texts that are not the teacher's.
     """
 
     def __init__(
@@ -97,12 +101,12 @@ class MatchTrainer(keras.Model):
         self.score_scale = score_scale
         # Hidden from Keras, which would train and save what it sees.
         self._teaching: Callable[[], Teaching | None] = lambda: teaching
-        virt = _virt_loss(student, teaching) if teaching else None
-        self._virt: Callable[[], VirtLoss | None] = lambda: virt
+        states = _state_losses(student, teaching) if teaching else {}
+        self._state_losses: Callable[[], dict[str, StateLoss]] = lambda: states
         if teaching:
             _check_teachers(student, teaching)
         names = ["label_loss"] if teaching else []
-        names += ["virt_loss"] if virt else []
+        names += [f"{name}_loss" for name in states]
         names += ["logit_loss"] if teaching and teaching.logit_weight else []
         self._means = {name: keras.metrics.Mean(name=name) for name in names}
         self.built = True
@@ -216,91 +220,102 @@ class MatchTrainer(keras.Model):
         """Returns the student's logits, (B, N) float32."""
         return self.student(inputs, training=training)
 
-    def _ask_teachers(
-        self, data: Mapping[str, Any]
-    ) -> tuple[tf.Tensor, EncoderStates | None] | None:
-        """Returns the mean of the teachers' logits, and the states of the first."""
+    def _ask_teachers(self, data: Mapping[str, Any]) -> tuple[list[tf.Tensor], PairStates | None]:
+        """Returns the teachers' logits, where they are wanted, and the states of the first."""
         teaching = self._teaching()
-        if teaching is None:
-            return None
         logits, states = [], None
-        for number, (teacher, inputs) in enumerate(
-            zip(teaching.teachers, data["teachers"], strict=True)
-        ):
-            if number == 0 and self._virt() is not None:
-                found, states = teacher.call_with_states(inputs, training=False)
+        teachers = () if teaching is None else teaching.teachers
+        prepared = zip(teachers, data["teachers"], data["teacher_tokens"], strict=True)
+        for number, (teacher, inputs, tokens) in enumerate(prepared):
+            if number == 0 and self._state_losses():
+                found, states = teacher.call_with_states(inputs, tokens, training=False)
                 logits.append(found)
-            elif teaching.logit_weight:
+            elif teaching is not None and teaching.logit_weight:
                 logits.append(teacher(inputs, training=False))
-        return tf.add_n(logits) / len(logits), states
+        return logits, states
 
     def _pair_losses(
         self,
         data: Mapping[str, Any],
-        taught: tuple[tf.Tensor, EncoderStates | None] | None,
+        taught: tuple[list[tf.Tensor], PairStates | None],
         *,
         training: bool,
     ) -> tf.Tensor:
         """Returns the loss of each pair, or group of pairs."""
-        virt, teaching, groups = self._virt(), self._teaching(), {"group_size": self.group_size}
-        if virt is None:
+        teaching, groups = self._teaching(), {"group_size": self.group_size}
+        teacher_logits, teacher_states = taught
+        states = None
+        if teacher_states is None:
             logits = self.student(data["student"], training=training)
         else:
-            logits, states = self.student.call_with_states(data["student"], training=training)
+            logits, states = self.student.call_with_states(
+                data["student"], data["student_tokens"], training=training
+            )
         logits = tf.cast(logits, tf.float32) * self.score_scale
         losses = task_loss(self.objective, logits, data["label"], **groups)
-        if teaching is None or taught is None:
+        if teaching is None:
             return losses
-        teacher_logits, teacher_states = taught
-        self._means["label_loss"].update_state(losses)
-        losses *= teaching.label_weight
-        if virt is not None and teacher_states is not None:
-            apart = virt(states, data["student_tokens"], teacher_states, data["teacher_tokens"][0])
-            self._means["virt_loss"].update_state(apart)
-            if self.objective == "ranking":
-                apart = tf.reduce_mean(tf.reshape(apart, (-1, self.group_size)), axis=1)
-            losses += teaching.virt_weight * apart
+        parts = [("label", losses)]
+        if states is not None and teacher_states is not None:
+            for name, loss in self._state_losses().items():
+                apart = loss(states, teacher_states)
+                if self.objective == "ranking":
+                    apart = tf.reduce_mean(tf.reshape(apart, (-1, self.group_size)), axis=1)
+                parts.append((name, apart))
         if teaching.logit_weight:
             distance = logit_loss(
                 teaching.logit_loss,
                 self.objective,
                 logits,
-                teacher_logits,
+                tf.add_n(teacher_logits) / len(teacher_logits),
                 temperature=teaching.temperature,
                 **groups,
             )
-            self._means["logit_loss"].update_state(distance)
-            losses += teaching.logit_weight * distance
-        return losses
+            parts.append(("logit", distance))
+        for name, part in parts:
+            self._means[f"{name}_loss"].update_state(part)
+        return tf.add_n([getattr(teaching, f"{name}_weight") * part for name, part in parts])
 
 
-def _virt_loss(student: PairScorer, teaching: Teaching) -> VirtLoss | None:
-    if not teaching.virt_weight:
-        return None
-    apart = student.encoder_apart()
-    if apart is None:
+def _state_losses(student: PairScorer, teaching: Teaching) -> dict[str, StateLoss]:
+    found = {}
+    for name, loss in _STATE_LOSSES.items():
+        weight = f"{name}_weight"
+        if not getattr(teaching, weight):
+            continue
+        where = student.encoder_and_apart()
+        if where is None:
+            raise ConfigError(
+                f"`{weight}` is for Transformers, whose layers are compared. Received:"
+                f" {getattr(teaching, weight)} for a student of another kind"
+            )
+        teacher = teaching.teachers[0]
+        _check_texts(student, teacher, weight)
+        encoder, apart = where
+        with naming(f"{name}_layers"):
+            layers = getattr(teaching, f"{name}_layers") or None
+            found[name] = loss(encoder, teacher.encoder, apart=apart, layers=layers)
+    return found
+
+
+def _check_texts(student: PairScorer, teacher: CrossEncoder, weight: str) -> None:
+    """Checks that both models read the same tokens of a text, which are compared one by one."""
+    text, theirs = student.preprocessor.text_config, teacher.preprocessor.text_config
+    prompts = [getattr(text, f"{side}_prompt", "") for side in ("query", "document")]
+    if any(prompts) or "[SEP]" in text.document_template:
         raise ConfigError(
-            "`virt_weight` is for Transformers that encode texts apart; a cross-encoder has the"
-            f" attention that VIRT teaches. Received: {teaching.virt_weight} for"
-            f" {type(student).__name__}"
+            f"`{weight}` needs texts as the teacher reads them: no prompts, and no [SEP] in the"
+            f" template. Received: {prompts[0]!r}, {prompts[1]!r} and {text.document_template!r}"
         )
-    text = student.preprocessor.text_config
-    if text.query_prompt or text.document_prompt or "[SEP]" in text.document_template:
-        raise ConfigError(
-            "`virt_weight` needs texts as the teacher reads them: no prompts, and no [SEP] in the"
-            f" template. Received: {text.query_prompt!r}, {text.document_prompt!r} and"
-            f" {text.document_template!r}"
-        )
-    template = teaching.teachers[0].preprocessor.text_config.document_template
-    rule = f"{template!r}, the teacher's: `virt_weight` compares token by token"
+    template = theirs.document_template
+    rule = f"{template!r}, the teacher's: `{weight}` compares token by token"
     require(text.document_template == template, "document_template", rule, text.document_template)
-    encoder, layers = apart
-    with naming("virt_layers"):
-        return VirtLoss(
-            encoder,
-            teaching.teachers[0].encoder,
-            layers=teaching.virt_layers or None,
-            student_layers=layers,
+    own, first = student.preprocessor.tokenizer, teacher.preprocessor.tokenizer
+    if first.fingerprint_bytes() != own.fingerprint_bytes():
+        raise ConfigError(
+            f"the teacher of `{weight}` must have the student's vocabulary: it is compared token by"
+            f" token. Received: one of {first.vocabulary_size} tokens, not of"
+            f" {own.vocabulary_size} or not the same"
         )
 
 
@@ -317,11 +332,3 @@ def _check_teachers(student: PairScorer, teaching: Teaching) -> None:
             rule = f"{', '.join(student.labels)}, in this order (`labels` of a run sets it)"
             same = teacher.labels == student.labels
             require(same, "labels of a teacher", rule, ", ".join(teacher.labels))
-    own = student.preprocessor.tokenizer.fingerprint_bytes()
-    first = teaching.teachers[0].preprocessor.tokenizer
-    if teaching.virt_weight and first.fingerprint_bytes() != own:
-        raise ConfigError(
-            "the teacher of `virt_weight` must have the student's vocabulary: its attention is"
-            f" compared token by token. Received: one of {first.vocabulary_size} tokens, not of"
-            f" {student.preprocessor.tokenizer.vocabulary_size} or not the same"
-        )

@@ -12,15 +12,16 @@ import numpy as np
 import tensorflow as tf
 
 from tfde.backbones.backbone import Backbone
-from tfde.backbones.transformer import EncoderStates
 from tfde.checkpoints.initial_backbones import load_start
 from tfde.config.backbones import BackboneConfig, from_mapping
-from tfde.config.matching import MatcherConfig, MatcherKind
+from tfde.config.matching import FUSION_BEFORE, MatcherConfig, MatcherKind
 from tfde.config.model import TextConfig
 from tfde.errors import MismatchError, require
-from tfde.matching.attention_maps import TextTokens
+from tfde.matching.meetings import TextVectors
+from tfde.matching.model_starts import model_start
 from tfde.matching.networks import SIDES, MatcherNetworks, meeting, tokens_of_side
 from tfde.matching.pair_model import PairScorer, prepare_apart, read_preset
+from tfde.matching.pair_states import PairStates, TextTokens, Tokens
 from tfde.matching.stored_texts import StoredTexts, check_stored_dtype, join_texts
 from tfde.text.graph_function import graph_function
 from tfde.text.preprocessor import TextPreprocessor
@@ -105,7 +106,8 @@ class Matcher(PairScorer):
         """Builds a matcher on a pre-trained checkpoint, or on random weights of given sizes.
 
         Args:
-            backbone: As for `DualEncoder.from_backbone`; a description has random weights.
+            backbone: As for `DualEncoder.from_backbone`; a description has random weights. Or a
+                model directory, whose encoder is taken, such as that of the teacher.
             kind: Where the texts meet, see `MatcherConfig`.
             num_labels: Logits of a pair; 1 is a score.
             labels: What the logits are called, in their order; of one logit, the two labels that
@@ -124,13 +126,9 @@ class Matcher(PairScorer):
         """
         if seed is not None:
             keras.utils.set_random_seed(seed)
-        start = load_start(
-            backbone,
-            num_layers=num_layers,
-            tokenizer=tokenizer,
-            dropout=dropout,
-            dtype=dtype,
-            seed=seed,
+        cut: dict[str, Any] = {"num_layers": num_layers, "dropout": dropout, "dtype": dtype}
+        start = model_start(backbone, **cut) or load_start(
+            backbone, tokenizer=tokenizer, seed=seed, **cut
         )
         sizes = start.backbone.config
         values = {"backbone": sizes, "kind": kind, "num_labels": num_labels, **options}
@@ -153,7 +151,9 @@ class Matcher(PairScorer):
         Raises:
             CorruptError: a file of the directory is missing or not what was written.
         """
-        config, backbone = read_preset(directory, cls.__name__, MatcherConfig, dtype=dtype)
+        config, backbone = read_preset(
+            directory, cls.__name__, MatcherConfig, dtype=dtype, complete=_complete
+        )
         model = cls(backbone, config, preprocessor=TextPreprocessor.load(directory))
         read_weights(Path(directory) / WEIGHTS_FILE, model.named_weights())
         return model
@@ -167,15 +167,22 @@ class Matcher(PairScorer):
         """What the logits are called, in their order; of one logit, both that it tells apart."""
         return self.config.labels
 
+    def _description(self) -> dict[str, Any]:
+        # What 0.1.0 could describe is written as it did: the fingerprint of such a model stays.
+        found = super()._description()
+        if found["fusion"] == FUSION_BEFORE.get(self.config.kind):
+            del found["fusion"]
+        return found
+
     # ---- scoring -----------------------------------------------------------------------------
 
     def prepare_tokens(
         self, first: tf.Tensor, titles: tf.Tensor, texts: tf.Tensor
-    ) -> tuple[dict[str, tf.Tensor], tuple[TextTokens, TextTokens]]:
+    ) -> tuple[dict[str, tf.Tensor], Tokens]:
         """Returns what `prepare` does, and where the tokens of both texts stand in it."""
         return prepare_apart(self.preprocessor, first, titles, texts)
 
-    def encoder_apart(self) -> tuple[Any, int] | None:
+    def encoder_and_apart(self) -> tuple[Any, int]:
         """Returns the encoder of both texts, and how many of its layers see one text alone."""
         return self.networks.encoder, self.networks.apart_layers
 
@@ -280,20 +287,28 @@ class Matcher(PairScorer):
     # ---- training with a teacher -------------------------------------------------------------
 
     def call_with_states(
-        self, inputs: Mapping[str, tf.Tensor], *, training: bool
-    ) -> tuple[tf.Tensor, tuple[EncoderStates, EncoderStates]]:
-        """Returns the logits of `call`, and what the encoder computed of each text on its way."""
-        found: dict[str, Any] = {}
+        self, inputs: Mapping[str, tf.Tensor], tokens: Tokens, *, training: bool
+    ) -> tuple[tf.Tensor, PairStates]:
+        """Returns the logits of `call`, and what the encoder computed on its way."""
+        found: list[TextVectors] = []
         states: list[Any] = []
         for side in SIDES:
-            tokens = tokens_of_side(side, inputs)
             vectors, of_side = self.networks.encode(
-                side, **tokens, training=training, return_states=True
+                side, **tokens_of_side(side, inputs), training=training, return_states=True
             )
-            found[side] = vars(vectors)
+            found.append(vectors)
             states.append(of_side)
-        logits = self.networks.interaction(meeting(found), training=training)
-        return logits, (states[0], states[1])
+        logits, joint = self.networks.meet(*found, training=training, return_states=True)
+        joint_tokens: Tokens | None = None
+        if joint is not None:  # the texts stand one behind the other there, as far as they are kept
+            lengths = [tf.reduce_sum(part.mask, axis=1) for part in found]
+            starts = (tokens[0].start, lengths[0] + tokens[1].start)
+            x, y = (
+                TextTokens(start, tf.clip_by_value(length - text.start, 0, text.count))
+                for text, start, length in zip(tokens, starts, lengths, strict=True)
+            )
+            joint_tokens = (x, y)
+        return logits, PairStates(states[0], states[1], tokens, joint, joint_tokens)
 
     def _encode_first_texts(self, texts: tf.Tensor) -> dict[str, tf.Tensor]:
         names = ("token_ids", "padding_mask")
@@ -313,3 +328,7 @@ class Matcher(PairScorer):
             "second": {"vectors": vectors, "mask": mask},
         }
         return self.networks.interaction(meeting(found), training=False)
+
+
+def _complete(config: dict[str, Any]) -> None:
+    config.setdefault("fusion", FUSION_BEFORE.get(config["kind"]))

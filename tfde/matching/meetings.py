@@ -31,7 +31,7 @@ from tfde.text.tokenizer import Tokenizer
 
 Layers = dict[str, keras.layers.Layer]
 Own = Mapping[str, Any]  # the same, called
-# The encoder's layers that read both texts: vectors (B, L, H) and mask (B, L) -> (B, L, H).
+# The layers that read both texts: vectors (B, L, H) and mask (B, L) -> (B, L, H).
 Upper = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 
 
@@ -85,14 +85,23 @@ class Meeting(ABC):
         return TextVectors(keras.ops.cast(text.output, "float32"), text.mask)
 
     @abstractmethod
-    def logits(self, own: Own, x: TextVectors, y: TextVectors, upper: Upper) -> tf.Tensor:
+    def logits(
+        self,
+        own: Own,
+        x: TextVectors,
+        y: TextVectors,
+        upper: Upper,
+        *,
+        training: bool | None = None,
+    ) -> tf.Tensor:
         """Returns (B, N) float32.
 
         Args:
             own: The layers.
             x: What was kept of the first texts.
             y: What was kept of the second texts.
-            upper: The encoder's layers above `apart_layers`.
+            upper: The encoder's layers above `apart_layers`, or the `top` of a DiPair.
+            training: Whether dropout is on.
         """
 
 
@@ -121,10 +130,19 @@ class Classified(Meeting):
             ),
         }
 
-    def logits(self, own: Own, x: TextVectors, y: TextVectors, upper: Upper) -> tf.Tensor:
+    def logits(
+        self,
+        own: Own,
+        x: TextVectors,
+        y: TextVectors,
+        upper: Upper,
+        *,
+        training: bool | None = None,
+    ) -> tf.Tensor:
         """Returns the head's answer to the features."""
         features = self.features(own, x, y, upper)
-        return own["classifier"](own["dropout"](own["hidden"](features)))
+        dropped = own["dropout"](own["hidden"](features), training=training)
+        return own["classifier"](dropped)
 
 
 class Siamese(Classified):
@@ -132,14 +150,14 @@ class Siamese(Classified):
 
     def feature_layers(self, config: MatcherConfig, seed: int | None) -> Layers:
         """Returns mean and fusion."""
-        return {"mean": MeanVector(name="mean"), "fusion": Fusion(name="fusion")}
+        return {"mean": MeanVector(name="mean"), "fusion": _fusion(config)}
 
     def keep(self, own: Own, config: MatcherConfig, side: str, text: Encoded) -> TextVectors:
         """Returns the mean of the tokens."""
         return _single(own["mean"](text.output, text.mask))
 
     def features(self, own: Own, x: TextVectors, y: TextVectors, upper: Upper) -> tf.Tensor:
-        """Returns both vectors and how they differ."""
+        """Returns both vectors, fused."""
         return own["fusion"](x.vectors[:, 0], y.vectors[:, 0])
 
 
@@ -149,7 +167,7 @@ class PolyEncoder(Classified):
     def feature_layers(self, config: MatcherConfig, seed: int | None) -> Layers:
         """Returns mean, fusion and codes."""
         codes = ContextCodes(int(config.num_codes or 0), seed=seed, name="codes")
-        return {"mean": MeanVector(name="mean"), "fusion": Fusion(name="fusion"), "codes": codes}
+        return {"mean": MeanVector(name="mean"), "fusion": _fusion(config), "codes": codes}
 
     def keep(self, own: Own, config: MatcherConfig, side: str, text: Encoded) -> TextVectors:
         """Returns every token of the first text, the mean of the second."""
@@ -169,7 +187,7 @@ class VirtEncoder(Classified):
     def feature_layers(self, config: MatcherConfig, seed: int | None) -> Layers:
         """Returns fusion and the interaction."""
         name = "virt_adapted_interaction"
-        return {"fusion": Fusion(name="fusion"), name: VirtAdaptedInteraction(name=name)}
+        return {"fusion": _fusion(config), name: VirtAdaptedInteraction(name=name)}
 
     def features(self, own: Own, x: TextVectors, y: TextVectors, upper: Upper) -> tf.Tensor:
         """Returns each text as the other one sees it, side by side."""
@@ -181,23 +199,31 @@ class Deformer(Classified):
     """The encoder's upper layers read both texts."""
 
     def feature_layers(self, config: MatcherConfig, seed: int | None) -> Layers:
-        """Returns mean and what joins the texts."""
-        return {"mean": MeanVector(name="mean"), "joined": JoinedTexts(name="joined")}
+        """Returns mean, what joins the texts, and fusion where each text has its own mean."""
+        layers: Layers = {"mean": MeanVector(name="mean"), "joined": JoinedTexts(name="joined")}
+        return layers if config.fusion == "joint" else {**layers, "fusion": _fusion(config)}
 
     def features(self, own: Own, x: TextVectors, y: TextVectors, upper: Upper) -> tf.Tensor:
-        """Returns the mean over both texts after the upper layers."""
-        vectors, mask = own["joined"](x.vectors, x.mask, y.vectors, y.mask)
-        return own["mean"](upper(vectors, mask), mask)
+        """Returns the means of the texts after the upper layers, or the mean over both."""
+        vectors, of_x, of_y = own["joined"](x.vectors, x.mask, y.vectors, y.mask)
+        mask = of_x + of_y
+        vectors = upper(vectors, mask)
+        if "fusion" not in own:
+            return own["mean"](vectors, mask)
+        return own["fusion"](own["mean"](vectors, of_x), own["mean"](vectors, of_y))
 
 
-class DiPair(Classified):
-    """A light Transformer over the first tokens of each text."""
+class DiPair(Deformer):
+    """The upper layers, or new ones on top, read the first tokens of each text."""
 
     def feature_layers(self, config: MatcherConfig, seed: int | None) -> Layers:
-        """Returns mean, what joins the texts, and the light Transformer."""
+        """Returns those of DeFormer, and the new Transformer, if there is one."""
+        layers = super().feature_layers(config, seed)
+        if config.top_layers is None:
+            return layers
         backbone = config.backbone
         top = BertEncoder(
-            int(config.top_layers or 0),
+            config.top_layers,
             backbone.hidden_dim,
             num_heads=_heads(backbone.hidden_dim, backbone.num_heads),
             intermediate_dim=backbone.intermediate_dim,
@@ -205,18 +231,12 @@ class DiPair(Classified):
             seed=seed,
             name="top",
         )
-        joined = JoinedTexts(name="joined")
-        return {"mean": MeanVector(name="mean"), "joined": joined, "top": top}
+        return {**layers, "top": top}
 
     def keep(self, own: Own, config: MatcherConfig, side: str, text: Encoded) -> TextVectors:
         """Returns the first tokens."""
         taken = config.first_tokens if side == "first" else config.second_tokens
         return super().keep(own, config, side, text.first(taken))
-
-    def features(self, own: Own, x: TextVectors, y: TextVectors, upper: Upper) -> tf.Tensor:
-        """Returns the mean over both texts after the light Transformer."""
-        vectors, mask = own["joined"](x.vectors, x.mask, y.vectors, y.mask)
-        return own["mean"](own["top"](vectors, mask), mask)
 
 
 class LateInteraction(Meeting):
@@ -244,8 +264,16 @@ class LateInteraction(Meeting):
             mask = own["token_filter"](text.token_ids, mask)
         return TextVectors(own["unit_norm"](own["projection"](kept.vectors)), mask)
 
-    def logits(self, own: Own, x: TextVectors, y: TextVectors, upper: Upper) -> tf.Tensor:
-        """Returns the sum of the best similarities."""
+    def logits(
+        self,
+        own: Own,
+        x: TextVectors,
+        y: TextVectors,
+        upper: Upper,
+        *,
+        training: bool | None = None,
+    ) -> tf.Tensor:
+        """Returns the mean of the best similarities."""
         return own["max_similarity"](x.vectors, x.mask, y.vectors, y.mask)
 
 
@@ -321,6 +349,10 @@ def _is_punctuation(token: str) -> bool:
     for mark in ("##", "\u2581", "\u0120"):
         token = token.removeprefix(mark)
     return len(token) == 1 and token in string.punctuation
+
+
+def _fusion(config: MatcherConfig) -> Fusion:
+    return Fusion(config.fusion or "difference", name="fusion")
 
 
 def _single(vector: Any) -> TextVectors:

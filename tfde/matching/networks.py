@@ -52,6 +52,8 @@ class MatcherNetworks:
         self._has_segments = joint and config.backbone.num_segments > 1
         self._meeting = MEETINGS[config.kind]
         self._layers = self._meeting.layers(config, tokenizer, seed)
+        # What reads both texts: the encoder's upper layers, or a Transformer of the kind's own.
+        self._top = self._layers.get("top")
         self.encoders = {side: self._build_encoder(side) for side in SIDES}
         self.interaction = self._build_interaction()
         self.scorer = self._build_scorer()
@@ -100,9 +102,39 @@ class MatcherNetworks:
         kept = self._meeting.keep(self._layers, self.config, side, encoded)
         return kept, states
 
-    def _upper_layers(self, vectors: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-        layers = (self.apart_layers, self.config.backbone.num_layers)
-        return self.encoder(vectors, mask, layers=layers)
+    def meet(
+        self,
+        first: TextVectors,
+        second: TextVectors,
+        *,
+        training: bool | None = None,
+        return_states: bool = False,
+    ) -> tuple[tf.Tensor, EncoderStates | None]:
+        """Returns the logits, (B, N), and if asked what the encoder's upper layers computed.
+
+        It is the network of `interaction` and, with states, the same computation for training.
+
+        Args:
+            first: What was kept of the first texts.
+            second: What was kept of the second texts.
+            training: Whether dropout is on.
+            return_states: Whether the states are wanted, if there are such layers.
+        """
+        found: list[EncoderStates] = []
+
+        def upper(vectors: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+            if self._top is not None:
+                return self._top(vectors, mask, training=training)
+            layers = (self.apart_layers, self.config.backbone.num_layers)
+            options: dict[str, Any] = {"layers": layers, "training": training}
+            if not return_states:
+                return self.encoder(vectors, mask, **options)
+            states = self.encoder(vectors, mask, return_states=True, **options)
+            found.append(states)
+            return states["sequence_output"]
+
+        logits = self._meeting.logits(self._layers, first, second, upper, training=training)
+        return logits, found[0] if found else None
 
     def _build_encoder(self, side: str) -> keras.Model:
         inputs = _token_inputs("")
@@ -118,7 +150,7 @@ class MatcherNetworks:
         first, second = (
             TextVectors(inputs[f"{side}_vectors"], inputs[f"{side}_mask"]) for side in SIDES
         )
-        logits = self._meeting.logits(self._layers, first, second, self._upper_layers)
+        logits, _ = self.meet(first, second)
         return keras.Model(inputs, logits, name="interaction")
 
     def _build_scorer(self) -> keras.Model:

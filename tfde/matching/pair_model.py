@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from tfde.backbones.backbone import Backbone, build_backbone
 from tfde.backbones.seeded_layer import zero_weights
 from tfde.config.backbones import backbone_from_mapping, backbone_to_mapping, from_mapping
 from tfde.errors import ConfigError, require, shorten
-from tfde.matching.attention_maps import TextTokens
+from tfde.matching.pair_states import PairStates, TextTokens, Tokens
 from tfde.storage.atomic import atomic_directory
 from tfde.text.batch_preprocessor import BatchPreprocessor
 from tfde.text.graph_function import graph_function
@@ -116,21 +116,27 @@ class PairScorer(OtherWords, keras.Model):
 
     def prepare_tokens(
         self, first: tf.Tensor, titles: tf.Tensor, texts: tf.Tensor
-    ) -> tuple[dict[str, tf.Tensor], tuple[TextTokens, TextTokens]]:
+    ) -> tuple[dict[str, tf.Tensor], Tokens]:
         """Returns what `prepare` does, and where the tokens of both texts stand in it."""
         raise NotImplementedError
 
-    def encoder_apart(self) -> tuple[Any, int] | None:
-        """Returns the encoder of each text, and how many of its layers see one text alone.
+    def encoder_and_apart(self) -> tuple[Any, int] | None:
+        """Returns the encoder, and how many of its layers see one text alone, from below.
 
-        `None` for a model that reads both texts together from the first layer on.
+        `None` for a model whose encoder is no Transformer.
         """
         return None
 
     def call_with_states(
-        self, inputs: Mapping[str, tf.Tensor], *, training: bool
-    ) -> tuple[tf.Tensor, Any]:
-        """Returns the logits of `call`, and what the encoder computed on its way (of each text)."""
+        self, inputs: Mapping[str, tf.Tensor], tokens: Tokens, *, training: bool
+    ) -> tuple[tf.Tensor, PairStates]:
+        """Returns the logits of `call`, and what the encoder computed on its way.
+
+        Args:
+            inputs: As `prepare_tokens` gives them.
+            tokens: Where the texts' tokens stand in them.
+            training: Whether dropout is on.
+        """
         raise NotImplementedError
 
     def call(self, inputs: Mapping[str, tf.Tensor], training: bool = False) -> tf.Tensor:
@@ -259,7 +265,7 @@ class PairScorer(OtherWords, keras.Model):
 
 def prepare_apart(
     preprocessor: TextPreprocessor, first: tf.Tensor, titles: tf.Tensor, texts: tf.Tensor
-) -> tuple[dict[str, tf.Tensor], tuple[TextTokens, TextTokens]]:
+) -> tuple[dict[str, tf.Tensor], Tokens]:
     """Returns the tokens of texts that are encoded apart, and where their own tokens stand.
 
     Args:
@@ -286,7 +292,12 @@ def prepare_apart(
 
 
 def read_preset(
-    directory: str | Path, class_name: str, description: type, *, dtype: str | None
+    directory: str | Path,
+    class_name: str,
+    description: type,
+    *,
+    dtype: str | None,
+    complete: Callable[[dict[str, Any]], object] | None = None,
 ) -> tuple[Any, Backbone]:
     """Returns the description in a model directory, and a backbone whose weights are not read yet.
 
@@ -296,6 +307,7 @@ def read_preset(
         description: Dataclass of its configuration.
         dtype: Keras dtype policy of the backbone; `None` takes bfloat16 or float16 where the
             weights were saved in it, else Keras' current one.
+        complete: Puts what an earlier version did not write into the configuration.
 
     Raises:
         CorruptError: it is no such directory.
@@ -303,6 +315,8 @@ def read_preset(
     value = read_config(directory, class_name, description)
     value["backbone"] = backbone_from_mapping(value["backbone"])
     value["labels"] = tuple(value["labels"])
+    if complete is not None:
+        complete(value)
     config = from_mapping(description, value, "config")
     dtype = dtype or stored_dtype(Path(directory) / WEIGHTS_FILE)
     with zero_weights():

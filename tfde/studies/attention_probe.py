@@ -11,10 +11,11 @@ import tensorflow as tf
 
 from tfde.errors import ConfigError, require
 from tfde.evaluation.report_charts import plain_text
-from tfde.matching.attention_maps import CrossMaps, TextTokens, maps_apart, maps_together
+from tfde.matching.attention_maps import CrossMaps, cross_maps
 from tfde.matching.cross_encoder import CrossEncoder
 from tfde.matching.matcher import Matcher
 from tfde.matching.pair_model import PairScorer
+from tfde.matching.pair_states import TextTokens
 from tfde.storage.atomic import atomic_file
 
 
@@ -52,28 +53,20 @@ def pair_attention(
     Raises:
         ConfigError: there is no such layer or head; a text has no tokens; another kind of model.
     """
-    texts = tf.constant([first]), tf.constant([""]), tf.constant([second])
-    if isinstance(model, CrossEncoder):
-        inputs, places = model.prepare_tokens(*texts)
-        _, states = model.call_with_states(inputs, training=False)
-        number = _number("layer", layer, len(states["queries"]))
-        maps = maps_together(states, number, places, (places[0].count, places[1].count))
-        ids = [_token_ids(inputs["token_ids"], place) for place in places]
-        encoder = model.encoder
-    elif isinstance(model, Matcher):
-        inputs, places = model.prepare_tokens(*texts)
-        _, sides = model.call_with_states(inputs, training=False)
-        number = _number("layer", layer, len(sides[0]["queries"]))
-        maps = maps_apart(*sides, number, places, (places[0].count, places[1].count))
-        ids = [
-            _token_ids(inputs[f"{side}_token_ids"], place)
-            for side, place in zip(("first", "second"), places, strict=True)
-        ]
-        encoder = model.networks.encoder
-    else:
+    if not isinstance(model, CrossEncoder | Matcher):
         raise ConfigError(
             f"`model` must be a CrossEncoder or a Matcher. Received: {type(model).__name__}"
         )
+    texts = tf.constant([first]), tf.constant([""]), tf.constant([second])
+    inputs, places = model.prepare_tokens(*texts)
+    _, states = model.call_with_states(inputs, places, training=False)
+    number = _number("layer", layer, len(states.first["queries"]))
+    maps = cross_maps(states, number, (places[0].count, places[1].count))
+    ids = [
+        _token_ids(inputs.get(f"{side}_token_ids", inputs.get("token_ids")), place)
+        for side, place in zip(("first", "second"), places, strict=True)
+    ]
+    encoder, _ = model.encoder_and_apart()
     for name, found, text in zip(("first", "second"), ids, (first, second), strict=True):
         require(len(found) > 0, name, "a text with tokens", text)
     tokenizer = model.preprocessor.tokenizer

@@ -25,7 +25,8 @@ CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.weights.h5"
 METADATA_FILE = "metadata.json"
 DUAL_ENCODER = "DualEncoder"
-_LATER = {"trained_dims", "lora"}  # fields that model directories had not from the beginning
+# Fields that model directories had not from the beginning.
+_LATER = {"trained_dims", "lora", "fusion"}
 
 
 def preset_class(path: str | Path) -> str | None:

@@ -65,15 +65,20 @@ def stored_dtype(path: Path) -> str | None:
     return next((dtype for dtype in ("bfloat16", "float16") if dtype in dtypes), None)
 
 
-def read_weights(path: Path, weights: Weights) -> None:
+def read_weights(path: Path, weights: Weights, *, others: bool = False) -> None:
     """Puts the weights of a file into those of a model of the same description.
+
+    Args:
+        path: The file.
+        weights: What is filled, by name.
+        others: Whether the file may hold weights beside these.
 
     Raises:
         CorruptError: the file is damaged or lies partly in other files; it lacks a weight, or has
             one too many, of another shape, of no floating dtype, or not finite.
     """
     with _open(path) as arrays:
-        for name in sorted(set(arrays) ^ set(weights)):
+        for name in sorted(set(weights) - set(arrays) if others else set(arrays) ^ set(weights)):
             state = "missing" if name in weights else "one too many"
             raise CorruptError(f"{path}: weight {name!r} is {state}.")
         for name, weight in weights.items():

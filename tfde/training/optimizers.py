@@ -95,6 +95,7 @@ def adamw(
     warmup_steps: int = 0,
     weight_decay: float = 0.01,
     clip_norm: float | None = 1.0,
+    epsilon: float = 1e-7,
 ) -> keras.optimizers.Optimizer:
     """Returns AdamW, with linear decay to 0 or at a constant rate; biases and norms stay whole.
 
@@ -104,11 +105,13 @@ def adamw(
         warmup_steps: Steps of linear growth from 0.
         weight_decay: Share of a weight that a step at rate 1 takes away.
         clip_norm: Largest global norm of the gradients, or `None`.
+        epsilon: Added to the root of the second moment.
     """
     optimizer = FusedAdamW(
         LinearDecay(learning_rate, decay_steps=decay_steps, warmup_steps=warmup_steps),
         weight_decay=weight_decay,
         global_clipnorm=clip_norm,
+        epsilon=epsilon,
     )
     optimizer.exclude_from_weight_decay(var_names=["bias", "norm", "gamma", "beta", "scale"])
     return optimizer
@@ -129,7 +132,8 @@ def build_optimizer(config: OptimizerConfig, *, steps: int) -> keras.optimizers.
     }
     if config.name == "adafactor":
         return adafactor(config.learning_rate, **shared)
-    return adamw(config.learning_rate, weight_decay=config.weight_decay, **shared)
+    shared |= {"weight_decay": config.weight_decay, "epsilon": config.epsilon}
+    return adamw(config.learning_rate, **shared)
 
 
 @keras.saving.register_keras_serializable(package="tfde")
@@ -144,6 +148,7 @@ class FusedAdamW(keras.optimizers.AdamW):
         learning_rate: Rate or schedule.
         weight_decay: Share of a weight that a step at rate 1 takes away.
         global_clipnorm: Largest norm of all gradients together, or `None`.
+        epsilon: Added to the root of the second moment.
 
     Source: Loshchilov and Hutter 2019, algorithm 2.
     """

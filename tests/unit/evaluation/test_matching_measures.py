@@ -18,6 +18,23 @@ def test_accuracy_and_macro_f1():
     assert macro_f1(np.array([0, 1]), np.array([0, 0])) == pytest.approx((2 / 3 + 0) / 2)
 
 
+def test_f1_is_that_of_the_second_label():
+    """GLUE's measure of QQP and MRPC, as scikit-learn computes it."""
+    sklearn = pytest.importorskip("sklearn.metrics")
+    rng = np.random.default_rng(0)
+    logits, labels = rng.normal(size=(60, 2)), rng.integers(0, 2, 60)
+    expected = sklearn.f1_score(labels, logits.argmax(axis=1))
+    found = matching_measures("classification", logits, labels)
+    assert found["F1"] == pytest.approx(expected)
+    assert found["macro_F1"] == pytest.approx(
+        sklearn.f1_score(labels, logits.argmax(axis=1), average="macro")
+    )
+    one = matching_measures("binary", logits[:, 1] - logits[:, 0], labels.astype(float))
+    assert one["F1"] == pytest.approx(expected)
+    never = matching_measures("classification", np.tile([1.0, 0.0], (4, 1)), np.array([0, 0, 1, 1]))
+    assert never["F1"] == 0.0
+
+
 def test_area_under_the_curve_counts_pairs():
     rng = np.random.default_rng(0)
     scores, labels = rng.integers(0, 6, 40).astype(float), rng.integers(0, 2, 40)
@@ -28,7 +45,7 @@ def test_area_under_the_curve_counts_pairs():
 def test_each_objective_leads_with_its_measure():
     scores, labels = np.array([0.3, -1.0, 2.0, -0.5]), np.array([1.0, 0.0, 1.0, 1.0])
     binary = matching_measures("binary", scores, labels)
-    assert binary == {"AUC": 1.0, "accuracy": 0.75}
+    assert binary == {"AUC": 1.0, "accuracy": 0.75, "F1": pytest.approx(0.8)}
     ranked = matching_measures("ranking", scores[[0, 1, 3, 2]], np.array([1.0, 0, 1, 0]),
                                group_size=2)  # fmt: skip
     assert ranked["P@1"] == 0.5

@@ -75,7 +75,7 @@ def test_a_teacher_orders_its_documents(kind):
 def test_a_bag_of_words_has_no_attention_to_teach():
     teacher = CrossEncoder.from_backbone(tiny.BERT, tokenizer=tiny.tokenizer())
     student = DualEncoderScorer(tiny.dual_encoder())
-    with pytest.raises(ConfigError, match="is for Transformers that encode texts apart"):
+    with pytest.raises(ConfigError, match="`virt_weight` is for Transformers, whose layers"):
         MatchTrainer(
             student, objective="ranking", group_size=2,
             teaching=Teaching((teacher,), virt_weight=1.0),

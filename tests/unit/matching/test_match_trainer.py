@@ -61,6 +61,31 @@ def test_the_maps_come_nearer(backbone):
     assert after < 0.85 * before
 
 
+@pytest.mark.parametrize("kind", ["deformer", "dipair", "siamese"])
+def test_the_hidden_states_come_nearer(kind):
+    """With hidden states alone: of the layers that read both texts, or of all."""
+    taught = Teaching((teacher(),), hidden_weight=1.0, label_weight=0.0)
+    trainer = MatchTrainer(matcher(kind), teaching=taught)
+    before = train(trainer, labelled(), steps=1, rate=1e-9)["hidden_loss"][-1]
+    train(trainer, labelled(), steps=40)
+    after = train(trainer, labelled(), steps=1, rate=1e-9)["hidden_loss"][-1]
+    assert after < 0.6 * before
+
+
+def test_a_small_cross_encoder_learns_the_hidden_states_of_a_large_one():
+    large = teacher(tiny.BERT.replace(num_layers=4))
+    trainer = MatchTrainer(
+        teacher(seed=5), teaching=Teaching((large,), hidden_weight=1.0, label_weight=0.0)
+    )
+    logs = train(trainer, labelled(), steps=25)
+    assert logs["hidden_loss"][-1] < 0.9 * train(
+        MatchTrainer(
+            teacher(seed=5), teaching=Teaching((large,), hidden_weight=1.0, label_weight=0.0)
+        ),
+        labelled(), steps=1,
+    )["hidden_loss"][-1]  # fmt: skip
+
+
 def test_a_teacher_stays_as_it_is_and_is_nowhere_saved():
     model, other = matcher(), teacher()
     weights = [weight.numpy() for weight in other.scorer.weights]
@@ -75,10 +100,11 @@ def test_a_teacher_stays_as_it_is_and_is_nowhere_saved():
 
 
 def test_the_losses_add_up():
-    model = matcher()
-    taught = Teaching((teacher(),), virt_weight=0.3, logit_weight=0.7, label_weight=0.5)
+    model = matcher("deformer")
+    weights = {"virt": 0.3, "hidden": 0.2, "logit": 0.7, "label": 0.5}
+    taught = Teaching((teacher(),), **{f"{name}_weight": w for name, w in weights.items()})
     logs = train(MatchTrainer(model, teaching=taught), labelled(), steps=1)
-    parts = 0.5 * logs["label_loss"][0] + 0.3 * logs["virt_loss"][0] + 0.7 * logs["logit_loss"][0]
+    parts = sum(weight * logs[f"{name}_loss"][0] for name, weight in weights.items())
     assert logs["loss"][0] == pytest.approx(parts, rel=1e-5)
 
 
@@ -197,7 +223,10 @@ def test_ranking_wants_groups():
             lambda: MatchTrainer(matcher(), objective="guessing"),
             "`objective` must be one of classification, binary, regression, ranking",
         ),
-        (lambda: Teaching((teacher(),)), "needs `virt_weight` or `logit_weight` above 0"),
+        (
+            lambda: Teaching((teacher(),)),
+            "needs `virt_weight`, `hidden_weight` or `logit_weight` above 0",
+        ),
         (lambda: Teaching(()), "`teachers` must be not empty"),
         (
             lambda: MatchTrainer(teacher(), teaching=Teaching((teacher(),), virt_weight=1.0)),

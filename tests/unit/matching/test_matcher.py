@@ -1,6 +1,7 @@
 """Matchers: stored and fresh texts score alike, saving, training, and what they refuse."""
 
 import dataclasses
+import functools
 import json
 from pathlib import Path
 
@@ -12,9 +13,10 @@ import tiny
 from tfde.config.matching import MatcherConfig
 from tfde.config.model import TextConfig
 from tfde.errors import ConfigError, CorruptError, MismatchError
+from tfde.matching.cross_encoder import CrossEncoder
 from tfde.matching.matcher import Matcher
-from tfde.matching.meetings import punctuation_ids
-from tfde.matching.networks import SIDES
+from tfde.matching.meetings import TextVectors, punctuation_ids
+from tfde.matching.networks import SIDES, tokens_of_side
 from tfde.matching.stored_texts import StoredTexts
 from tfde.text.word_piece.tokenizer import WordPieceTokenizer
 from tfde.types import Document
@@ -30,7 +32,7 @@ KINDS = {
     "multi_vector": 1,
 }
 OPTIONS = {
-    "dipair": {"first_tokens": 3, "second_tokens": 4, "top_layers": 1},
+    "dipair": {"first_tokens": 3, "second_tokens": 4},
     "poly_encoder": {"num_codes": 5},
     "late_interaction": {"embedding_dim": 6},
     "multi_vector": {"embedding_dim": 6, "second_tokens": 4},
@@ -97,13 +99,16 @@ def prepared(model: Matcher) -> dict[str, tf.Tensor]:
 
 
 def test_with_states_the_logits_are_the_same(model):
-    inputs = prepared(model)
-    logits, states = model.call_with_states(inputs, training=False)
+    texts = tf.constant(FIRST), tf.constant([""] * 5), tf.constant(SECOND)
+    inputs, tokens = model.prepare_tokens(*texts)
+    logits, states = model.call_with_states(inputs, tokens, training=False)
     np.testing.assert_allclose(logits, model(inputs), atol=2e-6)
-    for side, of_side in zip(SIDES, states, strict=True):
+    joint = model.config.apart_layers is not None
+    for side, of_side in zip(SIDES, states.sides(), strict=True):
         length = inputs[f"{side}_token_ids"].shape[1]
-        assert len(of_side["queries"]) == (1 if model.config.kind == "deformer" else 2)
+        assert len(of_side["queries"]) == (1 if joint else 2)
         assert of_side["queries"][0].shape == (5, 2, length, 4)
+    assert (states.joint is not None) == joint
 
 
 def test_keras_trains_every_weight(model):
@@ -173,6 +178,98 @@ def test_layers_that_read_both_texts_know_which_is_which():
     assert np.abs(one - other).max() > 1e-4
 
 
+@pytest.mark.parametrize("kind", ["siamese", "poly_encoder", "virt_encoder", "deformer", "dipair"])
+def test_what_the_classifier_reads_of_two_vectors(kind):
+    """[u; v] is the first part of [u; v; |u - v|], and the rest follows from it."""
+    read = {}
+    for fusion in ("concat", "difference"):
+        model = matcher(kind, fusion=fusion, dropout=0.0)
+        found = {
+            side: model.networks.encoders[side](tokens_of_side(side, prepared(model)))
+            for side in SIDES
+        }
+        networks = model.networks
+        parts = [TextVectors(**found[side]) for side in SIDES]
+        upper = functools.partial(networks.encoder, layers=(1, 2))
+        read[fusion] = np.array(networks._meeting.features(networks._layers, *parts, upper))
+    u, v = np.split(read["concat"], 2, axis=1)
+    assert u.shape == (5, 8)
+    np.testing.assert_allclose(
+        read["difference"], np.concatenate([u, v, np.abs(u - v)], axis=1), atol=1e-6
+    )
+    assert np.abs(u - v).max() > 1e-3
+
+
+@pytest.mark.parametrize(("kind", "kept"), [("deformer", (99, 99)), ("dipair", (3, 4))])
+def test_each_text_has_its_own_mean_after_layers_that_read_both(kind, kept):
+    """By hand: tokens of both side by side, no padding; one mean a text, or one over both."""
+    for fusion in ("concat", "joint"):
+        model = matcher(kind, fusion=fusion, dropout=0.0)
+        networks = model.networks
+        marks = np.array([[0.3] * 8, [-0.2] * 8], np.float32) * np.arange(8)
+        networks._layers["joined"].marks.assign(marks)
+        inputs = prepared(model)
+        _, states = model.call_with_states(
+            inputs, model.prepare_tokens(*map(tf.constant, (FIRST, [""] * 5, SECOND)))[1],
+            training=False,
+        )  # fmt: skip
+        parts = [
+            TextVectors(**networks.encoders[side](tokens_of_side(side, inputs))) for side in SIDES
+        ]
+        upper = functools.partial(networks.encoder, layers=(1, 2))
+        read = np.array(networks._meeting.features(networks._layers, *parts, upper))
+        for row in range(5):
+            texts = [part.vectors[row].numpy()[part.mask[row].numpy() > 0] for part in parts]
+            m, n = map(len, texts)
+            assert m <= kept[0]
+            assert n <= kept[1]
+            both = np.concatenate([texts[0] + marks[0], texts[1] + marks[1]])[None]
+            output = networks.encoder(both, np.ones((1, m + n), np.int32), layers=(1, 2))[0].numpy()
+            means = [output[:m].mean(axis=0), output[m:].mean(axis=0)]
+            expected = output.mean(axis=0) if fusion == "joint" else np.concatenate(means)
+            np.testing.assert_allclose(read[row], expected, atol=2e-6)
+            # What is taught stands where the texts' own tokens are, without [CLS] and [SEP].
+            for side, start, end in ((0, 1, m), (1, m + 1, m + n)):
+                layer, places = states.hidden(1, side)
+                at, count = int(places.start[row]), int(places.count[row])
+                whole = states.tokens[side].count[row] + 2 <= (m, n)[side]
+                assert (at, at + count) == (start, end - int(whole))
+                np.testing.assert_allclose(
+                    layer[row, at : at + count], output[at : at + count], atol=2e-6
+                )
+
+
+def test_a_start_from_a_model_directory(tmp_path):
+    """The teacher's encoder, or one that a run has pre-trained; the head is new."""
+    sizes = tiny.BERT.replace(num_layers=3)
+    trained = CrossEncoder.from_backbone(sizes, tokenizer=tiny.tokenizer(), num_labels=2, seed=7)
+    trained.save_to_preset(tmp_path / "teacher")
+    model = Matcher.from_backbone(
+        str(tmp_path / "teacher"), kind="deformer", num_layers=2, num_labels=2, dropout=0.2, seed=1
+    )
+    assert (model.config.backbone.num_layers, model.config.backbone.dropout) == (2, 0.2)
+    theirs = trained.named_weights()
+    for name, weight in model.named_weights().items():
+        if name.startswith(("encoder/", "token_embedder/")):
+            np.testing.assert_array_equal(weight, theirs[name])
+    towers = tiny.dual_encoder(tiny.BERT)
+    towers.save_to_preset(tmp_path / "towers")
+    for made in (
+        CrossEncoder.from_backbone(tmp_path / "towers", num_labels=2),
+        Matcher.from_backbone(tmp_path / "towers", kind="siamese"),
+    ):
+        for name, weight in towers.towers.named_weights().items():
+            part, _, path = name.partition("/shared/")
+            np.testing.assert_array_equal(weight, made.named_weights()[f"{part}/{path}"])
+    with pytest.raises(ConfigError, match=r"`num_labels` must be given: .*towers has no classif"):
+        CrossEncoder.from_backbone(tmp_path / "towers")
+    with pytest.raises(ConfigError, match=r"loaded by tfde\.CrossEncoder\.from_preset"):
+        CrossEncoder.from_backbone(tmp_path / "teacher", num_labels=2)
+    tiny.dual_encoder(tiny.BERT, sharing="ade").save_to_preset(tmp_path / "apart")
+    with pytest.raises(ConfigError, match=r"must have one encoder, shared by both towers"):
+        Matcher.from_backbone(tmp_path / "apart", kind="siamese")
+
+
 def test_virt_adapted_interaction_follows_its_equation():
     model = matcher("virt_encoder", num_labels=2)
     layer = model.networks._layers["virt_adapted_interaction"]
@@ -201,6 +298,12 @@ def test_virt_adapted_interaction_follows_its_equation():
         ),
         ({"kind": "late_interaction", "num_labels": 2}, r"`num_labels` must be 1 with late_inter"),
         ({"kind": "dipair", "first_tokens": 0}, r"`first_tokens` must be at least 1. Received: 0"),
+        (
+            {"kind": "siamese", "fusion": "joint"},
+            r"`fusion` must be one of concat, difference with",
+        ),
+        ({"kind": "multi_vector", "fusion": "concat"}, r"`fusion` belongs to another kind"),
+        ({"kind": "dipair", "top_layers": 2, "apart_layers": 1}, r"give one\. Received: 2 and 1"),
         ({"kind": "siamese", "dropout": 1.0}, r"`dropout` must be in \[0, 1\). Received: 1.0"),
     ],
 )
@@ -268,7 +371,9 @@ def test_no_documents():
 
 def test_dipair_stands_on_heads_that_do_not_divide_the_width():
     backbone = dataclasses.replace(tiny.T5, num_heads=3, key_value_dim=2)  # as T5's small one has 6
-    model = Matcher.from_backbone(backbone, kind="dipair", tokenizer=tiny.tokenizer(), seed=1)
+    model = Matcher.from_backbone(
+        backbone, kind="dipair", top_layers=2, tokenizer=tiny.tokenizer(), seed=1
+    )
     assert np.isfinite(model.score([("red", "apple")])).all()
 
 

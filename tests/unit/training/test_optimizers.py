@@ -2,8 +2,15 @@ import keras
 import numpy as np
 import pytest
 
+from tfde.config.training import OptimizerConfig
 from tfde.errors import ConfigError
-from tfde.training.optimizers import FusedAdamW, LinearDecay, adafactor, adamw
+from tfde.training.optimizers import (
+    FusedAdamW,
+    LinearDecay,
+    adafactor,
+    adamw,
+    build_optimizer,
+)
 
 
 def test_linear_decay_by_hand():
@@ -42,6 +49,16 @@ def test_optimizers_minimise(make):
     for _ in range(200):
         optimizer.apply([2 * weight.value], [weight])
     assert float(np.abs(weight.numpy()).max()) < 0.2
+
+
+@pytest.mark.parametrize("epsilon", [1e-8, 1e-7])
+def test_epsilon_is_the_recipes(epsilon):
+    """Adam's first step on a gradient g: rate * g / (|g| + epsilon / sqrt(1 - beta2))."""
+    weight = keras.Variable(np.zeros((1,), np.float32), name="kernel")
+    config = OptimizerConfig("adamw", 0.1, "constant", clip_norm=None, epsilon=epsilon)
+    build_optimizer(config, steps=10).apply([np.array([1e-6], np.float32)], [weight])
+    expected = -0.1 * 1e-6 / (1e-6 + epsilon / np.sqrt(1 - 0.999))
+    np.testing.assert_allclose(weight.numpy(), expected, rtol=1e-4)
 
 
 def test_clipping_bounds_the_update():
