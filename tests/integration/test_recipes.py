@@ -26,6 +26,7 @@ BACKBONES = {
     "t5": {"num_layers": 1, "num_heads": 2, "hidden_dim": 8, "key_value_dim": 4},
     "bert": {"num_layers": 1, "num_heads": 2, "hidden_dim": 8},
 }
+MATCHING_SIZES = {"intermediate_dim": 8, "vocabulary_size": 120, "num_layers": 2}  # one for both
 PASSAGES = ("One red apple. Two green trees. A black dog.", "The cow is white. A stone road.")
 # What the environment variables of the recipes stand for.
 PLACES = {
@@ -129,7 +130,7 @@ def pairs_with_labels(places):
     (places / "ranked.jsonl").write_text("\n".join(lines) + "\n")
     for labels in (1, 2):
         CrossEncoder.from_backbone(
-            BertConfig(vocabulary_size=120, intermediate_dim=8, **BACKBONES["bert"]),
+            BertConfig(**{**BACKBONES["bert"], **MATCHING_SIZES}),
             tokenizer=read_tokenizer(places / "vocab.txt"),
             num_labels=labels,
         ).save_to_preset(places / f"teacher_{labels}")
@@ -164,11 +165,9 @@ def test_matching_recipe_runs_dry(tmp_path, monkeypatch, capsys, pairs_with_labe
     targets |= dict.fromkeys(("BERT_BASE", "TFDE_MINILM"), "none")
     for variable in re.findall(r"\$\{(\w+)\}", text):
         monkeypatch.setenv(variable, str(places / targets.get(variable, "labelled")))
-    backbone = {"kind": "bert", "intermediate_dim": 8, "vocabulary_size": 120}
-    if "apart_layers" in text:
-        backbone["num_layers"] = 2
     arguments = ["train-matcher", "--run", str(path), "--output", str(tmp_path / "run")]
-    arguments += ["--run.model.backbone", json.dumps({**BACKBONES["bert"], **backbone})]
+    backbone = {"kind": "bert", **BACKBONES["bert"], **MATCHING_SIZES}
+    arguments += ["--run.model.backbone", json.dumps(backbone)]
     arguments += ["--run.model.tokenizer", str(places / "vocab.txt"), "--run.epochs", "1"]
     if "apart_layers" in text:
         arguments += ["--run.model.options.apart_layers", "1"]

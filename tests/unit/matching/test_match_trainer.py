@@ -61,29 +61,17 @@ def test_the_maps_come_nearer(backbone):
     assert after < 0.85 * before
 
 
-@pytest.mark.parametrize("kind", ["deformer", "dipair", "siamese"])
+@pytest.mark.parametrize("kind", ["dipair", "cross_encoder"])
 def test_the_hidden_states_come_nearer(kind):
-    """With hidden states alone: of the layers that read both texts, or of all."""
-    taught = Teaching((teacher(),), hidden_weight=1.0, label_weight=0.0)
-    trainer = MatchTrainer(matcher(kind), teaching=taught)
-    before = train(trainer, labelled(), steps=1, rate=1e-9)["hidden_loss"][-1]
-    train(trainer, labelled(), steps=40)
-    after = train(trainer, labelled(), steps=1, rate=1e-9)["hidden_loss"][-1]
-    assert after < 0.6 * before
-
-
-def test_a_small_cross_encoder_learns_the_hidden_states_of_a_large_one():
+    """Of the layer that reads the first tokens of both texts; of all, where all read both."""
+    student = teacher(seed=5) if kind == "cross_encoder" else matcher(kind)
     large = teacher(tiny.BERT.replace(num_layers=4))
     trainer = MatchTrainer(
-        teacher(seed=5), teaching=Teaching((large,), hidden_weight=1.0, label_weight=0.0)
+        student, teaching=Teaching((large,), hidden_weight=1.0, label_weight=0.0)
     )
-    logs = train(trainer, labelled(), steps=25)
-    assert logs["hidden_loss"][-1] < 0.9 * train(
-        MatchTrainer(
-            teacher(seed=5), teaching=Teaching((large,), hidden_weight=1.0, label_weight=0.0)
-        ),
-        labelled(), steps=1,
-    )["hidden_loss"][-1]  # fmt: skip
+    before = train(trainer, labelled(), steps=1)["hidden_loss"][-1]
+    mean_of_all_steps = train(trainer, labelled(), steps=40)["hidden_loss"][-1]
+    assert mean_of_all_steps < 0.8 * before
 
 
 def test_a_teacher_stays_as_it_is_and_is_nowhere_saved():
