@@ -32,7 +32,8 @@ def model_start(
         dtype: Keras dtype policy.
 
     Raises:
-        ConfigError: the towers of a dual encoder do not share token embedder and encoder.
+        ConfigError: the towers of a dual encoder do not share token embedder and encoder, or have
+            adapters.
         CorruptError: a file is damaged.
     """
     found = preset_class(path) if isinstance(path, str | Path) else None
@@ -44,6 +45,11 @@ def model_start(
     if any(sharing.get(part, "shared") == "separate" for part in ("token_embedder", "encoder")):
         raise ConfigError(
             f"{folder}: must have one encoder, shared by both towers. Received: one for each"
+        )
+    if config.get("lora"):
+        raise ConfigError(
+            f"{folder}: must have no low-rank adapters, which `merge_lora` adds to the weights."
+            f" Received: {config['lora']}"
         )
     sizes = backbone_from_mapping(config["backbone"])
     with zero_weights():
