@@ -36,3 +36,16 @@ def test_what_things_are_shows_in_a_notebook(tmp_path):
     assert repr(pairs) == "PairDataset(3 pairs, 2 in a batch, 1 batches an epoch)"
     index = tfde.ExactIndex.build(model.encode_documents(["a", "b"]), ["1", "2"])
     assert repr(index) == "ExactIndex(2 documents, 6 numbers)"
+    assert len(index) == 2
+    np.testing.assert_array_equal(np.asarray(index), model.encode_documents(["a", "b"]))
+    assert np.asarray(index).dtype == np.float32
+    assert repr(tiny.tokenizer()) == "WordPieceTokenizer(92 tokens)"
+    scorer = tfde.CrossEncoder.from_backbone(tiny.BERT, tokenizer=tiny.tokenizer(), seed=1)
+    assert repr(scorer) == "CrossEncoder(bert, 2 layers of 8 hidden, 1 label)"
+    live = tfde.LiveIndex.open(_saved(index, tmp_path / "index"))
+    assert repr(live) == f"LiveIndex({str(tmp_path / 'index')!r}: 2 documents, 6 numbers)"
+
+
+def _saved(index, path):
+    index.save(path)
+    return path

@@ -72,6 +72,26 @@ def test_every_line_of_ours_runs(name, tmp_path, monkeypatch):
         exec(compile(line, line, "exec"), known)
 
 
+@pytest.mark.slow
+def test_whole_programs_of_theirs_and_ours_run(tmp_path):
+    text = (ROOT / "docs" / "from_keras_hub.md").read_text(encoding="utf-8")
+    data, hub, ours, recommenders, ours_too = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert "tfde" in ours
+    assert "tfde" in ours_too
+    assert "tfde" not in hub
+    assert "tfde" not in recommenders
+    for code in (hub, ours, recommenders, ours_too):
+        environment = dict(os.environ)
+        if code is recommenders:  # as its authors have it run beside Keras 3
+            environment["TF_USE_LEGACY_KERAS"] = "1"
+        (tmp_path / "program.py").write_text(data + code, encoding="utf-8")
+        command = [sys.executable, "program.py"]
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+
+
 def test_the_readmes_python_runs_as_it_stands(tmp_path):
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)

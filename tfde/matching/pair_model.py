@@ -67,6 +67,13 @@ class PairScorer(OtherWords, keras.Model):
         self._score = graph_function(self._score_texts, input_signature=[_STRINGS] * 3)
         self.built = True
 
+    def __repr__(self) -> str:
+        kind = getattr(self.config, "kind", None)
+        parts = [kind] if kind else []
+        parts += [self.config.backbone.summary()]
+        parts += [f"{self.num_labels} label" + ("s" if self.num_labels > 1 else "")]
+        return f"{type(self).__name__}({', '.join(parts)})"
+
     @property
     def labels(self) -> tuple[str, ...]:
         """What the logits are called, in their order; of one logit, both that it tells apart."""

@@ -69,6 +69,9 @@ class StoredTexts:
             twice = Counter(self.doc_ids).most_common(1)[0][0]
             raise ConfigError(f"`doc_ids` must be all different. Received: {twice!r} twice")
 
+    def __repr__(self) -> str:
+        return f"StoredTexts({len(self):,} documents, {len(self.vectors):,} vectors)"
+
     def __len__(self) -> int:
         return len(self.doc_ids)
 

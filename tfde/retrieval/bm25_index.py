@@ -70,6 +70,9 @@ class Bm25Index:
         self.doc_ids = np.array(doc_ids, dtype=object)
         self.language = language
 
+    def __repr__(self) -> str:
+        return f"Bm25Index({len(self.doc_ids):,} documents, language {self.language!r})"
+
     @classmethod
     def build(
         cls,

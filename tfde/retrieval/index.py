@@ -78,6 +78,12 @@ class Index(ABC):
         count, numbers = self.shape
         return f"{type(self).__name__}({count:,} documents, {numbers} numbers)"
 
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.array(self.vectors(), dtype) if copy else np.asarray(self.vectors(), dtype)
+
     @classmethod
     @abstractmethod
     def _build(cls, parts: Sequence[Rows], parameters: Any) -> tuple[Sequence[Rows], Any, Any]:

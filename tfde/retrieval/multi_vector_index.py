@@ -48,6 +48,9 @@ class MultiVectorIndex:
         counts = np.diff(stored.offsets)
         self._owners = np.repeat(np.arange(len(stored)), counts)
 
+    def __repr__(self) -> str:
+        return f"MultiVectorIndex({len(self.stored):,} documents, {len(self._owners):,} vectors)"
+
     @classmethod
     def build(
         cls, stored: StoredTexts, *, parameters: ScannParameters | None = None

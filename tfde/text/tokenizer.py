@@ -46,6 +46,9 @@ class Tokenizer(tf.Module):
         super().__init__(name=name)
         self._traced: Untracked[Any] = Untracked(None)
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.vocabulary_size:,} tokens)"
+
     def tokenize(self, texts: tf.Tensor | Sequence[str]) -> tf.RaggedTensor:
         """Returns the token ids of texts, without start, end or padding.
 

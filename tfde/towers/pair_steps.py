@@ -56,6 +56,7 @@ class PairSteps(keras.Model):
         # Hidden from Keras, which would keep those of an earlier `compile`.
         self._own_metrics: Callable[[], list[keras.metrics.Metric]] = list
         self._reset: Callable[[], None] | None = None
+        self._single: Any = None  # what makes single batches into iterators
 
     def compile(
         self,
@@ -129,6 +130,7 @@ class PairSteps(keras.Model):
         self.task, self.chunk_size = chosen, chunk_size
         self._own_metrics = lambda: own_metrics
         self._reset = None
+        self._single = None
 
     @property
     def metrics(self) -> list[keras.metrics.Metric]:

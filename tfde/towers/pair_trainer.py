@@ -45,12 +45,6 @@ class PairTrainer(PairSteps):
         self.test_function: Any = None
         self._cut_lengths = (0, 0)
         self._cut_counts: Any = np.zeros((2, 4))
-        self._single: SingleBatches | None = None
-
-    def compile(self, *args: Any, **kwargs: Any) -> None:
-        """Sets optimizer, loss and metrics, as `PairSteps.compile` says."""
-        super().compile(*args, **kwargs)
-        self._single = None
 
     def fit(
         self,

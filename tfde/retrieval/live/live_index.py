@@ -117,6 +117,10 @@ class LiveIndex:
             index._log, index._locks = log, stack.pop_all()
         return index
 
+    def __repr__(self) -> str:
+        count, numbers = self.shape
+        return f"LiveIndex({str(self.path)!r}: {count:,} documents, {numbers} numbers)"
+
     @property
     def shape(self) -> tuple[int, int]:
         """Documents that can be found, and the length of a vector."""
