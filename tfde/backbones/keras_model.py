@@ -1,12 +1,14 @@
-"""A functional Keras model as a backbone: as a whole, for nobody knows where it could be cut."""
+"""A functional Keras model as a backbone: its token embedding and the rest, or as a whole."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tfde.backbones.lora import enable_lora
@@ -19,6 +21,7 @@ _TOKEN_IDS, _MASKS = ("token_ids", "input_ids"), ("padding_mask", "attention_mas
 _SEGMENTS = ("segment_ids", "token_type_ids")
 _SEQUENCES = ("sequence_output", "last_hidden_state")
 _ENCODER = "encoder_"
+_EMBEDDED = "embedded_tokens"
 
 
 @dataclass(frozen=True)
@@ -30,10 +33,11 @@ class KerasModelConfig(BackboneConfig):
         vocabulary_size: V, how many token ids it takes.
         hidden_dim: H.
         longest: Most tokens of a text; 0 for no limit.
+        embedder: The layer that embeds tokens, as Keras writes it down in JSON; empty where the
+            model could not be cut behind one, and is one part.
     """
 
     kind = "keras_model"
-    is_whole = True
     may_be_0 = ("longest",)
     dropout = 0.0  # its own rates stand in `architecture`
 
@@ -41,6 +45,12 @@ class KerasModelConfig(BackboneConfig):
     vocabulary_size: int
     hidden_dim: int
     longest: int = 0
+    embedder: str = ""
+
+    @property
+    def is_whole(self) -> bool:  # type: ignore[override]
+        """Whether token embedder and encoder are one part."""
+        return not self.embedder
 
     @property
     def max_sequence_length(self) -> int | None:  # type: ignore[override]
@@ -65,15 +75,47 @@ class TokenIds(SeededLayer):
 
 
 @keras.saving.register_keras_serializable(package="tfde")
+class KerasTokenEmbedder(SeededLayer):
+    """The layer of a model that embeds its tokens.
+
+    Args:
+        embedder: The layer as Keras writes it down in JSON.
+
+    Call arguments:
+        token_ids: (B, L) int32.
+
+    Returns:
+        What the layer makes of them, (B, L, E).
+    """
+
+    def __init__(self, embedder: str, *, seed: int | None = None, **kwargs: Any) -> None:
+        kwargs.pop("dropout", None)
+        super().__init__(dropout=0.0, seed=seed, **kwargs)
+        self.embedder = embedder
+
+    def build(self, input_shape: Any) -> None:
+        """Makes the layer, whose weights are named after this one."""
+        _know_classes(self.embedder)
+        self.layer = keras.saving.deserialize_keras_object(json.loads(self.embedder))
+        if not self.layer.built:
+            self.layer.build((None, None))
+
+    def call(self, token_ids: tf.Tensor, training: bool | None = None) -> tf.Tensor:
+        """Returns the embedded tokens, (B, L, E)."""
+        return self.layer(token_ids)
+
+
+@keras.saving.register_keras_serializable(package="tfde")
 class KerasModelEncoder(SeededLayer):
-    """The model as one layer.
+    """The model, or what follows its token embedding, as one layer.
 
     Args:
         architecture: What `keras.Model.to_json` gives.
         hidden_dim: H.
+        embedder: As in `KerasModelConfig`; of a model that is cut this is the rest.
 
     Call arguments:
-        token_ids: (B, L) int32.
+        x: Token ids, (B, L) int32, or embedded tokens, (B, L, E).
         padding_mask: (B, L) int32, 1 = real token.
 
     Returns:
@@ -81,29 +123,42 @@ class KerasModelEncoder(SeededLayer):
     """
 
     def __init__(
-        self, architecture: str, hidden_dim: int, *, seed: int | None = None, **kwargs: Any
+        self,
+        architecture: str,
+        hidden_dim: int,
+        *,
+        embedder: str = "",
+        seed: int | None = None,
+        **kwargs: Any,
     ) -> None:
         kwargs.pop("dropout", None)
         super().__init__(dropout=0.0, seed=seed, **kwargs)
         self.architecture = architecture
         self.hidden_dim = hidden_dim
+        self.embedder = embedder
 
     def build(self, input_shape: Any) -> None:
         """Makes the model, whose weights are named after this layer."""
-        if '"keras_hub' in self.architecture:
-            import keras_hub  # noqa: F401  # makes its classes known to Keras
-        self.model = keras.models.model_from_json(self.architecture)
+        _know_classes(self.architecture)
+        model = keras.models.model_from_json(self.architecture)
+        if self.embedder and (cut := _cut(model)) is not None:
+            layer, model = cut
+            _free(layer)
+        self.model = model
         if self.lora is not None:
             enable_lora(self, self.lora)
 
     def call(
-        self, token_ids: tf.Tensor, padding_mask: tf.Tensor, training: bool | None = None
+        self, x: tf.Tensor, padding_mask: tf.Tensor, training: bool | None = None
     ) -> tf.Tensor:
         """Returns the sequence output, (B, L, H)."""
+        zeros = tf.zeros_like(padding_mask)
         given = {
-            "token_ids": token_ids,
+            "token_ids": x,
+            _EMBEDDED: x,
             "padding_mask": padding_mask,
-            "segment_ids": tf.zeros_like(token_ids),
+            "segment_ids": zeros,
+            "position_ids": zeros + tf.range(tf.shape(zeros)[1]),
         }
         roles = _roles(self.model)
         inputs = keras.tree.map_structure(lambda role: given[role], roles)
@@ -112,16 +167,26 @@ class KerasModelEncoder(SeededLayer):
 
 def build_keras_model(
     config: KerasModelConfig, embedder: dict[str, Any], encoder: dict[str, Any]
-) -> tuple[TokenIds, KerasModelEncoder]:
+) -> tuple[TokenIds | KerasTokenEmbedder, KerasModelEncoder]:
     """Returns both layers; see `tfde.backbones.registry.Build`. The model has its own dtype."""
     layer = KerasModelEncoder(**arguments_of(KerasModelEncoder, config), **encoder)
-    return TokenIds(**embedder), layer
+    if config.is_whole:
+        return TokenIds(**embedder), layer
+    return KerasTokenEmbedder(config.embedder, **embedder), layer
+
+
+def _know_classes(text: str) -> None:
+    """Makes keras-hub's classes known to Keras, where a description names one."""
+    if '"keras_hub' in text:
+        import keras_hub  # noqa: F401
 
 
 def describe_keras_model(
     model: keras.Model, *, vocabulary_size: int
-) -> tuple[KerasModelConfig, keras.Model]:
-    """Returns the description of a model and, of one with a decoder, the encoder alone.
+) -> tuple[KerasModelConfig, list[np.ndarray], list[np.ndarray]]:
+    """Returns the description of a model, and the weights of its token embedder and of the rest.
+
+    Of a model with a decoder the encoder alone is described.
 
     Args:
         model: A functional model. Its inputs are called `token_ids` and `padding_mask`, as
@@ -150,8 +215,54 @@ def describe_keras_model(
             "`backbone` must give a vector a token, (batch, length, size)."
             f" Received: {tuple(shape)}"
         )
-    config = KerasModelConfig(model.to_json(), int(vocabulary_size), int(shape[-1]), int(longest))
-    return config, model
+    sizes = (int(vocabulary_size), int(shape[-1]), int(longest))
+    architecture = model.to_json()  # cutting adds to the graph that is written
+    cut = _cut(model)
+    if cut is None:
+        return KerasModelConfig(architecture, *sizes), [], model.get_weights()
+    layer, rest = cut
+    embedder = json.dumps(keras.saving.serialize_keras_object(layer))
+    config = KerasModelConfig(architecture, *sizes, embedder=embedder)
+    return config, layer.get_weights(), rest.get_weights()
+
+
+def _cut(model: keras.Model) -> tuple[keras.layers.Layer, keras.Model] | None:
+    """Returns the layer that embeds the tokens and what follows it; `None` where none is found.
+
+    It is called `token_embedding`, as keras-hub's are, or is the one Keras `Embedding` of the
+    token ids. Nothing behind it may need the ids themselves, or a mask that it makes.
+    """
+    inputs = dict(
+        zip(keras.tree.flatten(_roles(model)), keras.tree.flatten(model.input), strict=True)
+    )
+    token_ids = inputs.pop("token_ids")
+    embedding = keras.layers.Embedding
+    found = [
+        (layer, node.output_tensors[0])
+        for layer in model.layers
+        if layer is getattr(model, "token_embedding", None)
+        or layer.name == "token_embedding"
+        or isinstance(layer, embedding)
+        for node in layer._inbound_nodes
+        if node.input_tensors and node.input_tensors[0] is token_ids
+    ]
+    if len(found) != 1 or getattr(found[0][0], "mask_zero", False):
+        return None
+    layer, embedded = found[0]
+    try:
+        rest = keras.Model({_EMBEDDED: embedded, **inputs}, _sequence(model.output))
+    except ValueError:  # something else reads the token ids
+        return None
+    shared = {id(weight) for weight in layer.weights} & {id(weight) for weight in rest.weights}
+    return None if shared else (layer, rest)
+
+
+def _free(layer: keras.layers.Layer) -> None:
+    """Drops the weights of a layer that the graph of a model still knows, and nobody calls."""
+    for name, weight in list(vars(layer).items()):
+        if isinstance(weight, keras.Variable):
+            layer._untrack_variable(weight)
+            super(keras.layers.Layer, layer).__delattr__(name)
 
 
 def _roles(model: keras.Model) -> Any:
@@ -162,7 +273,7 @@ def _roles(model: keras.Model) -> Any:
     else:
         names = keras.tree.map_structure(lambda tensor: tensor.name, structure)
     roles = keras.tree.map_structure(_role, names)
-    if "token_ids" not in keras.tree.flatten(roles):
+    if not {"token_ids", _EMBEDDED} & set(keras.tree.flatten(roles)):
         raise ConfigError("`backbone` must take token ids. Received: no such input")
     return roles
 
@@ -172,10 +283,12 @@ def _role(name: str) -> str:
         ("token_ids", _TOKEN_IDS),
         ("padding_mask", _MASKS),
         ("segment_ids", _SEGMENTS),
+        ("position_ids", ("position_ids",)),
+        (_EMBEDDED, (_EMBEDDED,)),
     ):
         if name in known:
             return role
-    all_known = ", ".join((*_TOKEN_IDS, *_MASKS, *_SEGMENTS))
+    all_known = ", ".join((*_TOKEN_IDS, *_MASKS, *_SEGMENTS, "position_ids"))
     raise ConfigError(
         f"`backbone` must be a Keras model whose inputs are called {all_known}."
         f" Received: {shorten(name)}"

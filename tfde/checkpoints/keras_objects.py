@@ -14,7 +14,7 @@ from tfde.checkpoints.families.registry import KERAS_HUB_FAMILIES
 from tfde.checkpoints.keras_hub_presets import KerasHubModel
 from tfde.checkpoints.keras_hub_tokenizers import read_keras_hub_tokenizer
 from tfde.checkpoints.loading import read_backbone
-from tfde.errors import ConfigError, require
+from tfde.errors import ConfigError, require, shorten
 from tfde.text.tokenizer import Tokenizer
 
 
@@ -42,8 +42,8 @@ def take_keras_model(
 ) -> Backbone:
     """Returns a backbone with the weights of a model.
 
-    Those of keras-hub that we have become ours, in two parts. Any other functional model is taken
-    as a whole.
+    Those of keras-hub that we have become ours. Any other functional model stays what it is, cut
+    behind its token embedding where that can be.
 
     Args:
         model: keras-hub's backbone, or a functional model (see `describe_keras_model`).
@@ -66,7 +66,16 @@ def take_keras_model(
             raise ConfigError(
                 f"`{name}` is the model's own where `backbone` is a Keras model. Received: {value}"
             )
-    config, model = describe_keras_model(model, vocabulary_size=tokenizer.vocabulary_size)
+    config, embedder, rest = describe_keras_model(model, vocabulary_size=tokenizer.vocabulary_size)
     backbone = build_backbone(config)
-    backbone.encoder.set_weights(model.get_weights())
+    ids, mask = keras.Input((None,), dtype="int32"), keras.Input((None,), dtype="int32")
+    try:
+        backbone.encoder(backbone.token_embedder(ids), mask)
+    except (TypeError, ValueError) as error:
+        where, reason = type(model).__name__, shorten(str(error).splitlines()[-1])
+        raise ConfigError(
+            f"`backbone` must take any number of texts of any length. Received: {where} ({reason})"
+        ) from error
+    backbone.token_embedder.set_weights(embedder)
+    backbone.encoder.set_weights(rest)
     return backbone

@@ -12,11 +12,11 @@ from typing import Any
 
 import keras
 
-from tfde.config.backbones import backbone_from_mapping, backbone_to_mapping
+from tfde.config.backbones import BACKBONES, backbone_from_mapping, backbone_to_mapping
 from tfde.config.backbones import from_mapping as config_from_mapping
 from tfde.config.lora import LoraConfig
 from tfde.config.model import DenseConfig, Sharing, TowersConfig
-from tfde.errors import CorruptError
+from tfde.errors import ConfigError, CorruptError
 from tfde.storage.json_file import read_json_file
 from tfde.towers.model_card import CARD_FILE, model_card
 from tfde.version import __version__
@@ -25,6 +25,7 @@ CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.weights.h5"
 METADATA_FILE = "metadata.json"
 DUAL_ENCODER = "DualEncoder"
+_REGISTERED_BY = "backbone_registered_by"  # the module of a program's own backbone
 # Fields that model directories had not from the beginning.
 _LATER = {"trained_dims", "lora", "fusion"}
 
@@ -65,9 +66,17 @@ def read_config(directory: str | Path, class_name: str, description: type) -> di
             f" expected). Received: {found or 'none'}"
         )
     path = Path(directory) / CONFIG_FILE
-    config = read_json_file(path).get("config")
+    record = read_json_file(path)
+    config = record.get("config")
     if not isinstance(config, dict):
         raise CorruptError(f"{path}: must hold the object `config`.")
+    backbone = config.get("backbone")
+    kind = backbone.get("kind") if isinstance(backbone, dict) else None
+    if kind not in BACKBONES and _REGISTERED_BY in record:
+        raise ConfigError(
+            f"{directory}: a backbone of kind {kind!r} is not known here: import"
+            f" {record[_REGISTERED_BY]}, or what else calls tfde.register_backbone for it, first."
+        )
     fields = [field.name for field in dataclasses.fields(description)]
     # What a later version describes has its default in what an earlier one wrote.
     if set(fields) - set(config) - _LATER or set(config) - set(fields):
@@ -91,6 +100,9 @@ def write_config(
     """
     kind = type(model)
     record = {"module": kind.__module__, "class_name": kind.__name__, "config": config}
+    module = BACKBONES[config["backbone"]["kind"]].__module__
+    if not module.startswith("tfde."):
+        record[_REGISTERED_BY] = module
     metadata = {
         "tfde_version": __version__,
         "keras_version": keras.__version__,

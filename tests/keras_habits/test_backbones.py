@@ -1,0 +1,177 @@
+"""Backbones that a user of Keras or keras-hub has in hand become towers."""
+
+import inspect
+import json
+import subprocess
+import sys
+
+import keras
+import keras_hub
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny
+
+import tfde
+from tfde.errors import ConfigError
+
+TEXTS = ["red apple", "blue plum cat", "zzz"]
+TEXT = tfde.TextConfig(query_max_length_tokens=8, document_max_length_tokens=16)
+# What any text backbone of keras-hub may ask for, as small as can be.
+SIZES = {
+    "vocabulary_size": 120, "num_layers": 1, "num_heads": 2, "num_attention_heads": 2,
+    "num_query_heads": 2, "num_key_value_heads": 1, "head_dim": 8, "head_size": 8,
+    "hidden_dim": 16, "hidden_size": 16, "embedding_dim": 6, "intermediate_dim": 8,
+    "moe_intermediate_dim": 8, "shared_expert_intermediate_dim": 8,
+    "shared_expert_intermediate_size": 8, "num_experts": 2, "top_k": 1,
+    "max_sequence_length": 32, "image_size": None, "attention_bias": False,
+    "attention_dropout": 0.0, "rope_layer_enabled_list": [True], "mlp_bias": False,
+    "layer_types": ["full_attention"], "layer_norm_epsilon": 1e-6, "rope_theta": 1e4,
+    "max_position_embeddings": 32, "partial_rotary_factor": 1.0, "bucket_size": 8,
+}  # fmt: skip
+for side in ("encoder", "decoder"):
+    for name in ("hidden_dim", "intermediate_dim", "num_layers", "num_attention_heads"):
+        SIZES[f"{side}_{name}"] = SIZES[name]
+    SIZES |= {f"{side}_num_key_value_heads": 1, f"{side}_head_dim": 8}
+    SIZES[f"{side}_layer_types"] = ["full_attention"]
+OPTIONAL = ("max_sequence_length", "head_dim", "layer_types", "top_k")
+# Of sound or images, or of texts of one length; each is told so.
+NO_TEXTS = {"MoonshineBackbone", "WhisperBackbone", "PARSeqBackbone", "PaliGemmaBackbone"}
+ONE_LENGTH = {"RWKV7Backbone"}
+
+
+def text_backbones():
+    """The names of all backbones of keras-hub that take token ids and know their vocabulary."""
+    for name in sorted(vars(keras_hub.models)):
+        if name.endswith("Backbone") and name not in NO_TEXTS:
+            arguments = inspect.signature(getattr(keras_hub.models, name).__init__).parameters
+            size = arguments.get("vocabulary_size")
+            if size is not None and size.default is size.empty:
+                yield name
+
+
+def backbone_of(name):
+    kind = getattr(keras_hub.models, name)
+    wanted = {
+        argument.name
+        for argument in list(inspect.signature(kind.__init__).parameters.values())[1:]
+        if argument.kind is not argument.VAR_KEYWORD
+        and (argument.default is argument.empty or argument.name in OPTIONAL)
+    }
+    keras.utils.set_random_seed(2)
+    return kind(**{argument: SIZES[argument] for argument in wanted})
+
+
+def mean_of(backbone, ids, mask):
+    """What the tower is to give, by the backbone alone: mean of the real tokens, unit norm."""
+    given = {
+        "token_ids": ids,
+        "padding_mask": mask,
+        "segment_ids": tf.zeros_like(ids),
+        "position_ids": tf.zeros_like(ids) + tf.range(ids.shape[1]),
+    }
+    of_input = {
+        name: name.removeprefix("encoder_").removeprefix("decoder_") for name in backbone.input
+    }
+    output = backbone({name: given[role] for name, role in of_input.items()})
+    if isinstance(output, dict):
+        names = ("sequence_output", "encoder_sequence_output")
+        output = next(output[name] for name in names if name in output)
+    weights = np.asarray(mask, "float64")[:, :, None]
+    mean = (np.asarray(output, "float64") * weights).sum(1) / weights.sum(1)
+    return mean / np.linalg.norm(mean, axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("name", text_backbones())
+def test_every_text_backbone_of_keras_hub(name):
+    backbone = backbone_of(name)
+    options = {"tokenizer": tiny.tokenizer(), "text": TEXT}
+    if name in ONE_LENGTH:
+        with pytest.raises(ConfigError, match=f"of any length. Received: {name}"):
+            tfde.DualEncoder.from_backbone(backbone, **options)
+        return
+    model = tfde.DualEncoder.from_backbone(backbone, **options)
+    ids, mask = model.preprocessor.queries(tf.constant(TEXTS))
+    found = model.query_tower({"token_ids": ids, "padding_mask": mask})
+    np.testing.assert_allclose(found, mean_of(backbone, ids, mask), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["AlbertBackbone", "GPT2Backbone", "BartBackbone"])
+def test_a_table_of_tokens_is_shared_alone(name, tmp_path):
+    backbone = backbone_of(name)
+    options = {"tokenizer": tiny.tokenizer(), "text": TEXT, "pooling": "last"}
+    model = tfde.DualEncoder.from_backbone(backbone, sharing="ade_ste", **options)
+    query, document = model.towers.query_parts, model.towers.document_parts
+    assert query.token_embedder is document.token_embedder
+    assert query.encoder is not document.encoder
+    (table,) = query.token_embedder.weights
+    assert table.shape[0] == 120
+    assert not [w for w in query.encoder.weights if w.shape == table.shape]
+    before = keras.ops.convert_to_numpy(table)
+    model.compile(keras.optimizers.Adam(0.05))
+    model.fit([(word, f"{word} {word}") for word in tiny.WORDS[:8]], batch_size=8, verbose=0)
+    assert np.abs(keras.ops.convert_to_numpy(table) - before).max() > 0.01
+    model.save_to_preset(tmp_path / "model")
+    again = tfde.DualEncoder.from_preset(tmp_path / "model")
+    assert again.fingerprint() == model.fingerprint()
+    np.testing.assert_allclose(
+        again.encode_documents(TEXTS), model.encode_documents(TEXTS), atol=1e-5
+    )
+    assert not np.allclose(again.encode_queries(TEXTS), again.encode_documents(TEXTS), atol=1e-3)
+
+
+def whole_model():
+    """A model whose token ids are read twice: nothing can be cut off."""
+    ids, mask = (
+        keras.Input((None,), dtype="int32", name=name) for name in ("token_ids", "padding_mask")
+    )
+    x = keras.layers.Embedding(120, 8)(ids) + keras.layers.Embedding(120, 8)(ids)
+    x *= keras.ops.cast(mask, "float32")[:, :, None]
+    return keras.Model({"token_ids": ids, "padding_mask": mask}, x)
+
+
+def test_a_model_in_one_part_is_shared_as_a_whole():
+    for sharing in ("ade_ste", "ade_fte"):
+        with pytest.raises(ConfigError, match="alike for token_embedder and encoder"):
+            tfde.DualEncoder.from_backbone(
+                whole_model(), tokenizer=tiny.tokenizer(), sharing=sharing
+            )
+    model = tfde.DualEncoder.from_backbone(whole_model(), tokenizer=tiny.tokenizer(), sharing="ade")
+    assert not model.towers.query_parts.token_embedder.weights
+
+
+def test_what_is_no_model_of_texts_is_told():
+    pixels = keras.Input((8, 8, 3), name="pixels")
+    image = keras.Model(pixels, keras.layers.Conv2D(2, 3)(pixels))
+    with pytest.raises(
+        ConfigError, match="`backbone` must be a Keras model whose inputs are called"
+    ):
+        tfde.DualEncoder.from_backbone(image, tokenizer=tiny.tokenizer())
+
+
+OWN = """
+import tfde
+from tfde.backbones.bag_of_words import build_bag_of_words
+from tfde.config.backbones import BagOfWordsConfig
+
+class Own(BagOfWordsConfig):
+    kind = "own_bag"
+
+tfde.register_backbone(Own, build_bag_of_words)
+"""
+
+
+def test_a_model_of_a_programs_own_backbone_says_what_to_import(tmp_path, monkeypatch):
+    (tmp_path / "own_backbone.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    import own_backbone
+
+    model = tiny.dual_encoder(own_backbone.Own(vocabulary_size=120, embedding_dim=4, hidden_dim=4))
+    model.save_to_preset(tmp_path / "model")
+    assert json.loads((tmp_path / "model" / "config.json").read_text())["backbone_registered_by"]
+    assert tfde.DualEncoder.from_preset(tmp_path / "model").fingerprint() == model.fingerprint()
+    script = f"import tfde; tfde.DualEncoder.from_preset({str(tmp_path / 'model')!r})"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert "a backbone of kind 'own_bag' is not known here: import own_backbone" in done.stderr
