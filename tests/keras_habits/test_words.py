@@ -178,6 +178,30 @@ def test_a_model_called_on_strings_says_what_to_write(model):
             model(texts)
 
 
+def test_an_index_takes_one_query_and_tells_texts(model, expected, tmp_path):
+    index = tfde.ExactIndex.build(model.encode_documents(WORDS), WORDS)
+    scores, doc_ids = index.search(expected, k=3)
+    index.save(tmp_path / "index")
+    for one in (index, tfde.LiveIndex.open(tmp_path / "index")):
+        found, ids = one.search(model.encode_queries(WORDS[0]), k=3)
+        np.testing.assert_allclose(found, scores[0], atol=1e-6)
+        assert list(ids) == list(doc_ids[0])
+        for texts in ("red", ["red"], np.array(["red"])):
+            with pytest.raises(ConfigError, match=r"`model.encode_queries\(texts\)` gives them"):
+                one.search(texts, k=1)
+
+
+def test_tables_and_plain_texts_in_the_wrong_place_are_told(model, tmp_path):
+    (tmp_path / "qa.csv").write_text("question,answer\na,b\n")
+    with pytest.raises(ConfigError, match=r"qa.csv: a table is read by pandas"):
+        tfde.pairs(tmp_path / "qa.csv", batch_size=1)
+    assert len(tfde.pairs(pd.read_csv(tmp_path / "qa.csv"), batch_size=1)) == 1
+    vectors = model.encode_documents(WORDS)
+    index = tfde.ExactIndex.build(vectors, WORDS, fingerprint=model.fingerprint())
+    with pytest.raises(ConfigError, match=r"`documents` must be tfde.Document. Received: 'red'"):
+        tfde.export_bundle(model, index, tmp_path / "bundle", documents=WORDS)
+
+
 def test_a_cross_encoder_predicts_and_ranks():
     scorer = tfde.CrossEncoder.from_backbone(tiny.BERT, tokenizer=tiny.tokenizer(), seed=1)
     pairs = [("red apple", text) for text in WORDS]

@@ -330,8 +330,8 @@ def _check_index(
 ) -> None:
     if index.fingerprint != fingerprint:
         raise MismatchError(
-            f"`index` must come from this model ({fingerprint})."
-            f" Received: fingerprint {index.fingerprint!r}"
+            f"`index` must come from this model ({fingerprint}): build it of the model's embeddings"
+            f" with `fingerprint=model.fingerprint()`. Received: fingerprint {index.fingerprint!r}"
         )
     if index.shape[1] != model.embedding_dim:
         raise MismatchError(
@@ -344,7 +344,11 @@ def _documents_of(index: Index | Embeddings, documents: Iterable[Document]) -> l
     """Returns the index's documents, in its order."""
     doc_ids = list(index.doc_ids)
     wanted = set(doc_ids)
-    chosen = {document.doc_id: document for document in documents if document.doc_id in wanted}
+    chosen = {}
+    for document in documents:
+        require(isinstance(document, Document), "documents", "tfde.Document", document)
+        if document.doc_id in wanted:
+            chosen[document.doc_id] = document
     missing = next((doc_id for doc_id in doc_ids if doc_id not in chosen), None)
     if missing is not None:
         raise MismatchError(

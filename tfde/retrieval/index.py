@@ -24,6 +24,7 @@ from tfde.retrieval.index_directory import (
     check_queries,
     read_index,
     read_manifest,
+    search_one_or_many,
     write_index,
 )
 from tfde.retrieval.recall import Recall, measure_recall, sample_queries
@@ -181,19 +182,23 @@ class Index(ABC):
         """Returns the `k` documents of highest dot product, or those that the engine takes for it.
 
         Args:
-            query_embeddings: `(Q, D)` floating.
+            query_embeddings: `(Q, D)` floating; `(D,)` of one query.
             k: At least 1; K = min(k, N).
 
         Returns:
             scores `(Q, K)` float32, descending, ties in the order of the index, and doc_ids
-            `(Q, K)` str.
+            `(Q, K)` str; `(K,)` each for one query.
 
         Raises:
             ConfigError: `k` below 1, or a query is not finite.
             MismatchError: another dimension than the index.
         """
-        scores, positions = self.search_positions(query_embeddings, k)
-        return scores, self.doc_ids[positions]
+
+        def search(queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+            scores, positions = self.search_positions(queries, k)
+            return scores, self.doc_ids[positions]
+
+        return search_one_or_many(search, query_embeddings, k)
 
     def vectors(self) -> np.ndarray:
         """Returns `(N, D)` float32, memory-mapped where they are so in one file of float32."""

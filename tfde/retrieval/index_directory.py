@@ -143,6 +143,25 @@ def check_embeddings(embeddings: Rows, name: str = "embeddings") -> None:
             raise ConfigError(f"`{name}` must be {rule}. Received: row {start + row}")
 
 
+def search_one_or_many(
+    search: Callable[[np.ndarray, int], tuple[np.ndarray, np.ndarray]],
+    query_embeddings: np.ndarray,
+    k: int,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns what `search` finds for (Q, D) queries; for (D,), one alone, without the axis of Q.
+
+    Raises:
+        ConfigError: texts in the place of embeddings.
+    """
+    queries = np.asarray(query_embeddings)
+    rule = "embeddings, as `model.encode_queries(texts)` gives them"
+    require(queries.dtype.kind not in "USO", "query_embeddings", rule, query_embeddings)
+    if queries.ndim != 1:
+        return search(queries, k)
+    scores, doc_ids = search(queries[None], k)
+    return scores[0], doc_ids[0]
+
+
 def check_queries(query_embeddings: np.ndarray, k: int, dim: int) -> np.ndarray:
     """Returns the queries as contiguous float32 `(Q, D)`; Q may be 0.
 

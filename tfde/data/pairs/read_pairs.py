@@ -67,6 +67,11 @@ def read_pairs(
     path = Path(path)
     if not path.exists():
         raise ConfigError(f"{path}: a dataset directory or a pair file must stand here.")
+    if path.suffix in (".csv", ".tsv", ".parquet"):
+        raise ConfigError(
+            f"{path}: a table is read by pandas, `tfde.pairs(pandas.read_csv(PATH), ...)`, or made"
+            " a dataset directory by `tfde convert --format sentence-transformers`."
+        )
     if path.is_dir():
         if dataset is not None:
             raise ConfigError(

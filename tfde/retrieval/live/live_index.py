@@ -14,7 +14,12 @@ from tfde.argument_types import typed
 from tfde.data.metadata import check_metadata
 from tfde.errors import ConfigError, DataError, MismatchError, require
 from tfde.retrieval.index import Index
-from tfde.retrieval.index_directory import CHANGING, check_doc_ids, check_embeddings
+from tfde.retrieval.index_directory import (
+    CHANGING,
+    check_doc_ids,
+    check_embeddings,
+    search_one_or_many,
+)
 from tfde.retrieval.live.base_indexes import (
     FIRST,
     LiveFiles,
@@ -158,7 +163,7 @@ class LiveIndex:
             ConfigError: `k` below 1, or a query is not finite.
             MismatchError: another dimension than the index.
         """
-        return self._snapshot.search(query_embeddings, k)
+        return search_one_or_many(self._snapshot.search, query_embeddings, k)
 
     @typed
     def search_documents(self, query_embeddings: np.ndarray, k: int) -> LiveHits:
