@@ -17,6 +17,7 @@ from tfde.backbones.seeded_layer import zero_weights
 from tfde.config.backbones import backbone_from_mapping, backbone_to_mapping, from_mapping
 from tfde.errors import ConfigError, require, shorten
 from tfde.matching.pair_states import PairStates, TextTokens, Tokens
+from tfde.matching.scorer_training import ScorerTraining
 from tfde.storage.atomic import atomic_directory
 from tfde.text.batch_preprocessor import BatchPreprocessor
 from tfde.text.graph_function import graph_function
@@ -33,7 +34,7 @@ _STRINGS = tf.TensorSpec([None], tf.string)
 PairTexts = tuple[str, str, str]
 
 
-class PairScorer(OtherWords, keras.Model):
+class PairScorer(OtherWords, ScorerTraining):
     """A model that scores pairs of texts.
 
     Args:

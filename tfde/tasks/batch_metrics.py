@@ -37,13 +37,18 @@ class InBatchAccuracy(keras.metrics.Mean):
         super().update_state(tf.where(own == best, 1.0 / ties, 0.0), sample_weight=sample_weight)
 
 
-def as_metrics(metrics: Any, strategy: tf.distribute.Strategy) -> list[keras.metrics.Metric]:
-    """Returns what `compile` was given as metrics of relevance and scores, (B, C) each.
+def as_metrics(
+    metrics: Any,
+    strategy: tf.distribute.Strategy,
+    *,
+    accuracy: Callable[..., keras.metrics.Metric] = keras.metrics.CategoricalAccuracy,
+) -> list[keras.metrics.Metric]:
+    """Returns what `compile` was given as metrics, such as of relevance and scores, (B, C) each.
 
     Args:
-        metrics: `None`, one or a list: Keras metrics, their names, functions of relevance and
-            scores; "accuracy" is the categorical one.
+        metrics: `None`, one or a list: Keras metrics, their names, functions of two tensors.
         strategy: On whose replicas they are counted.
+        accuracy: What "accuracy" stands for.
 
     Raises:
         ConfigError: it is none of these; two have one name; with replicas, a metric that is no
@@ -51,11 +56,11 @@ def as_metrics(metrics: Any, strategy: tf.distribute.Strategy) -> list[keras.met
     """
     if metrics is None:
         return []
-    rule = "Keras metrics of (relevance, scores), both (B, C), in a list"
+    rule = "Keras metrics, their names or functions of two tensors, in a list"
     require(not isinstance(metrics, dict), "metrics", rule, metrics)
     given = metrics if isinstance(metrics, list | tuple) else [metrics]
     with strategy.scope():
-        made = [_metric(metric, rule) for metric in given]
+        made = [_metric(metric, rule, accuracy) for metric in given]
     names = ["loss", "in_batch_accuracy", *(metric.name for metric in made)]
     require(len(set(names)) == len(names), "metrics", "of different names", names)
     replicas = strategy.num_replicas_in_sync
@@ -67,9 +72,11 @@ def as_metrics(metrics: Any, strategy: tf.distribute.Strategy) -> list[keras.met
     return made
 
 
-def _metric(metric: Any, rule: str) -> keras.metrics.Metric:
+def _metric(
+    metric: Any, rule: str, accuracy: Callable[..., keras.metrics.Metric]
+) -> keras.metrics.Metric:
     if metric in ("accuracy", "acc"):
-        return keras.metrics.CategoricalAccuracy(name=metric)
+        return accuracy(name=metric)
     found: Any = metric
     if isinstance(metric, str):
         try:

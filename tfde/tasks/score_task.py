@@ -61,7 +61,7 @@ class ScoreTask(Task):
         require(temperature > 0, "temperature", "above 0", temperature)
         self.temperature = float(temperature)
         self.loss = loss
-        self._call, reduction = _losses_of(loss)
+        self._call, reduction = losses_of(loss)
         self._sums = reduction == "sum"
         self._absent = _how_to_leave_out(self._call, loss)
 
@@ -99,7 +99,7 @@ def batch_rows(batch: Mapping[str, tf.Tensor], replicas: int) -> dict[str, tf.Te
     return {BATCH_ROWS: tf.fill(rows, tf.cast(rows[0] * replicas, tf.float32))}
 
 
-def _losses_of(loss: Any) -> tuple[Callable[[Any, Any], Any], str | None]:
+def losses_of(loss: Any) -> tuple[Callable[[Any, Any], Any], str | None]:
     """Returns what gives the loss of each query, and how they are reduced."""
     named, rule = loss, "a Keras loss, its name, or a function of (relevance, scores)"
     if isinstance(loss, str):

@@ -194,7 +194,7 @@ def plan_fit(
             "`steps` and `initial_step` count from the beginning of the data: give them, or"
             " `steps_per_epoch` and `initial_epoch`, but not both."
         )
-    known = isinstance(x, PairBatches)
+    known = not isinstance(x, tf.data.Dataset)
     if by_steps:
         whole = epochs * x.steps_per_epoch if known else 0
         total = whole if steps is None else steps

@@ -18,16 +18,15 @@ from tfde.tasks.score_blocks import loss_over_replicas
 from tfde.tasks.task import Rows, Task, candidate_texts
 from tfde.text.graph_function import graph_function
 from tfde.text.preprocessor import TextPreprocessor, cut_counts
-from tfde.towers.fit_loop import (
-    compile_in_scope,
-)
+from tfde.towers.fit_loop import compile_in_scope
+from tfde.towers.measured import Measured
 
 # With a chunk size, scores are computed for so many queries at once: 32 MB for 8,192 documents.
 _SCORE_ROWS = 1024
 CUT_COUNTS = "cut_counts"
 
 
-class PairSteps(keras.Model):
+class PairSteps(Measured):
     """A model of two towers, and what it does with a batch of pairs.
 
     Args:
@@ -127,7 +126,7 @@ class PairSteps(keras.Model):
             jit_compile=jit_compile,
             auto_scale_loss=auto_scale_loss,
         )
-        self.task, self.chunk_size = chosen, chunk_size
+        self.task, self.chunk_size, self._single = chosen, chunk_size, None
         self._own_metrics = lambda: own_metrics
         self._reset = None
         self._single = None

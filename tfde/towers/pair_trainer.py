@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import logging
 from collections.abc import Mapping, Sequence
@@ -19,7 +18,6 @@ from tfde.text.cut_texts import CutTexts
 from tfde.text.preprocessor import TextPreprocessor
 from tfde.towers.fit_loop import (
     CutReport,
-    SingleBatches,
     Throughput,
     distribute_batches,
     fit_epochs,
@@ -42,7 +40,6 @@ class PairTrainer(PairSteps):
 
     def __init__(self, preprocessor: TextPreprocessor, **kwargs: Any) -> None:
         super().__init__(preprocessor, **kwargs)
-        self.test_function: Any = None
         self._cut_lengths = (0, 0)
         self._cut_counts: Any = np.zeros((2, 4))
 
@@ -114,14 +111,14 @@ class PairTrainer(PairSteps):
         require(validation_freq >= 1, "validation_freq", "at least 1", validation_freq)
         validate = None
         if validation_data is not None:
-            held_out = measured_batches(
+            held_out = self.batches_of(
                 validation_data,
-                "validation_data",
+                None,
+                name="validation_data",
                 batch_size=batch_size,
                 steps=validation_steps,
-                replicas=replicas,
             )
-            validate = functools.partial(self._measure, held_out, preprocessor)
+            validate = functools.partial(self.measure, held_out, preprocessor=preprocessor)
         halves = {weight.dtype for weight in self.trainable_weights} & {"bfloat16", "float16"}
         for dtype in sorted(halves):
             _LOG.warning(
@@ -149,105 +146,21 @@ class PairTrainer(PairSteps):
             verbose=verbose,
         )
 
-    def evaluate(
-        self,
-        x: Any,
-        y: Any = None,
-        *,
-        batch_size: int | None = None,
-        steps: int | None = None,
-        return_dict: bool = False,
-    ) -> Any:
-        """Returns the loss and the in-batch accuracy of pairs, means over all of them.
-
-        They depend on the size of the batches, whose texts are each other's negatives.
-
-        Args:
-            x: As in `fit`, but no file or directory.
-            y: As in `fit`.
-            batch_size: As in `fit`.
-            steps: Batches to take; `None`: all.
-            return_dict: Name -> value instead of a list.
-
-        Raises:
-            ConfigError: as `fit`.
-        """
+    def check_compiled(self) -> None:
+        """Refuses a model that is not compiled."""
         self.compiled_task()
-        batches = measured_batches(
-            joined(x, y),
-            "x",
-            batch_size=batch_size,
-            steps=steps,
-            replicas=self.distribute_strategy.num_replicas_in_sync,
-        )
-        values = self._measure(batches)
-        return values if return_dict else list(values.values())
 
-    def train_on_batch(
-        self,
-        x: Any,
-        y: Any = None,
-        sample_weight: None = None,
-        class_weight: None = None,
-        return_dict: bool = False,
-    ) -> Any:
-        """Takes one step on a batch; returns the values so far, since `reset_metrics`, as Keras.
+    def batches_of(
+        self, x: Any, y: Any, *, name: str, batch_size: int | None, steps: int | None
+    ) -> tf.data.Dataset:
+        """Returns batches to measure a loss on, as `measured_batches` says."""
+        replicas = self.distribute_strategy.num_replicas_in_sync
+        x = joined(x, y)
+        return measured_batches(x, name, batch_size=batch_size, steps=steps, replicas=replicas)
 
-        Args:
-            x: A list of pairs, `(queries, documents)`, a dict of columns, or a batch that
-                `tfde.pairs(...)` yields.
-            y: As in `fit`.
-            sample_weight: None: pairs have no weights.
-            class_weight: None.
-            return_dict: Name -> value instead of a list.
-
-        Raises:
-            ConfigError: weights; `x` is none of these; the model is not compiled.
-        """
-        self._refuse_weights(sample_weight=sample_weight, class_weight=class_weight)
-        self.compiled_task()
-        self.make_train_function()
-        return self._on_batch(joined(x, y), self.train_function, return_dict)
-
-    def test_on_batch(
-        self, x: Any, y: Any = None, sample_weight: None = None, return_dict: bool = False
-    ) -> Any:
-        """Measures a batch; arguments and result as of `train_on_batch`."""
-        self._refuse_weights(sample_weight=sample_weight)
-        self.compiled_task()
-        return self._on_batch(joined(x, y), self._make_test_function(), return_dict)
-
-    def _on_batch(self, x: Any, function: Any, return_dict: bool) -> Any:
-        strategy = self.distribute_strategy
-        batch = one_batch(x, strategy.num_replicas_in_sync)
-        if self._single is None:
-            self._single = SingleBatches(batch, self.prepare_batch, strategy)
-        values = {name: float(value) for name, value in function(self._single(batch)).items()}
-        return values if return_dict else list(values.values())
-
-    @staticmethod
-    def _refuse_weights(**weights: Any) -> None:
-        for name, given in weights.items():
-            require(given is None, name, "None: pairs have no weights", given)
-
-    def _make_test_function(self) -> Any:
-        if self.test_function is None:
-            self.test_function = step_function(self, self.test_step)
-        return self.test_function
-
-    def _measure(
-        self, batches: tf.data.Dataset, preprocessor: TextPreprocessor | None = None
-    ) -> dict[str, float]:
-        prepare = functools.partial(self.prepare_batch, preprocessor=preprocessor)
-        iterator = iter(distribute_batches(batches, prepare, self.distribute_strategy))
-        test_function = self._make_test_function()
-        self.reset_metrics()
-        logs: dict[str, Any] = {}
-        with contextlib.suppress(StopIteration, tf.errors.OutOfRangeError):
-            while True:
-                logs = test_function(iterator)
-        require(bool(logs), "x", "one or more batches", "none")
-        return {name: float(value) for name, value in logs.items()}
+    def batch_of(self, x: Any, y: Any) -> Mapping[str, Any]:
+        """Returns pairs as one batch, as `one_batch` says."""
+        return one_batch(joined(x, y), self.distribute_strategy.num_replicas_in_sync)
 
     def note_task(self, task: Task) -> None:
         """Notes what a task leaves in the model beside its weights: nothing, here."""

@@ -1,0 +1,149 @@
+"""A cross-encoder and a matcher, trained and measured as a Keras model of text pairs is."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny
+
+import tfde
+from tfde.config.model import PairTextConfig
+from tfde.errors import ConfigError, DataError
+
+RNG = np.random.default_rng(0)
+FIRST = [" ".join(RNG.choice(tiny.WORDS, 3)) for _ in range(36)]
+SECOND = [f"{text.split()[0]} {RNG.choice(tiny.WORDS)}" for text in FIRST[::2]]
+SECOND = [text for pair in zip(SECOND, FIRST[5:] + FIRST[:5], strict=False) for text in pair]
+LABELS = [int(bool(set(a.split()) & set(b.split()))) for a, b in zip(FIRST, SECOND, strict=True)]
+TEXTS = list(zip(FIRST, SECOND, strict=True))
+ROWS = list(zip(FIRST, SECOND, LABELS, strict=True))
+
+
+@pytest.fixture(scope="module")
+def cross_encoder():
+    model = tfde.CrossEncoder.from_backbone(
+        tiny.BERT,
+        tokenizer=tiny.tokenizer(),
+        num_labels=2,
+        labels=("no", "yes"),
+        seed=2,
+        text=PairTextConfig(20),
+    )
+    model.compile(keras.optimizers.Adam(0.01), metrics=["accuracy"])
+    return model
+
+
+@pytest.fixture(scope="module")
+def matcher():
+    text = tfde.TextConfig(query_max_length_tokens=8, document_max_length_tokens=10)
+    return tfde.Matcher.from_backbone(
+        tiny.BERT, kind="siamese", tokenizer=tiny.tokenizer(), text=text, num_labels=1, seed=1
+    )
+
+
+def test_the_same_pairs_in_any_form(cross_encoder):
+    import pandas
+
+    logits = cross_encoder.score(TEXTS)
+    log_sums = np.log(np.exp(logits).sum(1))
+    loss = float(np.mean(log_sums - logits[np.arange(36), LABELS]))
+    accuracy = float(np.mean(logits.argmax(1) == LABELS))
+    names = [("no", "yes")[label] for label in LABELS]
+    strings = tf.data.Dataset.from_tensor_slices(((FIRST, SECOND), LABELS))
+    forms = {
+        "rows": (ROWS,),
+        "nested": (list(zip(TEXTS, LABELS, strict=True)),),
+        "x and y": (TEXTS, LABELS),
+        "names": (TEXTS, names),
+        "documents": ([(a, tfde.Document("", "", b), y) for a, b, y in ROWS],),
+        "frame": (pandas.DataFrame({"sentence1": FIRST, "sentence2": SECOND, "label": names}),),
+        "tf.data": (strings,),
+        "batches": (
+            strings.map(lambda x, y: {"first": x[0], "second": x[1], "label": y}).batch(9),
+        ),
+    }
+    for name, x in forms.items():
+        assert cross_encoder.evaluate(*x) == pytest.approx([loss, accuracy], rel=1e-4), name
+    found = cross_encoder.evaluate(ROWS, batch_size=7, return_dict=True)
+    assert found == pytest.approx({"loss": loss, "accuracy": accuracy}, rel=1e-4)
+
+
+def test_a_cross_encoder_learns(cross_encoder):
+    stop = keras.callbacks.EarlyStopping("val_loss", patience=0, min_delta=10.0)
+    history = cross_encoder.fit(
+        ROWS, batch_size=12, epochs=9, validation_data=(TEXTS, LABELS), callbacks=[stop], verbose=0
+    ).history
+    assert len(history["val_loss"]) == 2  # the second is not better by 10
+    assert set(history) >= {"loss", "accuracy", "val_loss", "val_accuracy"}
+    before = cross_encoder.evaluate(ROWS)[0]
+    strings = tf.data.Dataset.from_tensor_slices((FIRST, SECOND, LABELS))
+    cross_encoder.fit(strings, batch_size=12, epochs=12, verbose=0)
+    assert cross_encoder.evaluate(ROWS)[0] < before
+    cross_encoder.reset_metrics()
+    loss, _ = cross_encoder.train_on_batch(ROWS)
+    cross_encoder.reset_metrics()
+    assert cross_encoder.test_on_batch(TEXTS, LABELS)[0] < loss * 1.5
+
+
+def test_losses_and_metrics_of_keras(matcher):
+    logits, labels = matcher.score(TEXTS)[:, None], np.array(LABELS, np.float32)[:, None]
+    measures = [keras.metrics.AUC(from_logits=True, name="auc"), "accuracy", "mse"]
+    for loss in (
+        None,
+        "binary_crossentropy",
+        keras.losses.BinaryCrossentropy(from_logits=True, label_smoothing=0.1),
+        keras.losses.MeanSquaredError(reduction="sum"),
+        lambda y_true, y_pred: tf.abs(y_true - y_pred),
+    ):
+        matcher.compile("adam", loss=loss, metrics=measures)
+        found = matcher.evaluate(ROWS, batch_size=36, return_dict=True)
+        theirs = loss
+        if loss is None or isinstance(loss, str):
+            theirs = keras.losses.BinaryCrossentropy(from_logits=True)
+        assert found["loss"] == pytest.approx(float(np.mean(theirs(labels, logits))), rel=1e-4)
+        auc = keras.metrics.AUC(from_logits=True)
+        auc.update_state(labels, logits)
+        assert found["auc"] == pytest.approx(float(auc.result()))
+        assert found["accuracy"] == pytest.approx(np.mean((logits > 0) == labels))
+    matcher.compile("adam")
+    assert isinstance(matcher.evaluate(ROWS), float)  # of the loss alone, as Keras
+
+
+def test_what_cannot_be_is_told(cross_encoder, matcher):
+    fresh = tfde.CrossEncoder.from_backbone(
+        tiny.BERT, tokenizer=tiny.tokenizer(), num_labels=2, text=PairTextConfig(20)
+    )
+    cases = [
+        (lambda: fresh.fit(ROWS), ConfigError, "call `compile` before"),
+        (lambda: fresh.evaluate(ROWS), ConfigError, "call `compile` before"),
+        (lambda: cross_encoder.fit(TEXTS), DataError, "pairs:1: a row must be .first, second, la"),
+        (lambda: cross_encoder.fit(TEXTS, [0]), ConfigError, "`y` must be a label for each of 36"),
+        (lambda: cross_encoder.fit([]), ConfigError, "`x` must be pairs, at least one"),
+        (
+            lambda: cross_encoder.fit([("a", "b", 2)]),
+            DataError,
+            "pairs:1: a label must be a number",
+        ),
+        (lambda: cross_encoder.fit([("a", "b", "maybe")]), DataError, "or one of no, yes.*'maybe'"),
+        (lambda: cross_encoder.fit([("a", 3, 1)]), DataError, "pairs:1: a row must be"),
+        (
+            lambda: cross_encoder.fit("a"),
+            ConfigError,
+            "`x` must be a list of .first, second, label",
+        ),
+        (
+            lambda: cross_encoder.fit(tf.data.Dataset.range(3)),
+            ConfigError,
+            "`x` must be a dataset of .first",
+        ),
+        (
+            lambda: matcher.compile("adam", loss=keras.losses.BinaryCrossentropy()),
+            ConfigError,
+            "set `from_logits=True`",
+        ),
+        (lambda: matcher.compile("adam", loss_weights=[1.0]), ConfigError, "there is one loss"),
+        (lambda: matcher.train_on_batch(ROWS, class_weight={}), ConfigError, "`class_weight` must"),
+    ]
+    for call, kind, rule in cases:
+        with pytest.raises(kind, match=rule):
+            call()

@@ -1,0 +1,146 @@
+"""Labelled pairs in the forms that Keras' users have them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfde.data.formats.labelled_pairs import GLUE_COLUMNS
+from tfde.data.pairs.labelled import LabelledPairs
+from tfde.errors import ConfigError, DataError, require, shorten
+from tfde.types import Document
+
+_PLACE = Path("pairs")
+_COLUMNS = [("first", "second", "label"), *GLUE_COLUMNS.values()]
+_RULE = "(first, second, label), ((first, second), label) or a mapping of these"
+
+
+def labelled_pairs(
+    x: Any, y: Any = None, *, labels: Sequence[str] = (), num_labels: int = 1
+) -> LabelledPairs:
+    """Returns pairs in memory with their labels.
+
+    Args:
+        x: `LabelledPairs`; a list of `(first, second, label)` or `((first, second), label)`; of
+            mappings, or a pandas frame, with `first`, `second` and `label` or GLUE's columns; with
+            `y`, a list of `(first, second)`. A second text may be a `tfde.Document`.
+        y: The labels, where `x` has none.
+        labels: The names of a model's labels, in their order.
+        num_labels: Of several, a label must be the number or the name of one.
+
+    Raises:
+        ConfigError: there is no pair; `x` is none of these.
+        DataError: a row is none of these, or its label is none; its number, from 1, is named.
+    """
+    if isinstance(x, LabelledPairs):
+        return x
+    first: list[str] = []
+    titles: list[str] = []
+    texts: list[str] = []
+    values: list[float] = []
+    for number, row in enumerate(_rows(x, y), start=1):
+        one, other, label = _parts(row, number)
+        title, text = (other.title, other.text) if isinstance(other, Document) else ("", other)
+        if not isinstance(one, str) or not isinstance(text, str):
+            raise DataError(_PLACE, number, f"a row must be {_RULE} of texts.", row)
+        first.append(one)
+        titles.append(title)
+        texts.append(text)
+        values.append(_value(label, number, labels=labels, num_labels=num_labels))
+    require(bool(first), "x", "pairs, at least one", [])
+    return LabelledPairs(first, titles, texts, np.array(values, np.float32), tuple(labels))
+
+
+def labelled_strings(x: tf.data.Dataset, *, batch_size: int) -> tf.data.Dataset:
+    """Returns a dataset of strings and numbers as batches of `first`, `title`, `text`, `label`.
+
+    Args:
+        x: Elements `((first, second), label)`, `(first, second, label)`, or dicts of these, single
+            or in batches.
+        batch_size: Of single ones.
+
+    Raises:
+        ConfigError: its elements are none of these.
+    """
+
+    def named(*parts: Any) -> dict[str, tf.Tensor]:
+        flat = parts[0] if len(parts) == 1 else dict(zip(_COLUMNS[0], tf.nest.flatten(parts)))  # noqa: B905
+        if len(parts) == 2 and isinstance(parts[0], Mapping):
+            flat = {**parts[0], "label": parts[1]}
+        return {name: tf.convert_to_tensor(part) for name, part in flat.items()}
+
+    count = len(tf.nest.flatten(x.element_spec))
+    batches = x.map(named) if count == 3 else x
+    spec = batches.element_spec
+    fits = isinstance(spec, Mapping) and set(spec) == set(_COLUMNS[0])
+    fits = fits and spec["first"].dtype == spec["second"].dtype == tf.string != spec["label"].dtype
+    require(fits, "x", f"a dataset of {_RULE}, of strings and a number", x.element_spec)
+    if spec["first"].shape.rank == 0:
+        batches = batches.batch(batch_size)
+    return batches.map(
+        lambda row: {
+            "first": row["first"],
+            "title": tf.fill(tf.shape(row["first"]), ""),
+            "text": row["second"],
+            "label": tf.cast(tf.reshape(row["label"], [-1]), tf.float32),
+        }
+    )
+
+
+def columns_of(pairs: LabelledPairs) -> dict[str, Any]:
+    """Returns pairs as one batch of `first`, `title`, `text` and `label`, (P,) each."""
+    texts = {"first": pairs.first, "title": pairs.titles, "text": pairs.texts}
+    return {**{name: np.array(part, object) for name, part in texts.items()}, "label": pairs.labels}
+
+
+def _rows(x: Any, y: Any) -> Iterator[Any]:
+    if hasattr(x, "itertuples"):
+        x = [dict(zip(x.columns, row, strict=True)) for row in x.itertuples(index=False)]
+    if isinstance(x, str | Mapping) or not isinstance(x, Iterable):
+        raise ConfigError(f"`x` must be a list of {_RULE}, or a frame. Received: {shorten(x)}")
+    if y is None:
+        return iter(x)
+    pairs, values = list(x), list(y)
+    require(len(pairs) == len(values), "y", f"a label for each of {len(pairs)} pairs", len(values))
+    return zip(pairs, values, strict=True)
+
+
+def _parts(row: Any, number: int) -> tuple[Any, Any, Any]:
+    if isinstance(row, Mapping):
+        names = next((names for names in _COLUMNS if set(names) <= set(row)), None)
+        if names is not None:
+            return row[names[0]], row[names[1]], row[names[2]]
+    elif isinstance(row, tuple | list):
+        nested = len(row) == 2 and isinstance(row[0], tuple | list)
+        parts = [*row[0], row[1]] if nested else list(row)
+        if len(parts) == 3:
+            return parts[0], parts[1], parts[2]
+    raise DataError(_PLACE, number, f"a row must be {_RULE}.", row)
+
+
+def _value(label: Any, number: int, *, labels: Sequence[str], num_labels: int) -> float:
+    if isinstance(label, str) and label in labels:
+        return float(labels.index(label))
+    try:
+        value = float(label)
+    except (TypeError, ValueError):
+        value = np.nan
+    whole = num_labels == 1 or value in range(num_labels)
+    if np.isfinite(value) and whole:
+        return value
+    numbers = "a number" if num_labels == 1 else f"a number from 0 to {num_labels - 1}"
+    names = f", or one of {', '.join(labels)}" if labels else ""
+    raise DataError(_PLACE, number, f"a label must be {numbers}{names}.", label)
+
+
+def batched(columns: Mapping[str, Any], size: int) -> tf.data.Dataset:
+    """Returns all rows of columns in their order, the last batch perhaps smaller."""
+    rows = {
+        name: tf.constant(list(part), tf.string if part.dtype == object else tf.float32)
+        for name, part in columns.items()
+    }
+    return tf.data.Dataset.from_tensor_slices(rows).batch(size)

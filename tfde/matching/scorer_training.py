@@ -1,0 +1,258 @@
+"""`compile`, `fit` and `evaluate` of models that score pairs, as Keras names them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfde.config.matching import Objective
+from tfde.data.pairs.labelled import LabelledBatches
+from tfde.errors import ConfigError, require
+from tfde.matching.labelled_input import batched, columns_of, labelled_pairs, labelled_strings
+from tfde.matching.match_loss import task_loss
+from tfde.tasks.batch_metrics import as_metrics
+from tfde.tasks.replicas import share_of_mean, sum_gradients
+from tfde.tasks.score_task import losses_of
+from tfde.towers.fit_loop import (
+    Throughput,
+    compile_in_scope,
+    distribute_batches,
+    fit_epochs,
+    step_function,
+)
+from tfde.towers.measured import Measured
+from tfde.towers.pair_input import plan_fit
+
+_BATCH_SIZE = 32  # Keras' own
+
+
+class ScorerTraining(Measured):
+    """A model that scores pairs and learns from labels.
+
+    `MatchTrainer` trains the same models on groups of pairs and with teachers.
+    """
+
+    num_labels: int
+    labels: Any
+    prepare: Callable[..., dict[str, tf.Tensor]]
+    _pair_losses: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
+    _sums = False
+    _own_metrics: Callable[[], list[keras.metrics.Metric]] = staticmethod(list)
+
+    def compile(
+        self,
+        optimizer: Any = "adam",
+        loss: Any = None,
+        loss_weights: None = None,
+        metrics: Any = None,
+        weighted_metrics: None = None,
+        run_eagerly: bool = False,
+        steps_per_execution: int = 1,
+        jit_compile: bool | str = False,
+        auto_scale_loss: bool = True,
+    ) -> None:
+        """Sets optimizer, loss and metrics.
+
+        Args:
+            optimizer: A Keras optimizer.
+            loss: A Keras loss, its name, or a function of labels and logits, which returns a number
+                for each pair: labels (B,) int32 and logits (B, N) of several labels, else (B, 1)
+                float32 each. `None`: softmax cross-entropy of several labels, else the sigmoid's.
+            loss_weights: None: there is one loss.
+            metrics: Keras metrics of the same two; "accuracy" is that of the largest logit, or of
+                the one logit's sign.
+            weighted_metrics: None: pairs have no weights.
+            run_eagerly: For debugging.
+            steps_per_execution: 1.
+            jit_compile: XLA, which compiles anew for every length; "auto" is false.
+            auto_scale_loss: As in Keras, for `mixed_float16`.
+
+        Raises:
+            ConfigError: a loss or metric that is none, or wants probabilities.
+        """
+        require(loss_weights is None, "loss_weights", "None: there is one loss", loss_weights)
+        several = self.num_labels > 1
+        accuracy: Callable[..., keras.metrics.Metric] = keras.metrics.SparseCategoricalAccuracy
+        if not several:
+            accuracy = functools.partial(keras.metrics.BinaryAccuracy, threshold=0.0)
+        own_metrics = as_metrics(metrics, self.distribute_strategy, accuracy=accuracy)
+        objective: Objective = "classification" if several else "binary"
+        losses, reduction = None, None
+        if loss is not None:
+            losses, reduction = losses_of(loss)
+        compile_in_scope(
+            self,
+            super().compile,
+            optimizer=optimizer,
+            weighted_metrics=weighted_metrics,
+            run_eagerly=run_eagerly,
+            steps_per_execution=steps_per_execution,
+            jit_compile=jit_compile is True,
+            auto_scale_loss=auto_scale_loss,
+        )
+        self._pair_losses = losses or (
+            lambda labels, logits: task_loss(objective, logits, tf.reshape(labels, [-1]))
+        )
+        self._sums = reduction == "sum"
+        self._own_metrics = lambda: own_metrics
+        self._single = None
+
+    @property
+    def metrics(self) -> list[keras.metrics.Metric]:
+        """The mean loss, and what `compile` was given."""
+        return [self._loss_tracker, *self._own_metrics()] if self.compiled else []
+
+    def fit(
+        self,
+        x: Any,
+        y: Any = None,
+        *,
+        batch_size: int | None = None,
+        epochs: int = 1,
+        steps_per_epoch: int | None = None,
+        initial_epoch: int = 0,
+        validation_data: Any = None,
+        validation_steps: int | None = None,
+        validation_freq: int = 1,
+        callbacks: Sequence[keras.callbacks.Callback] | None = None,
+        verbose: str | int = "auto",
+    ) -> keras.callbacks.History:
+        """Trains on labelled pairs; tokenization is mapped over them here.
+
+        Args:
+            x: What `tfde.matching.labelled_input.labelled_pairs` takes: a list of `(first, second,
+                label)`, a pandas frame, or with `y` a list of `(first, second)`; or a
+                `tf.data.Dataset`, as `labelled_strings` says. What is in memory is shuffled.
+            y: The labels of `x`: a number or name each, of one label 0 or 1.
+            batch_size: Pairs in a batch, where `x` has none of its own; `None`: 32.
+            epochs: The epoch at which training ends.
+            steps_per_epoch: Batches an epoch; `None`: all pairs.
+            initial_epoch: The epoch at which it begins.
+            validation_data: As `x`, or `(x, y)`: `val_loss` and the like stand in the logs.
+            validation_steps: Batches of it; `None` for all.
+            validation_freq: Epochs from one validation to the next.
+            callbacks: Keras callbacks.
+            verbose: As in Keras.
+
+        Raises:
+            ConfigError: there is nothing to train; `x` is none of these; batches cannot be shared
+                out among replicas; the model is not compiled.
+            DataError: a row breaks a rule.
+        """
+        self.check_compiled()
+        replicas = self.distribute_strategy.num_replicas_in_sync
+        size = batch_size or _BATCH_SIZE
+        require(size >= 1, "batch_size", "at least 1", batch_size)
+        given = list(callbacks or ())
+        if isinstance(x, tf.data.Dataset):
+            batches: Any = labelled_strings(x, batch_size=size)
+        else:
+            batches = LabelledBatches(self._pairs(x, y), batch_size=size, seed=0)
+            rule = f"a multiple of {replicas} replicas"
+            require(batches.batch_size % replicas == 0, "batch_size", rule, batches.batch_size)
+            given.insert(0, Throughput(batches.batch_size))
+        plan = plan_fit(
+            batches,
+            epochs=epochs,
+            initial_epoch=initial_epoch,
+            steps_per_epoch=steps_per_epoch,
+            steps=None,
+            initial_step=0,
+        )
+        require(validation_freq >= 1, "validation_freq", "at least 1", validation_freq)
+        validate = None
+        if validation_data is not None:
+            both = isinstance(validation_data, tuple) and len(validation_data) == 2
+            parts = validation_data if both else (validation_data, None)
+            options = {"batch_size": batch_size, "steps": validation_steps}
+            held_out = self.batches_of(*parts, name="validation_data", **options)
+            validate = functools.partial(self.measure, held_out)
+        return fit_epochs(
+            self,
+            distribute_batches(plan.batches, self.prepare_batch, self.distribute_strategy),
+            epochs=plan.epochs,
+            initial_epoch=plan.initial_epoch,
+            steps=plan.steps,
+            validate=validate,
+            validation_freq=validation_freq,
+            callbacks=given,
+            verbose=verbose,
+        )
+
+    def check_compiled(self) -> None:
+        """Refuses a model that is not compiled."""
+        if not self.compiled:
+            raise ConfigError("the model has no loss: call `compile` before `fit` and `evaluate`.")
+
+    def batches_of(
+        self, x: Any, y: Any, *, name: str, batch_size: int | None, steps: int | None
+    ) -> tf.data.Dataset:
+        """Returns batches to measure, of all pairs, the last one perhaps smaller."""
+        require(steps is None or steps >= 1, "steps", "at least 1", steps)
+        size = batch_size or _BATCH_SIZE
+        if isinstance(x, tf.data.Dataset):
+            batches = labelled_strings(x, batch_size=size)
+        else:
+            batches = batched(columns_of(self._pairs(x, y)), size)
+        endless = int(batches.cardinality()) == tf.data.INFINITE_CARDINALITY and steps is None
+        require(not endless, name, "a dataset that ends, or one with a number of steps", x)
+        return batches if steps is None else batches.take(steps)
+
+    def batch_of(self, x: Any, y: Any) -> Mapping[str, Any]:
+        """Returns pairs as one batch."""
+        return columns_of(self._pairs(x, y))
+
+    def _pairs(self, x: Any, y: Any) -> Any:
+        labels = self.labels if self.num_labels > 1 or len(self.labels) == 2 else ()
+        return labelled_pairs(x, y, labels=labels, num_labels=self.num_labels)
+
+    def prepare_batch(self, batch: Mapping[str, tf.Tensor], **options: Any) -> dict[str, Any]:
+        """Returns token ids and masks of a batch, as `call` takes them, and `label` (B,)."""
+        inputs = self.prepare(batch["first"], batch["title"], batch["text"])
+        return {"inputs": inputs, "label": batch["label"]}
+
+    def make_train_function(self, force: bool = False) -> None:
+        """Makes `train_function`, an iterator of batches -> logs of one step."""
+        if force or getattr(self, "train_function", None) is None:
+            self.train_function = step_function(self, self.train_step)
+
+    def train_step(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        """Takes one step on a batch that `prepare_batch` returned; under a strategy, its rows."""
+        weights = self.trainable_weights
+        with tf.GradientTape() as tape:
+            scaled = self.optimizer.scale_loss(self._share_of_loss(data, training=True))
+        self.optimizer.apply(sum_gradients(tape.gradient(scaled, weights)), weights)
+        return self.get_metrics_result()
+
+    def test_step(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns loss and metrics so far; arguments as of `train_step`."""
+        self._share_of_loss(data, training=False)
+        return self.get_metrics_result()
+
+    def _share_of_loss(self, data: Mapping[str, Any], *, training: bool) -> tf.Tensor:
+        """Returns this replica's share of the loss of a batch, and counts it and the metrics."""
+        self.check_compiled()
+        logits = tf.cast(self(data["inputs"], training=training), tf.float32)
+        labels = data["label"][:, tf.newaxis]
+        if self.num_labels > 1:
+            labels = tf.cast(data["label"], tf.int32)
+        replicas = self.distribute_strategy.num_replicas_in_sync
+        rows = tf.shape(logits)[0]
+        loss = tf.reduce_mean(self._pair_losses(labels, logits))
+        if self._sums:
+            loss *= tf.cast(rows * replicas, loss.dtype)
+        share = share_of_mean(loss)
+        self._loss_tracker.update_state(share * replicas, sample_weight=rows)
+        for metric in self._own_metrics():
+            metric.update_state(labels, tf.stop_gradient(logits))
+        return share
+
+    def compute_metrics(
+        self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None
+    ) -> dict[str, Any]:
+        """Returns loss and metrics so far."""
+        return self.get_metrics_result()

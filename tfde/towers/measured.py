@@ -1,0 +1,137 @@
+"""What a model of texts does with data outside of `fit`, as Keras names it."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfde.errors import require
+from tfde.towers.fit_loop import SingleBatches, distribute_batches, step_function
+
+
+class Measured(keras.Model):
+    """`evaluate`, `train_on_batch` and `test_on_batch` on whatever a class reads as its pairs."""
+
+    prepare_batch: Callable[..., dict[str, Any]]  # a batch -> what a step takes (graph ops)
+    test_function: Any = None
+    _single: SingleBatches | None = None
+
+    def check_compiled(self) -> None:
+        """Refuses a model that is not compiled."""
+        raise NotImplementedError
+
+    def batches_of(
+        self, x: Any, y: Any, *, name: str, batch_size: int | None, steps: int | None
+    ) -> tf.data.Dataset:
+        """Returns batches to measure, of all pairs, the last one perhaps smaller."""
+        raise NotImplementedError
+
+    def batch_of(self, x: Any, y: Any) -> Mapping[str, Any]:
+        """Returns pairs as one batch."""
+        raise NotImplementedError
+
+    def evaluate(
+        self,
+        x: Any,
+        y: Any = None,
+        *,
+        batch_size: int | None = None,
+        steps: int | None = None,
+        return_dict: bool = False,
+    ) -> Any:
+        """Returns the loss and the metrics of pairs, means over all of them.
+
+        The loss and the in-batch accuracy of a dual encoder depend on the size of the batches,
+        whose texts are each other's negatives.
+
+        Args:
+            x: As in `fit`, but no file or directory.
+            y: As in `fit`.
+            batch_size: As in `fit`.
+            steps: Batches to take; `None`: all.
+            return_dict: Name -> value instead of a list; of the loss alone, a number.
+
+        Raises:
+            ConfigError: as `fit`.
+        """
+        self.check_compiled()
+        batches = self.batches_of(x, y, name="x", batch_size=batch_size, steps=steps)
+        return _as_keras(self.measure(batches), return_dict)
+
+    def train_on_batch(
+        self,
+        x: Any,
+        y: Any = None,
+        sample_weight: None = None,
+        class_weight: None = None,
+        return_dict: bool = False,
+    ) -> Any:
+        """Takes one step on a batch; returns the values so far, since `reset_metrics`, as Keras.
+
+        Args:
+            x: Pairs as lists or columns, or a batch that `tfde.pairs(...)` yields.
+            y: As in `fit`.
+            sample_weight: None: pairs have no weights.
+            class_weight: None.
+            return_dict: As of `evaluate`.
+
+        Raises:
+            ConfigError: weights; `x` is none of these; the model is not compiled.
+        """
+        _refuse_weights(sample_weight=sample_weight, class_weight=class_weight)
+        self.check_compiled()
+        self.make_train_function()
+        return self._on_batch(x, y, self.train_function, return_dict)
+
+    def test_on_batch(
+        self, x: Any, y: Any = None, sample_weight: None = None, return_dict: bool = False
+    ) -> Any:
+        """Measures a batch; arguments and result as of `train_on_batch`."""
+        _refuse_weights(sample_weight=sample_weight)
+        self.check_compiled()
+        return self._on_batch(x, y, self._make_test_function(), return_dict)
+
+    def measure(self, batches: tf.data.Dataset, **options: Any) -> dict[str, float]:
+        """Returns name -> value over batches.
+
+        Args:
+            batches: Of `batches_of`.
+            options: Of `prepare_batch`.
+        """
+        prepare = functools.partial(self.prepare_batch, **options)
+        iterator = iter(distribute_batches(batches, prepare, self.distribute_strategy))
+        test_function = self._make_test_function()
+        self.reset_metrics()
+        logs: dict[str, Any] = {}
+        with contextlib.suppress(StopIteration, tf.errors.OutOfRangeError):
+            while True:
+                logs = test_function(iterator)
+        require(bool(logs), "x", "one or more batches", "none")
+        return {name: float(value) for name, value in logs.items()}
+
+    def _on_batch(self, x: Any, y: Any, function: Any, return_dict: bool) -> Any:
+        batch = self.batch_of(x, y)
+        if self._single is None:
+            self._single = SingleBatches(batch, self.prepare_batch, self.distribute_strategy)
+        values = {name: float(value) for name, value in function(self._single(batch)).items()}
+        return _as_keras(values, return_dict)
+
+    def _make_test_function(self) -> Any:
+        if self.test_function is None:
+            self.test_function = step_function(self, self.test_step)
+        return self.test_function
+
+
+def _as_keras(values: dict[str, float], return_dict: bool) -> Any:
+    found = list(values.values())
+    return values if return_dict else found if len(found) > 1 else found[0]
+
+
+def _refuse_weights(**weights: Any) -> None:
+    for name, given in weights.items():
+        require(given is None, name, "None: pairs have no weights", given)
