@@ -1,6 +1,8 @@
 """Pairs in whatever form a Keras user has them: `fit`, `evaluate`, `train_on_batch`."""
 
 import itertools
+import re
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -186,3 +188,16 @@ def test_what_is_no_batch_is_told(model):
     for call, rule in cases:
         with pytest.raises(ConfigError, match=rule):
             call()
+
+
+def test_the_page_that_shows_a_batch(model, capsys):
+    text = (Path(__file__).parents[2] / "docs/training.md").read_text(encoding="utf-8")
+    block = re.search(r"```python\n(pairs = .*?)```", text, re.DOTALL)[1]
+    exec(block, {"tfde": tfde, "model": model})
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0] == "1 2"
+    shown = re.search(r"# (\[b.*)", block)[1]
+    assert printed[1] == shown
+    keys = re.findall(r"`(\w+)`", "".join(re.findall(r"\n\| (`[^|]*)\| \(B", text)))
+    batch = next(iter(tfde.pairs(PAIRS, batch_size=2)))
+    assert sorted(keys) == sorted(batch)
