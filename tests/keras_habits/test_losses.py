@@ -247,7 +247,7 @@ def test_losses_that_cannot_be_are_told():
         ({"weighted_metrics": ["accuracy"]}, "`weighted_metrics` must be None: pairs have no"),
         ({"steps_per_execution": 4}, "`steps_per_execution` must be 1"),
         ({"metrics": ["nothing"]}, "`metrics` must hold Keras metrics"),
-        ({"metrics": {"a": "accuracy"}}, "`metrics` must be Keras metrics .* in a list"),
+        ({"metrics": {"a": "accuracy"}}, "`metrics` must be Keras metrics, .* in a list"),
         ({"metrics": ["accuracy", "accuracy"]}, "`metrics` must be of different names"),
     ]
     for options, rule in cases:
