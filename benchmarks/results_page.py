@@ -8,7 +8,9 @@ A table stands between `<!-- table: SOURCE -->` and `<!-- end -->`. SOURCE is
     compared NAME AXIS [MEASURE ...]
                         its differences from a value of the axis, all or in these measures,
                         docs/studies/NAME/against_AXIS.csv
-    matching TABLE      of benchmarks/matching_study.py, docs/figures/matching.jsonl
+    matching TABLE      of benchmarks/matching_study.py as of 0.1.0, docs/figures/matching.jsonl
+    matching_paper TABLE
+                        of benchmarks/matching_study.py, docs/figures/matching_paper.jsonl
     zero_shot MEASURE   of benchmarks/zero_shot.py, docs/figures/zero_shot.jsonl
     encoders DTYPE      of benchmarks/encoder_sizes.py, docs/figures/encoders_DTYPE.json
 
@@ -21,6 +23,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import functools
 import json
 import re
 import sys
@@ -89,9 +92,9 @@ def figures(name: str) -> list[dict]:
     return [json.loads(line) for line in lines]
 
 
-def matching(title: str) -> str:
+def matching(title: str, name: str = "matching.jsonl") -> str:
     """Returns one of the tables of the study of matching."""
-    return tables(figures("matching.jsonl"))[title]
+    return tables(figures(name))[title]
 
 
 def other_sets(measure: str) -> str:
@@ -118,6 +121,7 @@ def generate(page: str) -> str:
         "study": study,
         "compared": compared,
         "matching": matching,
+        "matching_paper": functools.partial(matching, name="matching_paper.jsonl"),
         "zero_shot": other_sets,
         "encoders": encoders,
     }

@@ -58,7 +58,8 @@ class MatchModelConfig:
         kind: `cross_encoder`, or where a matcher's two texts meet: `siamese`, `deformer`,
             `dipair`, `poly_encoder`, `virt_encoder`, `late_interaction`, `multi_vector`; or
             `dual_encoder`, for retrieval.
-        backbone: A checkpoint, or a mapping `{kind: t5 | bert, sizes}` for random weights.
+        backbone: A checkpoint; a model directory whose encoder is taken, such as the teacher's; or
+            a mapping `{kind: t5 | bert, sizes}` for random weights.
         tokenizer: For random weights: a SentencePiece `.model`, a `vocab.txt`, or a directory.
         num_layers: Only the first so many layers; `null` for all.
         pooling: cross_encoder: `first` token or `mean`; `null` takes the first token (T5: mean).
