@@ -1,4 +1,4 @@
-"""The study of matching: every cell is a run that the command takes, and tables of what is there."""
+"""The study of matching: every cell is a run that the command takes; tables of what is there."""
 
 import argparse
 import json
