@@ -202,6 +202,15 @@ def test_tables_and_plain_texts_in_the_wrong_place_are_told(model, tmp_path):
         tfde.export_bundle(model, index, tmp_path / "bundle", documents=WORDS)
 
 
+def test_records_are_asked_for_where_ids_are_needed(model):
+    index = tfde.ExactIndex.build(model.encode_documents(WORDS), WORDS)
+    with pytest.raises(ConfigError, match=r"`queries` must be tfde.Query, with ids. Received: 'a'"):
+        tfde.retrieve(model, index, ["a"], 1)
+    with pytest.raises(ConfigError, match=r"`documents` must be tfde.Document. Received: 'red'"):
+        tfde.Bm25Index.build(WORDS)
+    assert tfde.evaluate({"q": {"d": 1.0}}, {"q": {"d": 1}}, "nDCG@10") == {"nDCG@10": 1.0}
+
+
 def test_a_cross_encoder_predicts_and_ranks():
     scorer = tfde.CrossEncoder.from_backbone(tiny.BERT, tokenizer=tiny.tokenizer(), seed=1)
     pairs = [("red apple", text) for text in WORDS]

@@ -24,7 +24,7 @@ _MEANS = ("P", "R", "RR", "AP", "nDCG", "Success", "Rprec")
 def evaluate(
     run: Run,
     qrels: Qrels,
-    measures: Sequence[str] = DEFAULT_MEASURES,
+    measures: str | Sequence[str] = DEFAULT_MEASURES,
     *,
     ignore_identical_ids: bool = False,
 ) -> dict[str, float]:
@@ -37,13 +37,14 @@ def evaluate(
     Args:
         run: Query -> document -> score.
         qrels: Query -> document -> relevance; relevant from 1.
-        measures: ir-measures' names, such as P@1, RR, RR@10, R@100, nDCG@10, Success@20.
+        measures: ir-measures' names, such as P@1, RR, RR@10, R@100, nDCG@10, Success@20; or one.
         ignore_identical_ids: Leave out a document whose id is that of the query (BEIR's rule for
             tasks whose queries stand in the corpus).
 
     Raises:
         ConfigError: an unknown measure, no measures, no judged queries, a score that is not finite.
     """
+    measures = (measures,) if isinstance(measures, str) else measures
     rows = per_query(run, qrels, measures, ignore_identical_ids=ignore_identical_ids)
     return mean_values(rows)
 

@@ -103,6 +103,7 @@ class Bm25Index:
 
         def texts() -> Iterable[str]:
             for document in documents:
+                require(isinstance(document, Document), "documents", "tfde.Document", document)
                 doc_ids.append(document.doc_id)
                 if not (isinstance(document.title, str) and isinstance(document.text, str)):
                     raise ConfigError(

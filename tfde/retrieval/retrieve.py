@@ -192,6 +192,7 @@ def _checked(queries: Iterable[Query], k: int) -> Sequence[Query]:
         raise ConfigError("`queries` must hold at least one query. Received: none")
     seen = set()
     for number, query in enumerate(queries, start=1):
+        require(isinstance(query, Query), "queries", "tfde.Query, with ids", query)
         if check_id(query.query_id, "queries", number, "query id") in seen:
             raise DataError("queries", number, "a query id must be unique.", query.query_id)
         seen.add(query.query_id)
