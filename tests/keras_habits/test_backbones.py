@@ -149,6 +149,58 @@ def test_what_is_no_model_of_texts_is_told():
         tfde.DualEncoder.from_backbone(image, tokenizer=tiny.tokenizer())
 
 
+@keras.saving.register_keras_serializable(package="test_backbones")
+class FirstOfMasked(keras.layers.Layer):
+    """The vector of the first real token."""
+
+    def call(self, sequence_output, padding_mask):
+        first = keras.ops.argmax(padding_mask, axis=1)
+        return keras.ops.squeeze(
+            keras.ops.take_along_axis(sequence_output, first[:, None, None], axis=1), 1
+        )
+
+
+def test_layers_of_keras_pool_and_project(tmp_path):
+    dense = keras.layers.Dense(5, activation="tanh")
+    dense.build((None, 8))  # such as one that has learned somewhere else
+    layers = {"pooling": keras.layers.GlobalAveragePooling1D(), "projection": dense}
+    model = tiny.dual_encoder(tiny.BERT, **layers, normalize=False)
+    mean = tiny.dual_encoder(tiny.BERT, normalize=False).encode_queries(TEXTS)
+    expected = keras.ops.convert_to_numpy(dense(mean))
+    np.testing.assert_allclose(model.encode_queries(TEXTS), expected, atol=1e-5)
+    model.save_to_preset(tmp_path / "model")
+    again = tfde.DualEncoder.from_preset(tmp_path / "model")
+    assert again.fingerprint() == model.fingerprint()
+    np.testing.assert_allclose(again.encode_queries(TEXTS), expected, atol=1e-5)
+
+    options = {"pooling": FirstOfMasked(), "sharing": "ade", "normalize": False}
+    projection = keras.Sequential([keras.layers.Dense(4), keras.layers.LayerNormalization()])
+    model = tiny.dual_encoder(tiny.BERT, projection=projection, **options)
+    query, document = model.towers.query_parts, model.towers.document_parts
+    assert query.projection is not document.projection
+    assert model.embedding_dim == 4
+    model.compile("adam")
+    model.fit([("red", "red apple"), ("blue", "blue sea")], batch_size=2, verbose=0)
+    ours = tiny.dual_encoder(tiny.BERT, **{**options, "pooling": "first"})
+    theirs = tiny.dual_encoder(tiny.BERT, **options)
+    np.testing.assert_allclose(theirs.encode_queries(TEXTS), ours.encode_queries(TEXTS), atol=1e-6)
+
+
+def test_what_cannot_pool_or_project_is_told(tmp_path):
+    def refused(message, **options):
+        with pytest.raises(ConfigError, match=message):
+            tiny.dual_encoder(tiny.BERT, **options)
+
+    refused("`pooling` must be a layer whose `call` takes", pooling=keras.layers.GlobalMaxPool1D())
+    refused("`pooling` must be a layer without weights", pooling=keras.layers.LSTM(4))
+    refused("`projection` must be a Keras layer; `embedding_dim` makes", projection=64)
+    both = {"projection": keras.layers.Dense(4), "embedding_dim": 4}
+    refused("`projection` must be None where `embedding_dim`", **both)
+    model = tiny.dual_encoder(tiny.BERT, projection=keras.layers.Dense(4))
+    with pytest.raises(ConfigError, match="pooling and projection of tfde's own"):
+        tfde.export_sentence_transformers(model, tmp_path / "theirs")
+
+
 OWN = """
 import tfde
 from tfde.backbones.bag_of_words import build_bag_of_words

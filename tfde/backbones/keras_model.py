@@ -15,6 +15,7 @@ from tfde.backbones.lora import enable_lora
 from tfde.backbones.seeded_layer import SeededLayer, arguments_of
 from tfde.config.backbones import BackboneConfig
 from tfde.errors import ConfigError, shorten
+from tfde.layers.keras_layer import know_classes
 
 # What inputs and outputs are called by keras-hub and by transformers.
 _TOKEN_IDS, _MASKS = ("token_ids", "input_ids"), ("padding_mask", "attention_mask")
@@ -95,7 +96,7 @@ class KerasTokenEmbedder(SeededLayer):
 
     def build(self, input_shape: Any) -> None:
         """Makes the layer, whose weights are named after this one."""
-        _know_classes(self.embedder)
+        know_classes(self.embedder)
         self.layer = keras.saving.deserialize_keras_object(json.loads(self.embedder))
         if not self.layer.built:
             self.layer.build((None, None))
@@ -139,7 +140,7 @@ class KerasModelEncoder(SeededLayer):
 
     def build(self, input_shape: Any) -> None:
         """Makes the model, whose weights are named after this layer."""
-        _know_classes(self.architecture)
+        know_classes(self.architecture)
         model = keras.models.model_from_json(self.architecture)
         if self.embedder and (cut := _cut(model)) is not None:
             layer, model = cut
@@ -173,12 +174,6 @@ def build_keras_model(
     if config.is_whole:
         return TokenIds(**embedder), layer
     return KerasTokenEmbedder(config.embedder, **embedder), layer
-
-
-def _know_classes(text: str) -> None:
-    """Makes keras-hub's classes known to Keras, where a description names one."""
-    if '"keras_hub' in text:
-        import keras_hub  # noqa: F401
 
 
 def describe_keras_model(

@@ -216,6 +216,8 @@ class TowersConfig:
         trained_dims: The first so many numbers of an embedding that were trained to serve alone
             (`tfde.MatryoshkaTask`); none: it serves as a whole.
         lora: Low-rank adapters beside matrices of the encoder; `None` for none.
+        pooling_layer: A Keras layer in place of `pooling`, as Keras writes it down; empty: none.
+        projection_layer: One in place of `projection`.
     """
 
     backbone: BackboneConfig
@@ -226,6 +228,8 @@ class TowersConfig:
     normalize: bool = True
     trained_dims: tuple[int, ...] = ()
     lora: LoraConfig | None = None
+    pooling_layer: str = ""
+    projection_layer: str = ""
 
     def __post_init__(self) -> None:
         known = get_args(Pooling)
@@ -235,6 +239,11 @@ class TowersConfig:
             f"one or several of {', '.join(known)}",
             self.pooling,
         )
+
+    @property
+    def is_projected(self) -> bool:
+        """Whether a projection follows the pooling."""
+        return bool(self.projection or self.projection_layer)
 
 
 @dataclass(frozen=True)

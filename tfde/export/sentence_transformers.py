@@ -19,6 +19,7 @@ from tfde.checkpoints.hugging_face_writer import (
 )
 from tfde.checkpoints.sentence_transformers_files import POOLINGS
 from tfde.config.model import DenseActivation, Pooling
+from tfde.errors import ConfigError
 from tfde.export.cards import sentence_transformers_card
 from tfde.layers.projection import Projection
 from tfde.storage.atomic import atomic_directory, refuse_existing
@@ -70,6 +71,11 @@ def export_sentence_transformers(
     """
     output = Path(output)
     refuse_existing(output, overwrite=False)
+    if model.config.pooling_layer or model.config.projection_layer:
+        raise ConfigError(
+            "`model` must have pooling and projection of tfde's own: sentence-transformers knows no"
+            " layers of Keras."
+        )
     hugging_face_config(model.config.backbone, model.preprocessor.tokenizer)  # may refuse
     with atomic_directory(output) as directory:
         _Writer(without_adapters(model), directory, max_shard_bytes).write()

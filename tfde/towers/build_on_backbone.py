@@ -11,6 +11,8 @@ import keras
 from tfde.checkpoints.initial_backbones import load_starts
 from tfde.config.backbones import BackboneConfig
 from tfde.config.model import DenseConfig, Pooling, Sharing, TextConfig, TowersConfig
+from tfde.errors import require
+from tfde.layers.keras_layer import written
 from tfde.text.preprocessor import TextPreprocessor
 from tfde.text.tokenizer import Tokenizer
 from tfde.towers.checkpoint_rules import check_pooling, text_config
@@ -27,7 +29,8 @@ def build_on_backbone(
     sharing: str | Sharing | Mapping[str, Any] | None,
     tokenizer: Tokenizer | None,
     text: TextConfig | None,
-    pooling: Pooling | Sequence[Pooling] | None,
+    pooling: Pooling | Sequence[Pooling] | keras.layers.Layer | None,
+    projection: keras.layers.Layer | None,
     embedding_dim: int | None,
     projection_bias: bool,
     normalize: bool | None,
@@ -54,22 +57,33 @@ def build_on_backbone(
     )
     query, document = starts[0], starts[-1]
     steps, sizes = query.steps, query.backbone.config
-    pooling = (pooling,) if isinstance(pooling, str) else pooling
-    pooling = tuple(pooling or steps.pooling or ("mean",))
-    projection = steps.projection
+    for name, layer in (("pooling", pooling), ("projection", projection)):
+        holds = layer is None or name == "pooling" or isinstance(layer, keras.layers.Layer)
+        require(holds, name, "a Keras layer; `embedding_dim` makes one of ours", layer)
+    pooling_layer = written(pooling) if isinstance(pooling, keras.layers.Layer) else ""
+    modes: Any = None if pooling_layer else pooling
+    modes = (modes,) if isinstance(modes, str) else modes
+    modes = tuple(modes or steps.pooling or ("mean",))
+    dense = steps.projection
     if embedding_dim is not None:
-        projection = (DenseConfig(embedding_dim, projection_bias),)
-    elif projection:
-        check_pooling(pooling, sizes.hidden_dim, steps)
+        require(projection is None, "projection", "None where `embedding_dim` is given", projection)
+        dense = (DenseConfig(embedding_dim, projection_bias),)
+    elif projection is not None:
+        dense = ()
+    elif dense:
+        require(not pooling_layer, "pooling", "a name: the checkpoint has a projection", pooling)
+        check_pooling(modes, sizes.hidden_dim, steps)
     if normalize is None:
         normalize = steps.normalize is not False
     config = TowersConfig(
         backbone=sizes,
         sharing=Sharing.of(sharing or ("sde" if document is query else "ade")),
-        pooling=pooling,
+        pooling=modes,
         pool_prompts=steps.pool_prompts,
-        projection=projection,
+        projection=dense,
         normalize=normalize,
+        pooling_layer=pooling_layer,
+        projection_layer="" if projection is None else written(projection),
     )
     model: Any = cls
     model = model(
@@ -78,8 +92,11 @@ def build_on_backbone(
         preprocessor=TextPreprocessor(query.tokenizer, text_config(text, starts)),
         document_backbone=None if document is query else document.backbone,
     )
-    if projection and embedding_dim is None:
-        towers = (model.towers.query_parts, model.towers.document_parts)
+    towers = (model.towers.query_parts, model.towers.document_parts)
+    if projection is not None and projection.built:
+        for tower in towers:
+            tower.projection.set_weights(projection.get_weights())
+    if dense and embedding_dim is None:
         for start, tower in zip((query, document), towers, strict=True):
             if tower.projection is not None:
                 tower.projection.set_weights(list(start.steps.projection_weights))

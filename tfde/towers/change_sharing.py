@@ -37,7 +37,10 @@ def reshare(
     config = dataclasses.replace(model.config, sharing=sharing)
     if embedding_dim is not None:
         config = dataclasses.replace(
-            config, projection=(DenseConfig(embedding_dim),), trained_dims=()
+            config,
+            projection=(DenseConfig(embedding_dim),),
+            projection_layer="",
+            trained_dims=(),
         )
     query = model.towers.query_parts
     backbone = Backbone(model.config.backbone, query.token_embedder, query.encoder)

@@ -84,7 +84,8 @@ class DualEncoder(AdaptedEncoder):
         sharing: str | Sharing | Mapping[str, Any] | None = None,
         tokenizer: Tokenizer | None = None,
         text: TextConfig | None = None,
-        pooling: Pooling | Sequence[Pooling] | None = None,
+        pooling: Pooling | Sequence[Pooling] | keras.layers.Layer | None = None,
+        projection: keras.layers.Layer | None = None,
         embedding_dim: int | None = None,
         projection_bias: bool = False,
         normalize: bool | None = None,
@@ -108,7 +109,9 @@ class DualEncoder(AdaptedEncoder):
             text: Lengths, template and prompts; `None` takes those of the checkpoint. Lengths
                 beyond what the checkpoint can hold are cut to it.
             pooling: `"mean"`, `"first"`, ... or several; `None` takes what the checkpoint says,
-                else the mean.
+                else the mean. Or a Keras layer without weights that takes a mask.
+            projection: A Keras layer (B, H) -> (B, D) in place of the checkpoint's; weights that
+                it has are taken over.
             embedding_dim: Size of a new projection, which takes the place of the checkpoint's;
                 `None` keeps that of the checkpoint, if it has one.
             projection_bias: Whether the new projection has a bias.
@@ -134,6 +137,7 @@ class DualEncoder(AdaptedEncoder):
             tokenizer=tokenizer,
             text=text,
             pooling=pooling,
+            projection=projection,
             embedding_dim=embedding_dim,
             projection_bias=projection_bias,
             normalize=normalize,

@@ -27,7 +27,7 @@ METADATA_FILE = "metadata.json"
 DUAL_ENCODER = "DualEncoder"
 _REGISTERED_BY = "backbone_registered_by"  # the module of a program's own backbone
 # Fields that model directories had not from the beginning.
-_LATER = {"trained_dims", "lora", "fusion"}
+_LATER = {"trained_dims", "lora", "pooling_layer", "projection_layer", "fusion"}
 
 
 def preset_class(path: str | Path) -> str | None:
@@ -121,8 +121,9 @@ def write_config(
 def towers_to_mapping(config: TowersConfig) -> dict[str, Any]:
     """Returns the JSON form of a towers description."""
     value = {**dataclasses.asdict(config), "backbone": backbone_to_mapping(config.backbone)}
-    if config.lora is None:  # as before there were adapters, fingerprints too
-        del value["lora"]
+    for name in ("lora", "pooling_layer", "projection_layer"):
+        if not value[name]:  # as before there was such a thing, fingerprints too
+            del value[name]
     return value
 
 

@@ -13,6 +13,7 @@ from tfde.backbones.lora import enable_lora, matrices_of, merge_lora
 from tfde.config.lora import LoraConfig
 from tfde.config.model import Sharing, TowersConfig
 from tfde.errors import ConfigError, require
+from tfde.layers.keras_layer import KerasProjection
 from tfde.layers.projection import Projection
 from tfde.towers.tower import TowerParts, build_tower
 from tfde.towers.weights import named_weights
@@ -103,7 +104,7 @@ def build_towers(
     query_tower, document_tower = (
         build_tower(
             parts,
-            pooling=config.pooling,
+            pooling=config.pooling_layer or config.pooling,
             normalize=config.normalize,
             name=name,
             skipped_tokens=skipped,
@@ -220,7 +221,9 @@ def sharing_table(towers: Towers, sharing: Sharing) -> str:
     return "\n".join(lines)
 
 
-def _build_projection(config: TowersConfig, name: str) -> Projection | None:
+def _build_projection(config: TowersConfig, name: str) -> keras.layers.Layer | None:
+    if config.projection_layer:
+        return KerasProjection(config.projection_layer, name=name)
     return Projection(config.projection, name=name) if config.projection else None
 
 

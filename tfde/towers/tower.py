@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import keras
 
 from tfde.config import model as config
+from tfde.layers.keras_layer import KerasPooling
 from tfde.layers.pooling import Pooling
 from tfde.layers.projection import UnitNorm
 
@@ -30,7 +32,7 @@ class TowerParts:
 def build_tower(
     parts: TowerParts,
     *,
-    pooling: Sequence[config.Pooling],
+    pooling: Sequence[config.Pooling] | str,
     normalize: bool,
     name: str,
     skipped_tokens: int = 0,
@@ -39,7 +41,8 @@ def build_tower(
 
     Args:
         parts: Layers; those already used by another tower are shared with it.
-        pooling: How token vectors become one; several poolings are put side by side.
+        pooling: How token vectors become one; several poolings are put side by side. Or a Keras
+            layer for it, as `KerasPooling` takes it.
         normalize: Whether embeddings are scaled to unit length.
         name: Name of the model.
         skipped_tokens: So many tokens at the beginning of a text do not count in pooling.
@@ -51,7 +54,8 @@ def build_tower(
     token_ids = keras.Input((None,), dtype="int32", name="token_ids")
     padding_mask = keras.Input((None,), dtype="int32", name="padding_mask")
     sequence_output = parts.encoder(parts.token_embedder(token_ids), padding_mask)
-    pool = Pooling(pooling, skipped_tokens=skipped_tokens, name="pooling")
+    kind: Any = KerasPooling if isinstance(pooling, str) else Pooling
+    pool = kind(pooling, skipped_tokens=skipped_tokens, name="pooling")
     x = pool(sequence_output, padding_mask)
     if parts.projection is not None:
         x = parts.projection(x)

@@ -114,7 +114,7 @@ def _train(run: TrainRun, data: StageData, output: Path, verbose: int) -> DualEn
 
 def _train_stages(run: TrainRun, data: StageData, output: Path, verbose: int) -> DualEncoder:
     model = build_model(run, data, output)
-    sharing, projected = model.config.sharing, bool(model.config.projection)
+    sharing, projected = model.config.sharing, model.config.is_projected
     dim = model.embedding_dim
     for name, stage in run.stages.items():  # what is wrong with the last is found before the first
         with errors_of_stage(name):

@@ -1,0 +1,130 @@
+"""Keras layers of a user's own as pooling and as projection of a tower."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfde.errors import ConfigError, shorten
+
+
+def written(layer: keras.layers.Layer) -> str:
+    """Returns a layer, without its weights, as Keras writes it down in JSON."""
+    return json.dumps(keras.saving.serialize_keras_object(layer))
+
+
+def made(text: str) -> keras.layers.Layer:
+    """Returns the layer that `written` wrote, with new weights.
+
+    Raises:
+        ConfigError: its class is not known here.
+    """
+    know_classes(text)
+    try:
+        return keras.saving.deserialize_keras_object(json.loads(text))
+    except (TypeError, ValueError) as error:
+        name = json.loads(text).get("class_name")
+        raise ConfigError(
+            f"a layer of class {name} cannot be made: import the module that has it under"
+            " keras.saving.register_keras_serializable first."
+            f" Received: {shorten(str(error).splitlines()[0])}"
+        ) from error
+
+
+def know_classes(text: str) -> None:
+    """Makes keras-hub's classes known to Keras, where a description names one."""
+    if '"keras_hub' in text:
+        import keras_hub  # noqa: F401
+
+
+@keras.saving.register_keras_serializable(package="tfde")
+class KerasPooling(keras.layers.Layer):
+    """A Keras layer that makes one vector of the real tokens of a text.
+
+    Args:
+        layer: As `written` gives it. It has no weights, and an argument `mask` (bool) or
+            `padding_mask` (int32).
+        skipped_tokens: So many tokens at the beginning do not count.
+
+    Call arguments:
+        sequence_output: Token vectors, (B, L, H), any float dtype.
+        padding_mask: (B, L) int32, 1 = real token.
+
+    Returns:
+        (B, H) float32, or of whatever size the layer gives.
+
+    Raises:
+        ConfigError: the layer has weights, or takes no mask.
+    """
+
+    def __init__(self, layer: str, *, skipped_tokens: int = 0, **kwargs: Any) -> None:
+        super().__init__(autocast=False, **kwargs)
+        self.written = layer
+        self.skipped_tokens = skipped_tokens
+        self.layer = made(layer)
+        taken = inspect.signature(self.layer.call).parameters
+        self._mask = next((name for name in ("mask", "padding_mask") if name in taken), "")
+        if not self._mask:
+            raise ConfigError(
+                "`pooling` must be a layer whose `call` takes `mask` or `padding_mask`, or padding"
+                f" would count; `max`, `mean` and the like are ours. Received: {self.layer.name}"
+            )
+
+    def call(self, sequence_output: tf.Tensor, padding_mask: tf.Tensor) -> tf.Tensor:
+        """Returns the pooled output, float32."""
+        x = tf.cast(sequence_output, tf.float32)
+        places = tf.range(tf.shape(padding_mask)[1])[None]
+        mask = tf.cast(padding_mask > 0, tf.int32) * tf.cast(
+            places >= self.skipped_tokens, tf.int32
+        )
+        pooled = self.layer(x, **{self._mask: mask > 0 if self._mask == "mask" else mask})
+        if self.layer.weights:
+            raise ConfigError(
+                "`pooling` must be a layer without weights; what learns is the `projection`."
+                f" Received: {self.layer.name}"
+            )
+        return tf.cast(pooled, tf.float32)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        own = {"layer": self.written, "skipped_tokens": self.skipped_tokens}
+        return {**super().get_config(), **own}
+
+
+@keras.saving.register_keras_serializable(package="tfde")
+class KerasProjection(keras.layers.Layer):
+    """A Keras layer that makes an embedding of a pooled vector.
+
+    Args:
+        layer: As `written` gives it.
+
+    Call arguments:
+        pooled_output: (B, H) float32.
+
+    Returns:
+        (B, D) float32.
+    """
+
+    def __init__(self, layer: str, **kwargs: Any) -> None:
+        super().__init__(autocast=False, **kwargs)
+        self.written = layer
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        """Makes the layer, whose weights are named after this one."""
+        self.layer = made(self.written)
+        if not self.layer.built:
+            self.layer.build(input_shape)
+
+    def call(self, pooled_output: tf.Tensor, training: bool | None = None) -> tf.Tensor:
+        """Returns the projection, (B, D) float32."""
+        takes = "training" in inspect.signature(self.layer.call).parameters
+        y = self.layer(pooled_output, **({"training": training} if takes else {}))
+        return tf.cast(y, tf.float32)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return {**super().get_config(), "layer": self.written}
