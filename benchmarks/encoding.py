@@ -52,8 +52,8 @@ def tfde_encoder(args: argparse.Namespace):
     """Exports the model, loads the SavedModel, returns a function from texts to embeddings."""
     import tensorflow as tf
 
-    from tfde.export.saved_models import QueryEncoder, save_encoder
     from tfde.towers.dual_encoder import DualEncoder
+    from tfde.towers.saved_models import QueryEncoder, save_encoder
 
     model = DualEncoder.load(args.model, dtype=POLICIES[args.dtype])
     options = {"int8_weights": True} if args.dtype == "int8" else {}
@@ -223,7 +223,7 @@ def compare(args: argparse.Namespace, name: str, peer: str, reference: np.ndarra
 
 def exports_int8() -> bool:
     """Returns whether the exporter can write int8."""
-    from tfde.export.saved_models import QueryEncoder
+    from tfde.towers.saved_models import QueryEncoder
 
     return "int8_weights" in inspect.signature(QueryEncoder).parameters
 

@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from tfde.keras_classes import make_known
 from tfde.version import __version__
 
 _WHERE = {
@@ -23,6 +24,7 @@ _WHERE = {
 # C++ says on stderr what it has not found; its errors reach us as exceptions. Who wants to read it
 # sets the variable.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+make_known()
 
 __all__ = ["__version__", *sorted(_WHERE)]
 

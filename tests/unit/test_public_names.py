@@ -1,11 +1,14 @@
 """The names that `tfde` offers."""
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import tfde
+from tfde.keras_classes import CLASSES
 
 
 @pytest.mark.parametrize("name", [name for name in tfde.__all__ if name != "__version__"])
@@ -24,3 +27,15 @@ def test_importing_tfde_imports_nothing_large():
     code = "import sys, tfde; print({'tensorflow', 'keras', 'numpy'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_keras_finds_every_class_that_is_registered():
+    """What `import tfde` announces is what the modules register when they are imported."""
+    sign = r'register_keras_serializable\(package="tfde"\)\nclass (\w+)'
+    package = Path(tfde.__file__).parent
+    found = {}
+    for file in package.rglob("*.py"):
+        if names := re.findall(sign, file.read_text("utf-8")):
+            module = ".".join(file.relative_to(package.parent).with_suffix("").parts)
+            found[module] = sorted(names)
+    assert found == {module: sorted(names) for module, names in CLASSES.items()}

@@ -22,7 +22,6 @@ from tfde.export.documents_model import DocumentsModel, save_documents_model
 from tfde.export.partitioned_retriever import build_partitioned_retriever, check_target_recall
 from tfde.export.retriever import ExactRetriever, Retriever, save_retriever
 from tfde.export.saved_encoder import SavedEncoder
-from tfde.export.saved_models import DocumentEncoder, QueryEncoder, save_encoder
 from tfde.export.serving_files import (
     BATCHING,
     BATCHING_NOTE,
@@ -41,6 +40,7 @@ from tfde.storage.files import sha256, write_json
 from tfde.towers.change_sharing import without_adapters
 from tfde.towers.dual_encoder import DualEncoder
 from tfde.towers.model_card import CARD_FILE
+from tfde.towers.saved_models import DocumentEncoder, QueryEncoder, save_encoder
 from tfde.types import Document, Query
 from tfde.version import __version__
 

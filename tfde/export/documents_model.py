@@ -8,8 +8,8 @@ from pathlib import Path
 import tensorflow as tf
 
 from tfde.data.metadata import metadata_json
-from tfde.export.saved_models import save
 from tfde.storage.files import write_ids
+from tfde.towers.saved_models import save
 from tfde.types import Document
 
 

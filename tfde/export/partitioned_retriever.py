@@ -15,10 +15,10 @@ from tfde.export.retriever import (
     at_least_one,
     each_query,
 )
-from tfde.export.saved_models import QueryEncoder
 from tfde.export.stored_rows import RowsDtype, StoredRows
 from tfde.retrieval.recall import measure_recall, sample_queries
 from tfde.retrieval.top_k import exact_top_k
+from tfde.towers.saved_models import QueryEncoder
 
 _RECALL_K = 10
 _SAMPLED_QUERIES = 1000

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from tfde.export.saved_models import QueryEncoder, save
 from tfde.export.stored_rows import RowsDtype, StoredRows
+from tfde.towers.saved_models import QueryEncoder, save
 
 _QUERIES_AT_ONCE = 4
 _NUMBERS_IN_BLOCK = 2**22  # 16 MB in float32

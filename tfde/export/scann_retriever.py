@@ -16,9 +16,9 @@ import tensorflow as tf
 from scann.scann_ops.py import scann_ops
 
 from tfde.export.retriever import Retriever, at_least_one, save_retriever
-from tfde.export.saved_models import QueryEncoder
 from tfde.retrieval.index_directory import LARGEST
 from tfde.retrieval.scann_index import SEARCHER, ScannIndex
+from tfde.towers.saved_models import QueryEncoder
 
 # ScaNN's own file for each input of its op, in the op's order.
 _ASSETS: dict[str, tf.DType] = {

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 import tensorflow as tf
@@ -22,16 +22,18 @@ from tfde.errors import ConfigError, require
 from tfde.layers.pooling import Pooling
 from tfde.layers.projection import Projection
 from tfde.matching.model_starts import model_start
-from tfde.matching.pair_model import PairScorer, read_preset
+from tfde.matching.pair_model import PairScorer
 from tfde.matching.pair_states import PairStates, TextTokens, Tokens
+from tfde.text.batch_preprocessor import BatchPreprocessor
 from tfde.text.pair_preprocessor import PairPreprocessor
 from tfde.text.tokenizer import Tokenizer
-from tfde.towers.preset import WEIGHTS_FILE, preset_class
-from tfde.towers.weights import named_weights, read_weights
+from tfde.towers.preset import preset_class
+from tfde.towers.weights import named_weights
 
 _WITH_WEIGHTS = ("token_embedder", "encoder", "hidden", "classifier")
 
 
+@keras.saving.register_keras_serializable(package="tfde")
 class CrossEncoder(PairScorer):
     """Scores pairs of texts that it reads together, in the time of a pass for each pair.
 
@@ -49,6 +51,10 @@ class CrossEncoder(PairScorer):
 
     Source: Nogueira and Cho 2019 (BERT on query and passage).
     """
+
+    kind: ClassVar[str] = "CrossEncoder"
+    config_class: ClassVar[type] = CrossEncoderConfig
+    preprocessor_class: ClassVar[type[BatchPreprocessor]] = PairPreprocessor
 
     config: CrossEncoderConfig
     preprocessor: PairPreprocessor
@@ -159,25 +165,8 @@ class CrossEncoder(PairScorer):
         return model
 
     @classmethod
-    def from_preset(cls, directory: str | Path, *, dtype: str | None = None) -> CrossEncoder:
-        """Loads a model directory that `save_to_preset` wrote.
-
-        Args:
-            directory: The model directory.
-            dtype: Keras dtype policy of the backbone, as in `from_backbone`; `None` takes
-                bfloat16 or float16 where the weights were saved in it, else Keras' current one.
-
-        Raises:
-            CorruptError: a file of the directory is missing or not what was written.
-        """
-        config, backbone = read_preset(directory, cls.__name__, CrossEncoderConfig, dtype=dtype)
-        model = cls(backbone, config, preprocessor=PairPreprocessor.load(directory))
-        read_weights(Path(directory) / WEIGHTS_FILE, model.named_weights())
-        return model
-
-    @classmethod
     def load(cls, path: str | Path, *, dtype: str | None = None) -> CrossEncoder:
-        """Loads a model directory, else a checkpoint with a classifier as `from_backbone` does."""
+        """Loads a model directory or `.keras` file, else a checkpoint as `from_backbone` does."""
         if preset_class(path) is not None:
             return cls.from_preset(path, dtype=dtype)
         return cls.from_backbone(path, dtype=dtype)

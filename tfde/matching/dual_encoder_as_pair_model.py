@@ -64,6 +64,10 @@ class DualEncoderScorer(PairScorer):
         """Writes the model directory of the dual encoder."""
         self.model.save_to_preset(directory)
 
+    def save(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
+        """Writes the `.keras` file of the dual encoder; arguments as in Keras."""
+        self.model.save(filepath, *args, **kwargs)
+
     def fingerprint(self) -> str:
         """Returns the dual encoder's."""
         return self.model.fingerprint()

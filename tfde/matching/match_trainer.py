@@ -31,6 +31,7 @@ from tfde.towers.fit_loop import (
     fit_epochs,
     step_function,
 )
+from tfde.towers.keras_saving import WholeFiles
 
 # What layers of the first teacher teach: `NAME_weight` and `NAME_layers` of a `Teaching`.
 _STATE_LOSSES: dict[str, type[StateLoss]] = {"virt": VirtLoss, "hidden": HiddenLoss}
@@ -59,7 +60,7 @@ class Teaching(TeachingWeights):
             )
 
 
-class MatchTrainer(keras.Model):
+class MatchTrainer(WholeFiles):
     """Trains a student; it is no part of what is saved or exported.
 
     Args:
@@ -152,10 +153,13 @@ class MatchTrainer(keras.Model):
         rule = f"a multiple of {replicas} replicas times {self.group_size} pairs of a group"
         whole = x.batch_size % (replicas * self.group_size) == 0
         require(whole, "batch_size", rule, x.batch_size)
-        batches = endless(x.dataset(start_step=initial_step))
         return fit_epochs(
             self,
-            distribute_batches(batches, self.prepare_batch, self.distribute_strategy),
+            lambda epoch, done: distribute_batches(
+                endless(x.dataset(start_step=initial_step + done)),
+                self.prepare_batch,
+                self.distribute_strategy,
+            ),
             epochs=1,
             steps=steps - initial_step,
             callbacks=[Throughput(x.batch_size), *(callbacks or ())],
@@ -189,6 +193,10 @@ class MatchTrainer(keras.Model):
     def save_to_preset(self, directory: str | Path) -> None:
         """Writes the model directory of the student."""
         self.student.save_to_preset(directory)
+
+    def save(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
+        """Writes the `.keras` file of the student; arguments as in Keras."""
+        self.student.save(filepath, *args, **kwargs)
 
     def train_step(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """Takes one step on a batch.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import keras
 import numpy as np
@@ -20,22 +20,22 @@ from tfde.errors import MismatchError, require
 from tfde.matching.meetings import TextVectors
 from tfde.matching.model_starts import model_start
 from tfde.matching.networks import SIDES, MatcherNetworks, meeting, tokens_of_side
-from tfde.matching.pair_model import PairScorer, prepare_apart, read_preset
+from tfde.matching.pair_model import PairScorer, prepare_apart
 from tfde.matching.pair_states import PairStates, TextTokens, Tokens
 from tfde.matching.stored_texts import StoredTexts, check_stored_dtype, join_texts
+from tfde.text.batch_preprocessor import BatchPreprocessor
 from tfde.text.graph_function import graph_function
 from tfde.text.preprocessor import TextPreprocessor
 from tfde.text.tokenizer import Tokenizer
 from tfde.towers.batches import batches_by_length
 from tfde.towers.checkpoint_rules import text_config
-from tfde.towers.preset import WEIGHTS_FILE
 from tfde.towers.texts import title_and_text
-from tfde.towers.weights import read_weights
 from tfde.types import Document
 
 _STRINGS = tf.TensorSpec([None], tf.string)
 
 
+@keras.saving.register_keras_serializable(package="tfde")
 class Matcher(PairScorer):
     """Scores pairs of texts that are encoded apart, so one of them can be encoded beforehand.
 
@@ -54,6 +54,10 @@ class Matcher(PairScorer):
 
     Source: Li et al. 2021, sections 3.2 and 4.2.
     """
+
+    kind: ClassVar[str] = "Matcher"
+    config_class: ClassVar[type] = MatcherConfig
+    preprocessor_class: ClassVar[type[BatchPreprocessor]] = TextPreprocessor
 
     config: MatcherConfig
     preprocessor: TextPreprocessor
@@ -140,23 +144,12 @@ class Matcher(PairScorer):
         return cls(start.backbone, config, preprocessor=preprocessor, seed=seed)
 
     @classmethod
-    def from_preset(cls, directory: str | Path, *, dtype: str | None = None) -> Matcher:
-        """Loads a model directory that `save_to_preset` wrote.
-
-        Args:
-            directory: The model directory.
-            dtype: Keras dtype policy of the backbone; `None` takes bfloat16 or float16 where the
-                weights were saved in it, else Keras' current one.
-
-        Raises:
-            CorruptError: a file of the directory is missing or not what was written.
-        """
-        config, backbone = read_preset(
-            directory, cls.__name__, MatcherConfig, dtype=dtype, complete=_complete
-        )
-        model = cls(backbone, config, preprocessor=TextPreprocessor.load(directory))
-        read_weights(Path(directory) / WEIGHTS_FILE, model.named_weights())
-        return model
+    def from_description(
+        cls, value: Mapping[str, Any], preprocessor: Any, *, dtype: str | None
+    ) -> Self:
+        """Returns the model that `description` described, with random weights."""
+        value = {"fusion": FUSION_BEFORE.get(value["kind"]), **value}
+        return super().from_description(value, preprocessor, dtype=dtype)
 
     def named_weights(self) -> dict[str, keras.Variable]:
         """Returns every weight by `part/...`."""
@@ -167,9 +160,12 @@ class Matcher(PairScorer):
         """What the logits are called, in their order; of one logit, both that it tells apart."""
         return self.config.labels
 
-    def _description(self) -> dict[str, Any]:
-        # What 0.1.0 could describe is written as it did: the fingerprint of such a model stays.
-        found = super()._description()
+    def description(self) -> dict[str, Any]:
+        """Returns `config` as JSON values, without what earlier versions did not have.
+
+        So the fingerprint of a model that they could describe stays.
+        """
+        found = super().description()
         if found["fusion"] == FUSION_BEFORE.get(self.config.kind):
             del found["fusion"]
         return found
@@ -328,7 +324,3 @@ class Matcher(PairScorer):
             "second": {"vectors": vectors, "mask": mask},
         }
         return self.networks.interaction(meeting(found), training=False)
-
-
-def _complete(config: dict[str, Any]) -> None:
-    config.setdefault("fusion", FUSION_BEFORE.get(config["kind"]))

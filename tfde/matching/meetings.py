@@ -6,7 +6,6 @@ kept becomes logits. Its name and the fields that it has stand in `tfde/config/m
 
 from __future__ import annotations
 
-import string
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -252,7 +251,7 @@ class LateInteraction(Meeting):
         }
         if config.skip_punctuation:
             layers["token_filter"] = TokenFilter(
-                config.backbone.vocabulary_size, punctuation_ids(tokenizer), name="token_filter"
+                config.backbone.vocabulary_size, tokenizer.punctuation_ids(), name="token_filter"
             )
         return layers
 
@@ -333,22 +332,6 @@ class TokenFilter(keras.layers.Layer):
         """Returns the constructor's arguments."""
         own = {"vocabulary_size": self.vocabulary_size, "token_ids": self.token_ids}
         return {**super().get_config(), **own}
-
-
-def punctuation_ids(tokenizer: Tokenizer) -> list[int]:
-    """Returns the ids of tokens that are one of ASCII's punctuation marks and nothing else."""
-    return [
-        token_id
-        for token_id in range(tokenizer.vocabulary_size)
-        if _is_punctuation(tokenizer.id_to_token(token_id))
-    ]
-
-
-def _is_punctuation(token: str) -> bool:
-    # The list of Khattab and Zaharia 2020; the marks say where words begin or go on.
-    for mark in ("##", "\u2581", "\u0120"):
-        token = token.removeprefix(mark)
-    return len(token) == 1 and token in string.punctuation
 
 
 def _fusion(config: MatcherConfig) -> Fusion:

@@ -11,10 +11,10 @@ from tfde.backbones.seeded_layer import zero_weights
 from tfde.checkpoints.checkpoint_files import EncoderSteps
 from tfde.checkpoints.loading import LoadedBackbone
 from tfde.config.backbones import backbone_from_mapping
-from tfde.errors import ConfigError
+from tfde.errors import ConfigError, require
 from tfde.storage.json_file import read_json_file
 from tfde.text.read_tokenizer import load_tokenizer
-from tfde.towers.preset import CONFIG_FILE, DUAL_ENCODER, WEIGHTS_FILE, preset_class
+from tfde.towers.preset import CONFIG_FILE, DUAL_ENCODER, WEIGHTS_FILE, is_keras_file, preset_class
 from tfde.towers.weights import named_weights, read_weights
 
 
@@ -40,6 +40,8 @@ def model_start(
     if found is None:
         return None
     folder = Path(str(path))
+    rule = "a model directory (`save_to_preset` of what load_model gives)"
+    require(not is_keras_file(folder), "backbone", rule, path)
     config = read_json_file(folder / CONFIG_FILE)["config"]
     sharing = config.get("sharing", {})
     if any(sharing.get(part, "shared") == "separate" for part in ("token_embedder", "encoder")):

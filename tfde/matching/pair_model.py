@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Self
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from tfde.backbones.backbone import Backbone, build_backbone
-from tfde.backbones.seeded_layer import zero_weights
+from tfde.backbones.backbone import build_backbone
 from tfde.config.backbones import backbone_from_mapping, backbone_to_mapping, from_mapping
 from tfde.errors import ConfigError, require, shorten
 from tfde.matching.pair_states import PairStates, TextTokens, Tokens
 from tfde.matching.scorer_training import ScorerTraining
-from tfde.storage.atomic import atomic_directory
 from tfde.text.batch_preprocessor import BatchPreprocessor
 from tfde.text.graph_function import graph_function
 from tfde.text.preprocessor import TextPreprocessor
 from tfde.towers.batches import batches_by_length
+from tfde.towers.keras_saving import StoredModel
 from tfde.towers.other_words import OF_PAIR_SCORER, OtherWords, takes_words_of_predict
-from tfde.towers.preset import WEIGHTS_FILE, preset_class, read_config, write_config
-from tfde.towers.weights import fingerprint, stored_dtype, write_weights
+from tfde.towers.weights import fingerprint
 from tfde.types import Document, Query
 
 _STRINGS = tf.TensorSpec([None], tf.string)
@@ -34,7 +31,7 @@ _STRINGS = tf.TensorSpec([None], tf.string)
 PairTexts = tuple[str, str, str]
 
 
-class PairScorer(OtherWords, ScorerTraining):
+class PairScorer(OtherWords, ScorerTraining, StoredModel):
     """A model that scores pairs of texts.
 
     Args:
@@ -80,35 +77,43 @@ class PairScorer(OtherWords, ScorerTraining):
         """What the logits are called, in their order; of one logit, both that it tells apart."""
         return ()
 
-    def named_weights(self) -> dict[str, keras.Variable]:
-        """Returns every weight by `part/...`."""
-        raise NotImplementedError
-
-    def save_to_preset(self, directory: str | Path) -> None:
-        """Writes the model directory: configuration, weights, tokenizer, metadata. Whole or not.
-
-        An existing model directory of this class is replaced.
-
-        Raises:
-            ConfigError: the directory holds something else.
-        """
-        directory = Path(directory)
-        overwrite = preset_class(directory) == type(self).__name__
-        with atomic_directory(directory, overwrite=overwrite) as temporary:
-            write_config(temporary, self, self._description(), fingerprint=self.fingerprint())
-            self.preprocessor.save(temporary)
-            write_weights(temporary / WEIGHTS_FILE, self.named_weights())
-
     def fingerprint(self) -> str:
         """Returns 16 hex digits that change with any weight, the tokenizer or the configuration."""
-        description = json.dumps(self._description(), sort_keys=True).encode()
+        description = json.dumps(self.description(), sort_keys=True).encode()
         return fingerprint(
             description + self.preprocessor.fingerprint_bytes(), self.named_weights().values()
         )
 
-    def _description(self) -> dict[str, Any]:
+    def description(self) -> dict[str, Any]:
+        """Returns `config` as JSON values."""
         backbone = backbone_to_mapping(self.config.backbone)
         return {**dataclasses.asdict(self.config), "backbone": backbone}
+
+    @classmethod
+    def from_description(
+        cls, value: Mapping[str, Any], preprocessor: Any, *, dtype: str | None
+    ) -> Self:
+        """Returns the model that `description` described, with random weights."""
+        value = {**value, "backbone": backbone_from_mapping(value["backbone"])}
+        value["labels"] = tuple(value["labels"])
+        config = from_mapping(cls.config_class, value, "config")
+        backbone = build_backbone(config.backbone, dtype=dtype)
+        return cls(backbone, config, preprocessor=preprocessor)  # type: ignore[call-arg]
+
+    def exported(self) -> tuple[tf.Module, dict[str, Any]]:
+        """Returns the scorer: `first`, `title`, `text` (B,) string -> `logits` (B, N) float32."""
+        names = ("first", "title", "text")
+        specs = [tf.TensorSpec([None], tf.string, name=name) for name in names]
+
+        @tf.function(input_signature=specs, autograph=False)
+        def serve(first: tf.Tensor, title: tf.Tensor, text: tf.Tensor) -> dict[str, tf.Tensor]:
+            return {"logits": self._score_texts(first, title, text)}
+
+        module = tf.Module()
+        module.preprocessor = self.preprocessor
+        module.kept = [variable.value for variable in self.variables]
+        module.serve = serve
+        return module, {"serving_default": serve}
 
     def prepare(
         self, first: tf.Tensor, titles: tf.Tensor, texts: tf.Tensor
@@ -297,38 +302,6 @@ def prepare_apart(
         for name, tensor in zip(("token_ids", "padding_mask"), tensors, strict=True)
     }
     return inputs, (places[0], places[1])
-
-
-def read_preset(
-    directory: str | Path,
-    class_name: str,
-    description: type,
-    *,
-    dtype: str | None,
-    complete: Callable[[dict[str, Any]], object] | None = None,
-) -> tuple[Any, Backbone]:
-    """Returns the description in a model directory, and a backbone whose weights are not read yet.
-
-    Args:
-        directory: What `save_to_preset` wrote.
-        class_name: Class that the model must have.
-        description: Dataclass of its configuration.
-        dtype: Keras dtype policy of the backbone; `None` takes bfloat16 or float16 where the
-            weights were saved in it, else Keras' current one.
-        complete: Puts what an earlier version did not write into the configuration.
-
-    Raises:
-        CorruptError: it is no such directory.
-    """
-    value = read_config(directory, class_name, description)
-    value["backbone"] = backbone_from_mapping(value["backbone"])
-    value["labels"] = tuple(value["labels"])
-    if complete is not None:
-        complete(value)
-    config = from_mapping(description, value, "config")
-    dtype = dtype or stored_dtype(Path(directory) / WEIGHTS_FILE)
-    with zero_weights():
-        return config, build_backbone(config.backbone, dtype=dtype)
 
 
 def _texts_of(pair: Any) -> PairTexts:

@@ -97,6 +97,13 @@ class ScorerTraining(Measured):
         self._pair_losses = losses or (
             lambda labels, logits: task_loss(objective, logits, tf.reshape(labels, [-1]))
         )
+        arguments = {
+            "loss": loss,
+            "metrics": metrics,
+            "jit_compile": jit_compile is True,
+            "run_eagerly": run_eagerly,
+        }
+        self._compile_arguments = lambda: arguments
         self._sums = reduction == "sum"
         self._own_metrics = lambda: own_metrics
         self._single = None
@@ -173,7 +180,9 @@ class ScorerTraining(Measured):
             validate = functools.partial(self.measure, held_out)
         return fit_epochs(
             self,
-            distribute_batches(plan.batches, self.prepare_batch, self.distribute_strategy),
+            lambda epoch, done: distribute_batches(
+                plan.batches(epoch, done), self.prepare_batch, self.distribute_strategy
+            ),
             epochs=plan.epochs,
             initial_epoch=plan.initial_epoch,
             steps=plan.steps,

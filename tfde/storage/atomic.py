@@ -27,8 +27,8 @@ LOCK = ".lock"
 def atomic_file(path: str | Path) -> Iterator[Path]:
     """Gives a temporary path beside `path`; what was written there becomes `path` at the end.
 
-    The temporary name keeps the last suffix, for libraries that look at it. An existing file is
-    replaced. After an error nothing is left behind and an older file stays as it was.
+    The temporary name keeps the last two suffixes, for libraries that look at them. An existing
+    file is replaced. After an error nothing is left behind and an older file stays as it was.
 
     Raises:
         ConfigError: `path` is a directory, or the one it lies in cannot be made.
@@ -37,7 +37,7 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
     refuse_directory(path)
     with _creating(path):
         make_directories(path.parent)
-    temporary = _beside(path, path.suffix)
+    temporary = _beside(path, "".join(path.suffixes[-2:]))
     _unfinished.add(temporary)
     try:
         yield temporary

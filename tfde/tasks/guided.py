@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 import keras
 import tensorflow as tf
@@ -77,6 +77,14 @@ class GuidedTask(RetrievalTask):
         self.guide = guide
         self.score_margin = float(score_margin)
         self.relative_margin = float(relative_margin)
+
+    def get_config(self) -> dict[str, Any]:
+        """Refuses to be saved with a model, for the guide is another one.
+
+        Raises:
+            TypeError: always.
+        """
+        raise TypeError("a GuidedTask is not saved with a model: its guide is a model of its own")
 
     def prepare(self, batch: Mapping[str, tf.Tensor], *, replicas: int) -> dict[str, tf.Tensor]:
         """Returns the batch as the guide reads it, beside what `RetrievalTask` prepares."""

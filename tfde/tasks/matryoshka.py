@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
+import keras
 import tensorflow as tf
 
 from tfde.argument_types import typed
@@ -14,6 +15,7 @@ from tfde.tasks.adapters import as_task
 from tfde.tasks.task import Rows, Task
 
 
+@keras.saving.register_keras_serializable(package="tfde")
 class MatryoshkaTask(Task):
     """The weighted sum of another task's losses of the first d numbers of embeddings.
 
@@ -50,6 +52,20 @@ class MatryoshkaTask(Task):
         self.normalize = normalize
         self.needs_other_queries = self.task.needs_other_queries
         self.whole_batch = self.task.whole_batch
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments; a saved model is compiled with them again."""
+        return {
+            "task": keras.saving.serialize_keras_object(self.task),
+            "dims": list(self.trained_dims),
+            "weights": list(self.weights),
+            "normalize": self.normalize,
+        }
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Self:
+        """Returns the task of these arguments."""
+        return cls(**{**config, "task": keras.saving.deserialize_keras_object(config["task"])})
 
     def prepare(self, batch: Mapping[str, tf.Tensor], *, replicas: int) -> dict[str, tf.Tensor]:
         """Returns what the other task prepares."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any, Self
 
+import keras
 import tensorflow as tf
 
 from tfde.argument_types import typed
@@ -14,6 +16,7 @@ from tfde.tasks.task import Rows, Task
 PADDING_KEY = 0  # the key of "no document", in `keys` and `positive_keys`
 
 
+@keras.saving.register_keras_serializable(package="tfde")
 class RetrievalTask(Task):
     """In-batch sampled softmax loss over a batch of queries and its candidates.
 
@@ -60,6 +63,19 @@ class RetrievalTask(Task):
         # Keras 3 traces train steps with AutoGraph off, the Keras 2 task needs it on: its own
         # tf.function turns it on again.
         self._sum_of_losses = tf.function(self._call_retrieval, reduce_retracing=True)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments; a saved model is compiled with them again."""
+        return {
+            "temperature": self.temperature,
+            "bidirectional": self.bidirectional,
+            "sampling_correction": self.sampling_correction,
+        }
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Self:
+        """Returns the task of these arguments."""
+        return cls(**config)
 
     def _call_retrieval(
         self,

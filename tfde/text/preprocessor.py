@@ -104,7 +104,7 @@ class TextPreprocessor(BatchPreprocessor):
         def length(prompt: str) -> int:
             if not prompt:
                 return 0
-            return start + int(self.tokenizer.tokenize([prompt.rstrip()]).row_lengths()[0])
+            return start + self.tokenizer.length(prompt.rstrip())
 
         return length(self.text_config.query_prompt), length(self.text_config.document_prompt)
 

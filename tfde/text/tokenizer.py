@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import string
 import weakref
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
@@ -65,6 +66,15 @@ class Tokenizer(tf.Module):
             content = self.fingerprint_bytes()
             self._traced.value = traced(self._tokenize, strings=1, content=content)
         return self._traced.value(texts)
+
+    def length(self, text: str) -> int:
+        """Returns how many tokens a text has, without start and end."""
+        return int(self.tokenize([text]).row_lengths()[0])
+
+    def punctuation_ids(self) -> list[int]:
+        """Returns the ids of tokens that are one of ASCII's punctuation marks and nothing else."""
+        ids = range(self.vocabulary_size)
+        return [token_id for token_id in ids if _is_punctuation(self.id_to_token(token_id))]
 
     @abstractmethod
     def _tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
@@ -134,6 +144,13 @@ class Tokenizer(tf.Module):
                 f" Received: token_id={shorten(token_id)}"
             )
         return int(token_id)
+
+
+def _is_punctuation(token: str) -> bool:
+    # The list of Khattab and Zaharia 2020; the marks say where words begin or go on.
+    for mark in ("##", "\u2581", "\u0120"):
+        token = token.removeprefix(mark)
+    return len(token) == 1 and token in string.punctuation
 
 
 class Untracked(Generic[_T]):

@@ -4,39 +4,38 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import keras
 import tensorflow as tf
 
 from tfde.backbones.backbone import Backbone, build_backbone
-from tfde.backbones.seeded_layer import zero_weights
 from tfde.config.backbones import BackboneConfig
 from tfde.config.model import Pooling, Sharing, TextConfig, TowersConfig
-from tfde.storage.atomic import atomic_directory
 from tfde.tasks.task import Task
+from tfde.text.batch_preprocessor import BatchPreprocessor
 from tfde.text.preprocessor import TextPreprocessor
 from tfde.text.tokenizer import Tokenizer
 from tfde.towers.adapted_encoder import AdaptedEncoder
 from tfde.towers.build_on_backbone import build_on_backbone
+from tfde.towers.keras_saving import StoredModel
 from tfde.towers.pair_steps import tokens_of
 from tfde.towers.preset import (
     DUAL_ENCODER,
-    WEIGHTS_FILE,
-    is_preset,
     preset_class,
-    read_config,
     towers_from_mapping,
     towers_to_mapping,
-    write_config,
 )
+from tfde.towers.saved_models import BothEncoders
 from tfde.towers.sharing import Towers, build_towers, sharing_table
-from tfde.towers.weights import fingerprint, read_weights, stored_dtype, write_weights
+from tfde.towers.weights import fingerprint
 
 
-class DualEncoder(AdaptedEncoder):
+@keras.saving.register_keras_serializable(package="tfde")
+class DualEncoder(AdaptedEncoder, StoredModel):
     """A query tower and a document tower with their tokenization.
 
     Made by `from_backbone`, `from_preset` or `load`; the constructor joins parts that exist.
@@ -53,6 +52,13 @@ class DualEncoder(AdaptedEncoder):
         query_tower: Functional model, (B, L) `token_ids` and `padding_mask` -> (B, D) float32.
         document_tower: The same for documents; shares layers as `config.sharing` says.
     """
+
+    kind: ClassVar[str] = DUAL_ENCODER
+    config_class: ClassVar[type] = TowersConfig
+    preprocessor_class: ClassVar[type[BatchPreprocessor]] = TextPreprocessor
+
+    config: TowersConfig
+    preprocessor: TextPreprocessor
 
     def __init__(
         self,
@@ -147,54 +153,51 @@ class DualEncoder(AdaptedEncoder):
         )
 
     @classmethod
-    def from_preset(cls, directory: str | Path, *, dtype: str | None = None) -> DualEncoder:
-        """Loads a model directory that `save_to_preset` wrote.
+    def from_description(
+        cls, value: Mapping[str, Any], preprocessor: Any, *, dtype: str | None
+    ) -> Self:
+        """Returns the model that `description` described, with random weights."""
+        config = towers_from_mapping(value)
+        return cls(build_backbone(config.backbone, dtype=dtype), config, preprocessor=preprocessor)
 
-        Args:
-            directory: The model directory.
-            dtype: Keras dtype policy of the backbone, as in `from_backbone`; `None` takes
-                bfloat16 or float16 where the weights were saved in it, else Keras' current one.
+    def description(self) -> dict[str, Any]:
+        """Returns what the towers are, as JSON values."""
+        return towers_to_mapping(self.config)
 
-        Raises:
-            CorruptError: a file of the directory is missing or not what was written.
-        """
-        directory = Path(directory)
-        config = towers_from_mapping(read_config(directory, DUAL_ENCODER, TowersConfig))
-        dtype = dtype or stored_dtype(directory / WEIGHTS_FILE)
-        with zero_weights():
-            backbone = build_backbone(config.backbone, dtype=dtype)
-        model = cls(backbone, config, preprocessor=TextPreprocessor.load(directory))
-        read_weights(directory / WEIGHTS_FILE, model._towers.named_weights())
-        return model
+    def named_weights(self) -> dict[str, keras.Variable]:
+        """Returns every weight once, by `part/shared/...`, or `part/query/...` and so on."""
+        return self._towers.named_weights()
 
     @classmethod
     def load(cls, path: str | Path, *, dtype: str | None = None) -> DualEncoder:
-        """Loads whatever `--model` takes: a model directory, else what `from_backbone` takes."""
+        """Loads whatever `--model` takes.
+
+        That is a model directory, a `.keras` file, or what `from_backbone` takes.
+        """
         if preset_class(path) is not None:
             return cls.from_preset(path, dtype=dtype)
         return cls.from_backbone(path, dtype=dtype)
 
-    def save_to_preset(self, directory: str | Path) -> None:
-        """Writes the model directory: configuration, weights, tokenizer, metadata. Whole or not.
+    def exported(self) -> tuple[tf.Module, dict[str, Any]]:
+        """Returns both encoders; their signatures are those of a bundle's two models."""
+        from tfde.towers.change_sharing import without_adapters  # which imports this module
 
-        An existing model directory is replaced.
-
-        Raises:
-            ConfigError: the directory holds something else.
-        """
-        directory = Path(directory)
-        with atomic_directory(directory, overwrite=is_preset(directory)) as temporary:
-            config = towers_to_mapping(self.config)
-            write_config(temporary, self, config, fingerprint=self.fingerprint())
-            self.preprocessor.save(temporary)
-            write_weights(temporary / WEIGHTS_FILE, self._towers.named_weights())
+        model = without_adapters(self)
+        both = BothEncoders(
+            model.query_tower,
+            model.document_tower,
+            self.preprocessor,
+            trained_dims=[d for d in self.config.trained_dims if d < self.embedding_dim],
+            normalize=self.config.normalize,
+        )
+        return both, both.signatures_by_name.value
 
     def fingerprint(self) -> str:
         """Returns 16 hex digits that change with any weight, the tokenizer or the configuration.
 
         Embeddings and indexes carry it: vectors of another model are refused.
         """
-        config = towers_to_mapping(self.config)
+        config = self.description()
         del config["trained_dims"]  # which no embedding depends on
         description = json.dumps(config, sort_keys=True).encode()
         weights = [*self.query_tower.weights, *self.document_tower.weights]
@@ -219,6 +222,19 @@ class DualEncoder(AdaptedEncoder):
     def embedding_dim(self) -> int:
         """D, the length of an embedding."""
         return int(self.query_tower.output_shape[-1])
+
+    def summary(
+        self, *args: Any, print_fn: Callable[[str], Any] | None = None, **kwargs: Any
+    ) -> None:
+        """Shows Keras' table of the towers, and which of their parts are shared.
+
+        Args:
+            *args: As in Keras.
+            print_fn: Takes the text; `None` writes it to stdout.
+            **kwargs: As in Keras.
+        """
+        super().summary(*args, print_fn=print_fn, **kwargs)
+        (print_fn or sys.stdout.write)(f"{self.summary_of_sharing()}\n")
 
     def summary_of_sharing(self) -> str:
         """Returns a table of parts: who shares what, parameters, and how many of them train."""

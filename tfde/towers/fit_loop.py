@@ -23,6 +23,7 @@ from tfde.errors import require
 from tfde.tasks.replicas import mean_over_replicas, take_summed_gradients
 from tfde.text.cut_texts import cut_line
 from tfde.text.graph_function import graph_function
+from tfde.towers.keras_saving import WholeFiles
 
 _LOG = logging.getLogger(__name__)
 # Early enough for whoever would train for a day, late enough to say something.
@@ -30,8 +31,8 @@ _FIRST_AT = 100
 
 
 def fit_epochs(
-    model: keras.Model,
-    batches: Any,
+    model: WholeFiles,
+    batches: Callable[[int, int], Any],
     *,
     epochs: int,
     steps: int | None,
@@ -45,10 +46,12 @@ def fit_epochs(
 
     Args:
         model: With `train_function(iterator) -> logs`.
-        batches: A dataset of batches, or what `distribute_batches` made of one.
+        batches: Epoch, and how many batches of it are done -> a dataset of those that follow, or
+            what `distribute_batches` made of one.
         epochs: The number of the epoch at which it ends.
         steps: Batches an epoch, one iterator through all; `None` takes all batches in each.
-        initial_epoch: The number of the first epoch.
+        initial_epoch: The number of the first epoch; a callback that puts the weights of a killed
+            `fit` back, as `keras.callbacks.BackupAndRestore` does, brings its place too.
         validate: What stands, as `val_...`, in the logs of an epoch.
         validation_freq: Epochs from one validation to the next.
         callbacks: Keras callbacks.
@@ -65,16 +68,23 @@ def fit_epochs(
     )
     model.stop_training = False
     model.make_train_function()
+    model._initial_epoch = None  # Keras' own, which BackupAndRestore sets
     listeners.on_train_begin()
+    if model._initial_epoch is None:
+        model.position = initial_epoch, 0
+    first, done = model.position
     logs: dict[str, Any] = {}
-    iterator = iter(batches)
-    for epoch in range(initial_epoch, epochs):
-        model.reset_metrics()
+    iterator = iter(batches(first, done))
+    for epoch in range(first, epochs):
+        if epoch > first:
+            done = 0
+        if not done:
+            model.reset_metrics()
         logs = {}
         listeners.on_epoch_begin(epoch)
-        if steps is None and epoch > initial_epoch:
-            iterator = iter(batches)
-        for step in itertools.count() if steps is None else range(steps):
+        if steps is None and epoch > first:
+            iterator = iter(batches(epoch, 0))
+        for step in itertools.count(done) if steps is None else range(done, steps):
             listeners.on_train_batch_begin(step)
             try:
                 logs = model.train_function(iterator)
@@ -82,13 +92,17 @@ def fit_epochs(
                 rule = f"{steps} batches an epoch, and so many epochs; it ended early"
                 require(steps is None, "x", rule, f"{step} batches in epoch {epoch + 1}")
                 break
+            model.position = epoch, step + 1
             listeners.on_train_batch_end(step, logs)
             if model.stop_training:
                 break
+        if done and not logs:  # the fit was killed after the last batch of an epoch
+            logs = model.get_metrics_result()
         require(bool(logs), "x", "one or more batches in each epoch", f"none in {epoch + 1}")
         values = {name: float(value) for name, value in logs.items()}
         if validate is not None and (epoch + 1) % validation_freq == 0:
             values |= {f"val_{name}": value for name, value in validate().items()}
+        model.position = epoch + 1, 0
         listeners.on_epoch_end(epoch, values)
         if model.stop_training:
             break

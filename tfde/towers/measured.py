@@ -7,14 +7,14 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 from tfde.errors import require
 from tfde.towers.fit_loop import SingleBatches, distribute_batches, step_function
+from tfde.towers.keras_saving import WholeFiles
 
 
-class Measured(keras.Model):
+class Measured(WholeFiles):
     """`evaluate`, `train_on_batch` and `test_on_batch` on whatever a class reads as its pairs."""
 
     prepare_batch: Callable[..., dict[str, Any]]  # a batch -> what a step takes (graph ops)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import keras
@@ -166,9 +166,12 @@ def _keyed(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
 
 
 class Plan(NamedTuple):
-    """The batches of a `fit`: one iterator through all, `steps` an epoch (`None`: whole passes)."""
+    """The batches of a `fit`: one iterator through all, `steps` an epoch (`None`: whole passes).
 
-    batches: tf.data.Dataset
+    `batches` takes an epoch and how many of its batches are done, and gives those that follow.
+    """
+
+    batches: Callable[[int, int], tf.data.Dataset]
     epochs: int
     initial_epoch: int
     steps: int | None
@@ -200,21 +203,23 @@ def plan_fit(
         total = whole if steps is None else steps
         rule = f"below the {total} steps to train" if known else f"below `steps`, {steps}"
         require(0 <= initial_step < total, "initial_step", rule, initial_step)
-        return Plan(_from(x, initial_step), 1, 0, total - initial_step)
+        return Plan(lambda epoch, done: _from(x, initial_step + done), 1, 0, total - initial_step)
     require(
         0 <= initial_epoch < epochs, "initial_epoch", f"below `epochs`, {epochs}", initial_epoch
     )
     if steps_per_epoch is None and known:
         steps_per_epoch = x.steps_per_epoch
     if steps_per_epoch is None:
-        return Plan(x, epochs, initial_epoch, None)
-    require(steps_per_epoch >= 1, "steps_per_epoch", "at least 1", steps_per_epoch)
-    return Plan(_from(x, initial_epoch * steps_per_epoch), epochs, initial_epoch, steps_per_epoch)
+        return Plan(lambda epoch, done: _from(x, done, again=False), epochs, initial_epoch, None)
+    each = steps_per_epoch
+    require(each >= 1, "steps_per_epoch", "at least 1", each)
+    return Plan(lambda epoch, done: _from(x, epoch * each + done), epochs, initial_epoch, each)
 
 
-def _from(x: PairBatches | tf.data.Dataset, step: int) -> tf.data.Dataset:
+def _from(x: PairBatches | tf.data.Dataset, step: int, *, again: bool = True) -> tf.data.Dataset:
+    """Returns the batches from a step on; where the data ends, it may begin again."""
     if isinstance(x, tf.data.Dataset):
-        return x.repeat().skip(step)
+        return (x.repeat() if again else x).skip(step)
     return endless(x.dataset(start_step=step))
 
 

@@ -127,6 +127,16 @@ class PairSteps(Measured):
             auto_scale_loss=auto_scale_loss,
         )
         self.task, self.chunk_size, self._single = chosen, chunk_size, None
+        arguments = {
+            "loss": loss,
+            "loss_weights": loss_weights,
+            "metrics": metrics,
+            "task": task,
+            "chunk_size": chunk_size,
+            "jit_compile": jit_compile,
+            "run_eagerly": run_eagerly,
+        }
+        self._compile_arguments = lambda: arguments
         self._own_metrics = lambda: own_metrics
         self._reset = None
         self._single = None
@@ -135,6 +145,10 @@ class PairSteps(Measured):
     def metrics(self) -> list[keras.metrics.Metric]:
         """The mean loss, the accuracy, and what `compile` was given."""
         return [self._loss_tracker, self._accuracy, *self._own_metrics()] if self.compiled else []
+
+    def get_compile_config(self) -> dict[str, Any]:
+        """Returns what `compile` was given, as JSON values; none, where Keras could not read it."""
+        return super().get_compile_config() if self.task is not None else {}
 
     def test_step(self, data: Mapping[str, tf.Tensor]) -> dict[str, Any]:
         """Returns loss and in-batch accuracy so far; arguments as of `train_step`."""

@@ -130,12 +130,11 @@ class PairTrainer(PairSteps):
         text = (preprocessor or self.preprocessor).text_config
         self._cut_lengths = (text.query_max_length_tokens, text.document_max_length_tokens)
         self._cut_counts = np.zeros((2, 4))
+        prepare = functools.partial(self.prepare_batch, preprocessor=preprocessor)
         return fit_epochs(
             self,
-            distribute_batches(
-                plan.batches,
-                functools.partial(self.prepare_batch, preprocessor=preprocessor),
-                self.distribute_strategy,
+            lambda epoch, done: distribute_batches(
+                plan.batches(epoch, done), prepare, self.distribute_strategy
             ),
             epochs=plan.epochs,
             initial_epoch=plan.initial_epoch,

@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 import json
 import math
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -24,17 +25,30 @@ from tfde.version import __version__
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.weights.h5"
 METADATA_FILE = "metadata.json"
+KERAS_FILE = ".keras"
 DUAL_ENCODER = "DualEncoder"
 _REGISTERED_BY = "backbone_registered_by"  # the module of a program's own backbone
 # Fields that model directories had not from the beginning.
 _LATER = {"trained_dims", "lora", "pooling_layer", "projection_layer", "fusion"}
 
 
+def is_keras_file(path: str | Path) -> bool:
+    """Returns whether `path` is a file that `model.save("model.keras")` of Keras wrote."""
+    return str(path).endswith(KERAS_FILE) and zipfile.is_zipfile(path)
+
+
 def preset_class(path: str | Path) -> str | None:
-    """Returns the class of the model whose directory this is, `None` if tfde did not write it."""
+    """Returns the class of the model whose directory, or `.keras` file, this is.
+
+    `None` if tfde did not write it.
+    """
     try:
-        record = read_json_file(Path(path) / CONFIG_FILE)
-    except (OSError, ValueError):
+        if is_keras_file(path):
+            with zipfile.ZipFile(path) as file:
+                record = json.loads(file.read(CONFIG_FILE))
+        else:
+            record = read_json_file(Path(path) / CONFIG_FILE)
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile):
         return None
     if not isinstance(record, dict) or not str(record.get("module")).startswith("tfde."):
         return None
@@ -42,8 +56,22 @@ def preset_class(path: str | Path) -> str | None:
 
 
 def is_preset(path: str | Path) -> bool:
-    """Returns whether `path` is a model directory that `DualEncoder.save_to_preset` wrote."""
+    """Returns whether `path` is a model that `DualEncoder.save_to_preset` or `save` wrote."""
     return preset_class(path) == DUAL_ENCODER
+
+
+def check_class(path: str | Path, class_name: str) -> None:
+    """Finds what is no model of a class.
+
+    Raises:
+        CorruptError: it is no model directory or file of tfde, or that of another class.
+    """
+    found = preset_class(path)
+    if found != class_name:
+        raise CorruptError(
+            f"{path}: not a tfde model directory (a {CONFIG_FILE} of class {class_name} is"
+            f" expected). Received: {found or 'none'}"
+        )
 
 
 def read_config(directory: str | Path, class_name: str, description: type) -> dict[str, Any]:
@@ -59,12 +87,7 @@ def read_config(directory: str | Path, class_name: str, description: type) -> di
         CorruptError: it is no such directory, or that of a model of another class, or another
             version of tfde wrote it.
     """
-    found = preset_class(directory)
-    if found != class_name:
-        raise CorruptError(
-            f"{directory}: not a tfde model directory (a {CONFIG_FILE} of class {class_name} is"
-            f" expected). Received: {found or 'none'}"
-        )
+    check_class(directory, class_name)
     path = Path(directory) / CONFIG_FILE
     record = read_json_file(path)
     config = record.get("config")

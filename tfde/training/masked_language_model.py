@@ -111,6 +111,10 @@ class MaskedLanguageModel(PairTrainer):
             require(given is None, name, "None: masked tokens have a loss of their own", given)
         super().compile(optimizer, task=task, **options)
 
+    def save(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
+        """Writes the `.keras` file of the dual encoder; arguments as in Keras."""
+        self.dual_encoder.save(filepath, *args, **kwargs)
+
     def train_step(self, data: Mapping[str, tf.Tensor]) -> dict[str, Any]:
         """Takes one step on a batch that `prepare_batch` returned.
 

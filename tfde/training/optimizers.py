@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -107,14 +108,13 @@ def adamw(
         clip_norm: Largest global norm of the gradients, or `None`.
         epsilon: Added to the root of the second moment.
     """
-    optimizer = FusedAdamW(
+    return FusedAdamW(
         LinearDecay(learning_rate, decay_steps=decay_steps, warmup_steps=warmup_steps),
         weight_decay=weight_decay,
         global_clipnorm=clip_norm,
         epsilon=epsilon,
+        undecayed=("bias", "norm", "gamma", "beta", "scale"),
     )
-    optimizer.exclude_from_weight_decay(var_names=["bias", "norm", "gamma", "beta", "scale"])
-    return optimizer
 
 
 def build_optimizer(config: OptimizerConfig, *, steps: int) -> keras.optimizers.Optimizer:
@@ -147,11 +147,25 @@ class FusedAdamW(keras.optimizers.AdamW):
     Args:
         learning_rate: Rate or schedule.
         weight_decay: Share of a weight that a step at rate 1 takes away.
-        global_clipnorm: Largest norm of all gradients together, or `None`.
-        epsilon: Added to the root of the second moment.
+        undecayed: Weights with one of these in their names do not decay. Keras' own
+            `exclude_from_weight_decay` is forgotten where an optimizer is saved.
+        **kwargs: As Keras' AdamW, such as `global_clipnorm`, the largest norm of all gradients
+            together.
 
     Source: Loshchilov and Hutter 2019, algorithm 2.
     """
+
+    def __init__(
+        self, learning_rate: Any = 0.001, *, undecayed: Sequence[str] = (), **kwargs: Any
+    ) -> None:
+        super().__init__(learning_rate, **kwargs)
+        self.undecayed = tuple(undecayed)
+        if self.undecayed:
+            self.exclude_from_weight_decay(var_names=list(self.undecayed))
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return {**super().get_config(), "undecayed": list(self.undecayed)}
 
     def _clip_gradients(
         self, grads: list[tf.Tensor | tf.IndexedSlices | None]

@@ -18,10 +18,10 @@ from tfde.backbones.token_table import TokenTable
 from tfde.config.backbones import BACKBONES, BackboneConfig, backbone_from_mapping
 from tfde.data.pairs.dataset import pairs
 from tfde.errors import ConfigError
-from tfde.export.saved_models import QueryEncoder, save_encoder
 from tfde.matching.cross_encoder import CrossEncoder
 from tfde.tasks.retrieval_task import RetrievalTask
 from tfde.towers.dual_encoder import DualEncoder
+from tfde.towers.saved_models import QueryEncoder, save_encoder
 
 # ---- the backbone --------------------------------------------------------------------------------
 

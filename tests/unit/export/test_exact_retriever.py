@@ -8,7 +8,7 @@ import tiny
 
 from tfde.errors import ConfigError
 from tfde.export.retriever import ExactRetriever, save_retriever
-from tfde.export.saved_models import QueryEncoder
+from tfde.towers.saved_models import QueryEncoder
 
 RNG = np.random.default_rng(7)
 # Small integers: products are exact in float32, and ties are many.

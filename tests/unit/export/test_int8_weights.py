@@ -10,7 +10,7 @@ import tensorflow as tf
 import tiny
 
 from tfde.cli.main import main
-from tfde.export.saved_models import Int8Weight, QueryEncoder, save_encoder
+from tfde.towers.saved_models import Int8Weight, QueryEncoder, save_encoder
 
 TEXTS = ["red apple", "", "cat dog bird fish horse cow " * 5, "zzz é"]
 ELSEWHERE = """

@@ -16,7 +16,7 @@ from tfde.export.partitioned_retriever import (
     leaves_for_recall,
     partition,
 )
-from tfde.export.saved_models import QueryEncoder
+from tfde.towers.saved_models import QueryEncoder
 
 DIM = 16
 DTYPES = ["float32", "bfloat16", "int8"]

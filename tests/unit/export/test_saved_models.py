@@ -6,8 +6,8 @@ import pytest
 import tensorflow as tf
 import tiny
 
-from tfde.export import saved_models
-from tfde.export.saved_models import DocumentEncoder, QueryEncoder, save_encoder
+from tfde.towers import saved_models
+from tfde.towers.saved_models import DocumentEncoder, QueryEncoder, save_encoder
 
 TEXTS = ["red apple", "", "cat dog bird fish horse cow " * 5, "zzz é"]
 TITLES = ["river", "", "lake sea", "hill"]

@@ -5,10 +5,10 @@ import pytest
 import tensorflow as tf
 import tiny
 
-from tfde.export.saved_models import QueryEncoder
 from tfde.export.scann_retriever import ScannRetriever, save_scann_retriever
 from tfde.retrieval.scann_index import ScannIndex
 from tfde.retrieval.scann_parameters import ScannParameters
+from tfde.towers.saved_models import QueryEncoder
 
 DIM = 8
 PARAMETERS = {

@@ -15,9 +15,10 @@ from tfde.config.model import TextConfig
 from tfde.errors import ConfigError, CorruptError, MismatchError
 from tfde.matching.cross_encoder import CrossEncoder
 from tfde.matching.matcher import Matcher
-from tfde.matching.meetings import TextVectors, punctuation_ids
+from tfde.matching.meetings import TextVectors
 from tfde.matching.networks import SIDES, tokens_of_side
 from tfde.matching.stored_texts import StoredTexts
+from tfde.text.tokenizer import Tokenizer
 from tfde.text.word_piece.tokenizer import WordPieceTokenizer
 from tfde.types import Document
 
@@ -164,7 +165,7 @@ def test_maxsim_follows_its_equation():
 
 def test_punctuation_has_no_vectors():
     tokenizer = WordPieceTokenizer([*tiny.VOCABULARY, ".", ",", "!"])
-    assert punctuation_ids(tokenizer) == [tokenizer.vocabulary_size - n for n in (3, 2, 1)]
+    assert tokenizer.punctuation_ids() == [tokenizer.vocabulary_size - n for n in (3, 2, 1)]
     for skip, more in ((True, 0), (False, 3)):
         model = matcher("late_interaction", skip_punctuation=skip, tokenizer=tokenizer)
         stored = model.store(["cat dog", "cat . dog , !"])
@@ -411,4 +412,4 @@ def test_what_counts_as_punctuation(token, is_mark):
         def id_to_token(self, _):
             return token
 
-    assert punctuation_ids(Vocabulary()) == ([0] if is_mark else [])
+    assert Tokenizer.punctuation_ids(Vocabulary()) == ([0] if is_mark else [])

@@ -11,10 +11,10 @@ import tiny
 from tfde.config.backbones import BertConfig
 from tfde.data.pairs.dataset import pairs
 from tfde.errors import ConfigError
-from tfde.export.saved_models import QueryEncoder, save_encoder
 from tfde.matching.cross_encoder import CrossEncoder
 from tfde.tasks.retrieval_task import RetrievalTask
 from tfde.towers.dual_encoder import DualEncoder
+from tfde.towers.saved_models import QueryEncoder, save_encoder
 
 TEXTS = ["red apple", "blue plum cat", "zzz"]
 SIZES = {

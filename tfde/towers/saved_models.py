@@ -36,6 +36,7 @@ class Encoder(tf.Module):
         preprocessor: Texts to token ids.
         int8_weights: Whether the backbone's matrices are stored in 8 bits; they are unpacked to
             the tower's compute dtype when the model is loaded.
+        weights: Those of several towers, which share some; `None`: those of this one.
     """
 
     def __init__(
@@ -44,11 +45,12 @@ class Encoder(tf.Module):
         preprocessor: TextPreprocessor,
         *,
         int8_weights: bool = False,
+        weights: _Weights | None = None,
     ) -> None:
         super().__init__()
         self.preprocessor = preprocessor
         self._tower = NotTracked(tower)
-        weights = _Weights(tower, int8=int8_weights)
+        weights = weights or _Weights([tower], int8=int8_weights)
         self.int8_weights = list(weights.int8.values())
         self.weights = list(weights.variables.values())
         self._weights = NotTracked(weights)
@@ -64,7 +66,7 @@ class Encoder(tf.Module):
         """Returns `embeddings` (B, D) float32 of token ids and mask, (B, L) int32."""
         tokens = {"token_ids": token_ids, "padding_mask": padding_mask}
         with keras.StatelessScope() as scope:
-            for weight in self._weights.value.read():
+            for weight in self._weights.value.read(self._tower.value):
                 scope.add_update(weight)  # `state_mapping` would cast to the variable's dtype
             embeddings = self._tower.value(tokens, training=False)
         return {"embeddings": tf.cast(embeddings, tf.float32)}
@@ -120,11 +122,11 @@ class NotTracked:
 
 
 class _Weights:
-    """How the weights of a tower are saved: each in 8 bits, as a variable or as a constant."""
+    """How the weights of towers are saved: each in 8 bits, as a variable or as a constant."""
 
-    def __init__(self, tower: keras.Model, *, int8: bool) -> None:
-        dtypes = _matrix_dtypes(tower)
-        self._originals = {id(variable): variable for variable in tower.variables}
+    def __init__(self, towers: Sequence[keras.Model], *, int8: bool = False) -> None:
+        dtypes = {k: dtype for tower in towers for k, dtype in _matrix_dtypes(tower).items()}
+        self._originals = {id(x): x for tower in towers for x in tower.variables}
         self.int8: dict[int, Int8Weight] = {}
         self.variables: dict[int, tf.Variable] = {}
         constants: dict[int, np.ndarray] = {}
@@ -148,12 +150,19 @@ class _Weights:
         # copied with it.
         self._constants = {number: tf.constant(value) for number, value in constants.items()}
 
-    def read(self) -> list[tuple[keras.Variable, tf.Tensor]]:
-        """Returns each of the tower's variables and what stands for it in the graph at hand."""
-        values = dict(self._constants)
-        values |= {number: weight.read_value() for number, weight in self.variables.items()}
-        values |= {number: weight.read() for number, weight in self.int8.items()}
-        return [(self._originals[number], value) for number, value in values.items()]
+    def read(self, tower: keras.Model) -> list[tuple[keras.Variable, tf.Tensor]]:
+        """Returns each of a tower's variables and what stands for it in the graph at hand."""
+        values = []
+        for variable in tower.variables:
+            number = id(variable)
+            if number in self._constants:
+                value = self._constants[number]
+            elif number in self.variables:
+                value = self.variables[number].read_value()
+            else:
+                value = self.int8[number].read()
+            values.append((variable, value))
+        return values
 
 
 def _matrix_dtypes(tower: keras.Model) -> dict[int, str]:
@@ -174,11 +183,28 @@ def save_encoder(
     trained_dims: Sequence[int] = (),
     normalize: bool = True,
 ) -> None:
-    """Writes an encoder with the signatures `serving_default`, `tokenize`, `encode_tokens`.
+    """Writes an encoder with the signatures of `encoder_signatures`.
 
     Args:
         encoder: The encoder; a `SavedEncoder`'s has the first alone.
         directory: The version's directory.
+        trained_dims: As for `encoder_signatures`.
+        normalize: As for `encoder_signatures`.
+    """
+    signatures = encoder_signatures(encoder, trained_dims=trained_dims, normalize=normalize)
+    save(encoder, directory, signatures)
+
+
+def encoder_signatures(
+    encoder: QueryEncoder | DocumentEncoder,
+    *,
+    trained_dims: Sequence[int] = (),
+    normalize: bool = True,
+) -> dict[str, Any]:
+    """Returns the functions `serving_default`, `tokenize` and `encode_tokens` of an encoder.
+
+    Args:
+        encoder: The encoder.
         trained_dims: For each d a signature `dimensions_d` more, as `serving_default` with the
             first d numbers of each embedding.
         normalize: Whether these have unit length.
@@ -189,7 +215,47 @@ def save_encoder(
             signatures[name] = getattr(encoder, name)
     for dim in trained_dims:
         signatures[f"dimensions_{dim}"] = _first_numbers(encoder, dim, normalize=normalize)
-    save(encoder, directory, signatures)
+    return signatures
+
+
+class BothEncoders(tf.Module):
+    """Queries and documents in one SavedModel, with the weights that the towers share once.
+
+    Args:
+        query_tower: As for `Encoder`, of queries.
+        document_tower: Of documents.
+        preprocessor: Texts to token ids.
+        trained_dims: As for `encoder_signatures`.
+        normalize: As for `encoder_signatures`.
+
+    Attributes:
+        serve: What Keras calls a model's first function: queries to embeddings.
+        signatures_by_name: `query_encoder`, which is `serving_default` too, and
+            `document_encoder`; behind either name and `_` the other signatures of the encoder.
+    """
+
+    def __init__(
+        self,
+        query_tower: keras.Model,
+        document_tower: keras.Model,
+        preprocessor: TextPreprocessor,
+        *,
+        trained_dims: Sequence[int],
+        normalize: bool,
+    ) -> None:
+        super().__init__()
+        weights = _Weights([query_tower, document_tower])
+        self.query_encoder = QueryEncoder(query_tower, preprocessor, weights=weights)
+        self.document_encoder = DocumentEncoder(document_tower, preprocessor, weights=weights)
+        self.serve = self.query_encoder.encode
+        named: dict[str, Any] = {"serving_default": self.serve}
+        for name in ("query_encoder", "document_encoder"):
+            functions = encoder_signatures(
+                getattr(self, name), trained_dims=trained_dims, normalize=normalize
+            )
+            named[name] = functions.pop("serving_default")
+            named |= {f"{name}_{key}": function for key, function in functions.items()}
+        self.signatures_by_name = NotTracked(named)
 
 
 def _first_numbers(encoder: QueryEncoder | DocumentEncoder, dim: int, *, normalize: bool) -> Any:

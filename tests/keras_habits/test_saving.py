@@ -1,0 +1,259 @@
+"""`save`, `load_model`, `clone_model` and their kin, as users of Keras write them."""
+
+import copy
+import json
+import pickle
+import subprocess
+import sys
+import zipfile
+
+import keras
+import keras_hub
+import numpy as np
+import pytest
+import tiny
+
+import tfde
+from tfde.errors import ConfigError, CorruptError
+from tfde.text.byte_pair.tokenizer import BytePairTokenizer
+from tfde.towers.weights import stored_dtype
+
+TEXTS = ["red apple", "blue plum cat", "zzz", ""]
+PAIRS = [(word, f"{word} {word}") for word in tiny.WORDS[:24]]
+SCORED = [("red", "cat dog"), ("blue plum", "river, lake!")]
+LOAD = """
+import json, sys
+import tfde, keras
+import numpy as np
+found = {}
+for path, expected in json.loads(sys.argv[1]).items():
+    model = keras.saving.load_model(path)
+    if hasattr(model, "encode_queries"):
+        values = model.encode_queries(expected["texts"])
+    else:
+        values = model.score([tuple(pair) for pair in expected["texts"]])
+    same = np.array_equal(values, np.load(path + ".npy"))
+    found[path] = [bool(same), model.fingerprint() == expected["fingerprint"]]
+print(json.dumps(found))
+"""
+
+
+def whole_keras_model() -> keras.Model:
+    ids, mask = (keras.Input((None,), dtype="int32", name=n) for n in ("token_ids", "padding_mask"))
+    x = keras.layers.Embedding(120, 8)(ids)
+    x = keras.layers.Conv1D(8, 3, padding="same", activation="tanh")(x)
+    return keras.Model({"token_ids": ids, "padding_mask": mask}, x)
+
+
+def many_models(tmp_path) -> dict:
+    """Models that differ in what a file has to hold."""
+    pieces = tfde.train_sentencepiece(tiny.document_texts(), tmp_path / "p", vocabulary_size=60)
+    letters = ["<s>", "<pad>", "</s>", "<unk>", "\u0120", "ap", *"abcdefghijklmnopqrstuvwxyz"]
+    bytes_of = BytePairTokenizer(letters, merges=[("a", "p")], special_tokens=letters[:4])
+    prompts = tfde.TextConfig(query_prompt="red: ", document_prompt="blue ", buckets=(4, 8))
+    dense = {"token_ids": np.zeros((1, 2), "int32"), "padding_mask": np.ones((1, 2), "int32")}
+    hub = keras_hub.models.AlbertBackbone(
+        vocabulary_size=120, num_layers=1, num_heads=2, hidden_dim=8, intermediate_dim=12,
+        embedding_dim=8, max_sequence_length=32,
+    )  # fmt: skip
+    hub({**dense, "segment_ids": np.zeros((1, 2), "int32")})
+
+    def towers(backbone, tokenizer, **options):
+        return tfde.DualEncoder.from_backbone(backbone, tokenizer=tokenizer, seed=1, **options)
+
+    small = tfde.BagOfWordsConfig(vocabulary_size=120, embedding_dim=8, hidden_dim=6)
+    sharings = ("sde", "ade", "ade_ste", "ade_fte", "ade_spl")
+    colbert = {"kind": "late_interaction", "embedding_dim": 4, "skip_punctuation": True}
+    marks = tfde.WordPieceTokenizer([*tiny.VOCABULARY, ",", "!"])
+    matcher = tfde.Matcher.from_backbone(tiny.BERT, tokenizer=marks, seed=1, **colbert)
+    return {
+        **{name: tiny.dual_encoder(tiny.BERT, sharing=name, embedding_dim=4) for name in sharings},
+        "prompts": towers(tiny.T5, tiny.tokenizer(), text=prompts, pooling=("first", "max")),
+        "sentence_piece": towers(small, tfde.SentencePieceTokenizer.from_file(pieces)),
+        "byte_pair": towers(small, bytes_of),
+        "keras_hub_tokenizer": towers(
+            small, keras_hub.models.BertTokenizer(vocabulary=tiny.VOCABULARY, lowercase=True)
+        ),
+        "bfloat16": towers(tiny.BERT, tiny.tokenizer(), dtype="bfloat16", embedding_dim=4),
+        "keras_model": towers(whole_keras_model(), tiny.tokenizer()),
+        "keras_hub_model": towers(hub, tiny.tokenizer(), sharing="ade"),
+        "cross_encoder": tfde.CrossEncoder.from_backbone(
+            tiny.BERT, tokenizer=tiny.tokenizer(), seed=1
+        ),
+        "matcher": matcher,
+    }
+
+
+def test_a_saved_model_is_the_same_in_a_fresh_process(tmp_path):
+    expected = {}
+    for name, model in many_models(tmp_path).items():
+        path = str(tmp_path / f"{name}.keras")
+        model.save(path)
+        scores = not isinstance(model, tfde.DualEncoder)
+        texts = SCORED if scores else TEXTS
+        values = model.score(texts) if scores else model.encode_queries(texts)
+        np.save(f"{path}.npy", values)
+        expected[path] = {"texts": texts, "fingerprint": model.fingerprint()}
+    command = [sys.executable, "-c", LOAD, json.dumps(expected)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert json.loads(done.stdout.splitlines()[-1]) == {path: [True, True] for path in expected}
+
+
+def compiled(**options):
+    keras.utils.set_random_seed(1)
+    model = tiny.dual_encoder(sharing="ade_spl", embedding_dim=4)
+    task = tfde.MatryoshkaTask(tfde.RetrievalTask(0.1, bidirectional=True), [2, 4])
+    model.compile(tfde.adamw(1e-2, decay_steps=100, warmup_steps=2), task=task, **options)
+    return model
+
+
+def test_fit_goes_on_with_the_optimizer_and_the_task(tmp_path):
+    pairs = tfde.pairs(PAIRS, batch_size=8)
+    whole, half = compiled(), compiled()
+    whole.fit(pairs, epochs=4, verbose=0)
+    half.fit(pairs, epochs=2, verbose=0)
+    half.save(tmp_path / "half.keras")
+    again = keras.saving.load_model(tmp_path / "half.keras")
+    assert again.config.trained_dims == (2, 4)
+    assert again.task.task.bidirectional
+    assert again.optimizer.get_config() == half.optimizer.get_config()
+    again.fit(pairs, epochs=4, initial_epoch=2, verbose=0)
+    assert int(again.optimizer.iterations) == 12
+    assert again.fingerprint() == whole.fingerprint()
+
+
+def test_what_keras_could_not_read_again_is_left_out_and_told(tmp_path):
+    class Own(tfde.RetrievalTask):
+        pass
+
+    model = tiny.dual_encoder()
+    for task in (Own(), tfde.GuidedTask(tiny.dual_encoder())):
+        model.compile("adam", task=task)
+        with pytest.warns(UserWarning, match="call `compile` after loading"):
+            model.save(tmp_path / "model.keras")
+        again = keras.saving.load_model(tmp_path / "model.keras")
+        assert again.fingerprint() == model.fingerprint()
+        with pytest.raises(ConfigError, match="call `compile` before"):
+            again.fit(PAIRS)
+
+
+def test_what_does_not_train_does_not_train_after_loading(tmp_path):
+    model = tiny.dual_encoder(tiny.BERT, embedding_dim=4)
+    model.towers.query_parts.token_embedder.trainable = False
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    names = [weight.path for weight in model.trainable_weights]
+    assert [weight.path for weight in again.trainable_weights] == names
+    assert 0 < len(names) < len(model.weights)
+
+
+def test_the_tokenizer_is_an_asset_and_the_configuration_is_short(tmp_path):
+    many = tfde.WordPieceTokenizer([*tiny.VOCABULARY, *(f"w{i}" for i in range(20_000))])
+    size = tfde.BagOfWordsConfig(vocabulary_size=many.vocabulary_size, embedding_dim=2)
+    model = tfde.DualEncoder.from_backbone(size, tokenizer=many)
+    model.save(tmp_path / "model.keras")
+    with zipfile.ZipFile(tmp_path / "model.keras") as file:
+        assert b"w19999" in file.read("assets/vocab.txt")
+        # Keras prints all of it to who forgets `import tfde`.
+        assert len(file.read("config.json")) < 3000
+    model.save(tmp_path / "folder", zipped=False)
+    again = keras.saving.load_model(tmp_path / "folder")
+    assert again.fingerprint() == model.fingerprint()
+
+
+def test_a_clone_has_the_architecture_and_the_tokenizer_and_weights_of_its_own():
+    model = compiled()
+    clone = keras.models.clone_model(model)
+    assert repr(clone) == repr(model)
+    assert clone.summary_of_sharing() == model.summary_of_sharing()
+    assert clone.fingerprint() != model.fingerprint()
+    assert clone.encode_queries(TEXTS).shape == (4, 4)
+    clone.set_weights(model.get_weights())
+    assert clone.fingerprint() == model.fingerprint()
+    for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):  # noqa: S301
+        assert twin.fingerprint() == model.fingerprint()
+
+
+def test_a_configuration_alone_says_where_the_tokenizer_is(tmp_path):
+    config = json.loads(json.dumps(tiny.dual_encoder(tiny.BERT).get_config()))
+    config["tokenizer"]["sha256"] = "0" * 64  # of no model of this process
+    model = tfde.DualEncoder.from_config(config)
+    tokens = {"token_ids": np.ones((1, 3), "int32"), "padding_mask": np.ones((1, 3), "int32")}
+    assert model.query_tower(tokens).shape == (1, 8)
+    for use in (lambda: model.encode_queries(TEXTS), lambda: model.save(tmp_path / "m.keras")):
+        with pytest.raises(ConfigError, match=r"load_model` reads it from a \.keras file"):
+            use()
+    assert not list(tmp_path.iterdir())  # nothing half
+
+
+def test_weights_alone(tmp_path):
+    model = compiled()
+    model.fit(PAIRS, batch_size=8, verbose=0)
+    model.save_weights(tmp_path / "w.weights.h5")
+    other = keras.models.clone_model(model)
+    other.load_weights(tmp_path / "w.weights.h5")
+    assert other.fingerprint() == model.fingerprint()
+    model.save_weights(tmp_path / "parts.weights.json", max_shard_size=0.000005)
+    other = keras.models.clone_model(model)
+    other.load_weights(tmp_path / "parts.weights.json")
+    assert other.fingerprint() == model.fingerprint()
+
+
+def test_towers_alone_and_models_on_their_layers(tmp_path):
+    model = tiny.dual_encoder(tiny.BERT, sharing="ade_spl", embedding_dim=4)
+    ids, mask = model.preprocessor.documents(["", ""], TEXTS[:2])
+    tokens = {"token_ids": ids, "padding_mask": mask}
+    expected = model.document_tower(tokens).numpy()
+    model.document_tower.save(tmp_path / "d.keras")
+    again = keras.saving.load_model(tmp_path / "d.keras")
+    np.testing.assert_array_equal(again(tokens), expected)
+    config = model.document_tower.get_config()
+    fresh = type(model.document_tower).from_config(config)
+    fresh.set_weights(model.document_tower.get_weights())
+    np.testing.assert_array_equal(fresh(tokens), expected)
+    encoder = model.document_tower.get_layer("document_encoder")
+    inside = keras.Model(model.document_tower.inputs, encoder.output)
+    inside.save(tmp_path / "inside.keras")
+    states = keras.saving.load_model(tmp_path / "inside.keras")(tokens)
+    np.testing.assert_array_equal(states, inside(tokens))
+    assert states.shape[-1] == 8
+
+
+def test_trainers_write_the_model_that_they_train(tmp_path):
+    from tfde.training.masked_language_model import MaskedLanguageModel
+
+    model = tiny.dual_encoder(tiny.BERT)
+    scorer = tfde.DualEncoderScorer(model)
+    student = tfde.MatchTrainer(scorer, objective="ranking", group_size=2)
+    for trainer in (MaskedLanguageModel(model), scorer, student):
+        trainer.save(tmp_path / "model.keras")
+        again = keras.saving.load_model(tmp_path / "model.keras")
+        assert again.fingerprint() == model.fingerprint()
+
+
+def test_load_takes_a_file_of_keras_too(tmp_path):
+    model = tiny.dual_encoder(tiny.BERT, embedding_dim=4)
+    model.save(tmp_path / "model.keras")
+    again = tfde.DualEncoder.load(tmp_path / "model.keras")
+    assert again.fingerprint() == model.fingerprint()
+    half = tfde.DualEncoder.load(tmp_path / "model.keras", dtype="bfloat16")
+    half.save_to_preset(tmp_path / "half")
+    assert stored_dtype(tmp_path / "half" / "model.weights.h5") == "bfloat16"
+    with pytest.raises(CorruptError, match=r"of class CrossEncoder is expected.*DualEncoder"):
+        tfde.CrossEncoder.load(tmp_path / "model.keras")
+    with pytest.raises(ValueError, match=r"Invalid filepath extension"):
+        model.save(tmp_path / "model")
+
+
+def test_what_a_model_says_of_itself(tmp_path, capsys):
+    model = tiny.dual_encoder(tiny.BERT, sharing="ade_ste", embedding_dim=4)
+    model.summary()
+    shown = capsys.readouterr().out
+    for line in ("query_tower", "document_tower", "token_embedder", "shared", "separate"):
+        assert line in shown
+    assert [layer.name for layer in model.layers] == ["query_tower", "document_tower"]
+    assert model.get_layer("query_tower") is model.query_tower
+    assert f"{model.count_params():,}" in shown
+    with pytest.raises(ImportError, match="You must install pydot"):
+        keras.utils.plot_model(model.query_tower, to_file=tmp_path / "tower.png")

@@ -1,0 +1,308 @@
+"""What Keras asks of a model that it saves, loads or clones, and the model directory beside it."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+import warnings
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfde.backbones.seeded_layer import zero_weights
+from tfde.config.backbones import from_mapping
+from tfde.errors import require
+from tfde.storage.atomic import atomic_directory, atomic_file
+from tfde.text.absent_tokenizer import describe_tokenizer, tokenizer_of
+from tfde.text.batch_preprocessor import BatchPreprocessor
+from tfde.text.read_tokenizer import load_tokenizer
+from tfde.towers.preset import (
+    WEIGHTS_FILE,
+    check_class,
+    is_keras_file,
+    preset_class,
+    read_config,
+    write_config,
+)
+from tfde.towers.saved_models import save
+from tfde.towers.weights import read_weights, stored_dtype, write_weights
+
+_LOG = logging.getLogger(__name__)
+
+
+class WholeFiles(keras.Model):
+    """A model whose files appear whole or not at all, with all that decides its next step.
+
+    Beside what Keras writes, a file of weights holds the state of dropout and the place in the
+    data, so that `keras.callbacks.BackupAndRestore` gives a killed `fit` its own next batch.
+
+    Attributes:
+        position: Epoch, and how many batches of it the last `fit` has taken.
+    """
+
+    position: tuple[int, int] = (0, 0)
+    # A function, hidden from Keras, which would track what it sees; a `compile` sets it.
+    _compile_arguments: Callable[[], dict[str, Any]] = staticmethod(dict)
+
+    def get_compile_config(self) -> dict[str, Any]:
+        """Returns what `compile` was given, as JSON values; none, where Keras could not read it."""
+        arguments = self._compile_arguments()
+        return stored_compile({**arguments, "optimizer": self.optimizer}) if arguments else {}
+
+    def compile_from_config(self, config: Mapping[str, Any]) -> None:
+        """Compiles the model as `get_compile_config` says; called by Keras."""
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        self.optimizer.build(self.trainable_weights)
+
+    def save(
+        self, filepath: Any, overwrite: bool = True, zipped: bool | None = None, **kwargs: Any
+    ) -> None:
+        """Writes the `.keras` file that `keras.saving.load_model` reads; arguments as in Keras."""
+        if zipped is False and _is_local(filepath):
+            filepath = os.path.abspath(filepath)  # Keras loses the assets of a relative one
+        if overwrite and not zipped and _is_local(filepath, ".keras"):
+            with atomic_file(filepath) as temporary:
+                super().save(temporary, **kwargs)
+        else:
+            super().save(filepath, overwrite=overwrite, zipped=zipped, **kwargs)
+
+    def save_weights(
+        self, filepath: Any, overwrite: bool = True, max_shard_size: float | None = None
+    ) -> None:
+        """Writes the weights that `load_weights` reads; arguments as in Keras."""
+        if overwrite and max_shard_size is None and _is_local(filepath, ".weights.h5"):
+            with atomic_file(filepath) as temporary:
+                super().save_weights(temporary)
+        else:
+            super().save_weights(filepath, overwrite=overwrite, max_shard_size=max_shard_size)
+
+    def save_own_variables(self, store: Any) -> None:
+        """Writes the state that stands in no layer's weights; called by Keras."""
+        store["position"] = np.array(self.position, np.int64)
+        for name, variable in self._passing_state().items():
+            store[name] = variable
+
+    def load_own_variables(self, store: Any) -> None:
+        """Reads what `save_own_variables` wrote; called by Keras."""
+        if "position" not in store:  # Keras alone wrote it
+            return
+        epoch, step = map(int, store["position"])
+        self.position = epoch, step
+        for name, variable in self._passing_state().items():
+            if name in store:  # a model that is not compiled has no metrics
+                variable.assign(store[name])
+
+    def _passing_state(self) -> dict[str, keras.Variable]:
+        """Returns the seeds of dropout, and the sums of metrics in the middle of an epoch."""
+        weights, metrics = ({id(x) for x in y} for y in (self.weights, self.metrics_variables))
+        seeds = [x for x in self.variables if id(x) not in weights | metrics]
+        of_metrics = {f"metric_{x.path}": x for x in self.metrics_variables}
+        return {f"seed_{n}": x for n, x in enumerate(seeds)} | {
+            name.replace("/", "_"): x for name, x in of_metrics.items()
+        }
+
+
+class StoredModel(WholeFiles):
+    """A model with its tokenizer: in Keras' own file, and in a model directory.
+
+    In a `.keras` file the configuration describes the layers, and the assets are the tokenizer.
+    """
+
+    kind: ClassVar[str]
+    config_class: ClassVar[type]
+    preprocessor_class: ClassVar[type[BatchPreprocessor]]
+
+    config: Any
+    preprocessor: Any
+
+    @classmethod
+    @abstractmethod
+    def from_description(
+        cls, value: Mapping[str, Any], preprocessor: Any, *, dtype: str | None
+    ) -> Self:
+        """Returns the model that `description` described, with random weights.
+
+        Args:
+            value: JSON values.
+            preprocessor: Texts to token ids.
+            dtype: Keras dtype policy of the backbone; `None` takes Keras' current one.
+        """
+
+    @abstractmethod
+    def description(self) -> dict[str, Any]:
+        """Returns `config` as JSON values."""
+
+    @abstractmethod
+    def named_weights(self) -> dict[str, keras.Variable]:
+        """Returns every weight by `part/...`."""
+
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """Returns 16 hex digits that change with any weight, the tokenizer or the configuration."""
+
+    @abstractmethod
+    def exported(self) -> tuple[tf.Module, dict[str, Any]]:
+        """Returns what `export` writes: a module of strings, and its functions by signature."""
+
+    def export(
+        self,
+        filepath: str | Path,
+        format: str = "tf_saved_model",
+        verbose: bool | None = None,
+        input_signature: None = None,
+    ) -> None:
+        """Writes a SavedModel with the tokenizer inside: strings in. Whole or not at all.
+
+        An existing SavedModel is replaced.
+
+        Args:
+            filepath: Its directory.
+            format: `tf_saved_model`, the only one that can hold the tokenizer.
+            verbose: Whether its signatures are logged.
+            input_signature: `None`; the signatures are those of the model.
+
+        Raises:
+            ConfigError: another format; another signature; the directory holds something else.
+        """
+        rule = "tf_saved_model, which alone holds the tokenizer; a tower has an `export` of its own"
+        require(format == "tf_saved_model", "format", rule, format)
+        require(input_signature is None, "input_signature", "None: texts come in", input_signature)
+        directory = Path(filepath)
+        module, signatures = self.exported()
+        overwrite = (directory / "saved_model.pb").is_file()
+        with atomic_directory(directory, overwrite=overwrite) as temporary:
+            save(module, temporary, signatures)
+        if verbose:
+            _LOG.info("%s: signatures %s", directory, ", ".join(signatures))
+
+    # ---- Keras' own file ---------------------------------------------------------------------
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns what `from_config` makes an equal model of, with other weights; JSON values."""
+        text = self.preprocessor.text_config
+        prompts = (getattr(text, name, "") for name in ("query_prompt", "document_prompt"))
+        return {
+            "description": self.description(),
+            "text": dataclasses.asdict(text),
+            "tokenizer": describe_tokenizer(
+                self.preprocessor.tokenizer,
+                prompts=[prompt.rstrip() for prompt in prompts if prompt],
+                punctuation=getattr(self.config, "skip_punctuation", False),
+            ),
+            "dtype": self.dtype_policy.name,
+            "frozen_weights": [n for n, w in enumerate(self.weights) if not w.trainable],
+        }
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any], custom_objects: Any = None) -> Self:
+        """Returns the model that `get_config` described, with random weights.
+
+        Args:
+            config: The description. The tokenizer is in it by name: one of a model of this process
+                is found; else `keras.saving.load_model` reads it from the file's assets.
+            custom_objects: As in Keras.
+        """
+        text = {**config["text"], "buckets": tuple(config["text"]["buckets"])}
+        text_config = from_mapping(cls.preprocessor_class.config_class, text, "text")
+        tokenizer = tokenizer_of(config["tokenizer"])
+        preprocessor = cls.preprocessor_class(tokenizer, text_config)  # type: ignore[call-arg]
+        model = cls.from_description(config["description"], preprocessor, dtype=config["dtype"])
+        frozen = set(config["frozen_weights"])
+        for number, weight in enumerate(model.weights):
+            weight.trainable = number not in frozen
+        return model
+
+    def save_assets(self, directory: str) -> None:
+        """Writes the tokenizer; called by Keras."""
+        self.preprocessor.tokenizer.save_assets(directory)
+
+    def load_assets(self, directory: str) -> None:
+        """Reads what `save_assets` wrote; called by Keras."""
+        text_config = self.preprocessor.text_config
+        self.preprocessor = type(self.preprocessor)(load_tokenizer(directory), text_config)
+
+    # ---- the model directory -----------------------------------------------------------------
+
+    @classmethod
+    def from_preset(cls, directory: str | Path, *, dtype: str | None = None) -> Self:
+        """Loads a model directory that `save_to_preset` wrote, or a `.keras` file of such a model.
+
+        Args:
+            directory: The model directory, or the file.
+            dtype: Keras dtype policy of the backbone, as in `from_backbone`; `None` takes
+                bfloat16 or float16 where the weights were saved in it, else Keras' current one
+                (for a file, the one that the model had).
+
+        Raises:
+            CorruptError: a file of the directory is missing or not what was written.
+        """
+        if is_keras_file(directory):
+            return cls._from_keras_file(directory, dtype)
+        directory = Path(directory)
+        description = read_config(directory, cls.kind, cls.config_class)
+        dtype = dtype or stored_dtype(directory / WEIGHTS_FILE)
+        preprocessor = cls.preprocessor_class.load(directory)
+        with zero_weights():
+            model = cls.from_description(description, preprocessor, dtype=dtype)
+        read_weights(directory / WEIGHTS_FILE, model.named_weights())
+        return model
+
+    def save_to_preset(self, directory: str | Path) -> None:
+        """Writes the model directory: configuration, weights, tokenizer, metadata. Whole or not.
+
+        An existing model directory of this class is replaced.
+
+        Raises:
+            ConfigError: the directory holds something else.
+        """
+        directory = Path(directory)
+        overwrite = preset_class(directory) == self.kind
+        with atomic_directory(directory, overwrite=overwrite) as temporary:
+            write_config(temporary, self, self.description(), fingerprint=self.fingerprint())
+            self.preprocessor.save(temporary)
+            write_weights(temporary / WEIGHTS_FILE, self.named_weights())
+
+    @classmethod
+    def _from_keras_file(cls, path: str | Path, dtype: str | None) -> Self:
+        check_class(path, cls.kind)
+        model = keras.saving.load_model(path, compile=False)
+        if dtype in (None, model.dtype_policy.name):
+            return model
+        other = cls.from_config({**model.get_config(), "dtype": dtype})
+        for weight, value in zip(other.weights, model.weights, strict=True):
+            weight.assign(keras.ops.cast(value, weight.dtype))
+        return other
+
+
+def stored_compile(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the arguments of `compile` as JSON values; none, where Keras could not read them.
+
+    Args:
+        arguments: By name; objects are of Keras, or of classes registered with it.
+    """
+    try:
+        stored = {n: keras.saving.serialize_keras_object(x) for n, x in arguments.items()}
+        for value in stored.values():
+            keras.saving.deserialize_keras_object(value)
+    except (TypeError, ValueError, NotImplementedError) as error:
+        warnings.warn(
+            "what `compile` was given is not saved: call `compile` after loading. A class of your"
+            " own needs `get_config` and keras.saving.register_keras_serializable."
+            f" ({str(error).splitlines()[0][:200]})",
+            stacklevel=2,
+        )
+        return {}
+    return stored
+
+
+def _is_local(path: Any, suffix: str = "") -> bool:
+    if not isinstance(path, str | os.PathLike):
+        return False
+    name = os.fspath(path)
+    return "://" not in name and name.endswith(suffix)
