@@ -18,7 +18,7 @@ from tfde.checkpoints.initial_backbones import check_vocabulary, load_start
 from tfde.checkpoints.loading import LoadedBackbone
 from tfde.config.backbones import BackboneConfig, PairPooling
 from tfde.config.model import CrossEncoderConfig, DenseConfig, PairTextConfig
-from tfde.errors import ConfigError, require
+from tfde.errors import ConfigError
 from tfde.layers.pooling import Pooling
 from tfde.layers.projection import Projection
 from tfde.matching.model_starts import model_start
@@ -229,7 +229,11 @@ def _load(
     start = model_start(path, num_layers=None, dropout=dropout, dtype=dtype)
     if start is None:
         return load_cross_encoder(path, num_labels=num_labels, dropout=dropout, dtype=dtype)
-    require(num_labels is not None, "num_labels", f"given: {path} has no classifier", num_labels)
+    if num_labels is None:
+        raise ConfigError(
+            f"`num_labels` must be given, for a new head on the encoder of {path}; as it is it is"
+            f" loaded by tfde.{preset_class(path)}.from_preset. Received: None"
+        )
     return _headless(start)
 
 

@@ -262,7 +262,9 @@ def test_a_start_from_a_model_directory(tmp_path):
         for name, weight in towers.towers.named_weights().items():
             part, _, path = name.partition("/shared/")
             np.testing.assert_array_equal(weight, made.named_weights()[f"{part}/{path}"])
-    with pytest.raises(ConfigError, match=r"`num_labels` must be given: .*towers has no classif"):
+    with pytest.raises(
+        ConfigError, match=r"`num_labels` must be given, for a new head on .*towers"
+    ):
         CrossEncoder.from_backbone(tmp_path / "towers")
     with pytest.raises(ConfigError, match=r"loaded by tfde\.CrossEncoder\.from_preset"):
         CrossEncoder.from_backbone(tmp_path / "teacher", num_labels=2)
