@@ -18,11 +18,20 @@ from tfde.plain_errors import field_names, plain_message
 
 
 class CommandParser(jsonargparse.ArgumentParser):
-    """A parser whose errors are one line on stderr, with exit code 2."""
+    """A parser whose errors are one line on stderr, with exit code 2.
+
+    Attributes:
+        alternatives: Option -> what makes the parser that takes over where it is given.
+    """
+
+    alternatives: Mapping[str, Callable[[], CommandParser]] = {}
 
     def parse_args(self, args: Any = None, *rest: Any, **options: Any) -> Any:
         """Parses arguments; files of recipes and studies are looked at before they are read."""
         given = list(sys.argv[1:] if args is None else args)
+        for option, make in self.alternatives.items():
+            if any(str(word).partition("=")[0] == option for word in given):
+                return make().parse_args(given, *rest, **options)
         for place, option in enumerate(given):
             if re.match(r"--run(\.|=|$)", option):
                 _, _, value = option.partition("=")

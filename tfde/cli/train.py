@@ -1,4 +1,4 @@
-"""`tfde train --run recipe.yaml --output DIR`: trains a dual encoder by a recipe."""
+"""`tfde train`: trains a dual encoder by a recipe, or from a table of questions and answers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ def build_parser() -> CommandParser:
     parser = command_parser(
         "train",
         "Trains a dual encoder by a recipe (pipelines/recipes holds some). A run that was"
-        " interrupted goes on from its last checkpoint when the same command is given again.",
+        " interrupted goes on from its last checkpoint when the same command is given again."
+        " Without a recipe, from a table of questions and answers: tfde train --table FILE --model"
+        " M --output DIR; tfde train --table FILE --help shows its options.",
     )
     parser.add_argument(
         "--run",
@@ -43,6 +45,7 @@ def build_parser() -> CommandParser:
         help="recipe (YAML); any field can be set too: --run.stages.NAME.temperature 0.02",
     )
     parser.add_argument("--output", required=True, help="directory of the run")
+    parser.alternatives = {"--table": _table_parser}
     parser.epilog = "; ".join(
         f"{what} has the fields {', '.join(field.name for field in dataclasses.fields(cls))}"
         for what, cls in _PARTS.items()
@@ -52,6 +55,8 @@ def build_parser() -> CommandParser:
 
 def run(args: Any) -> int:
     """Trains."""
+    if "table" in args:
+        args = _recipe_of_table(args)
     description = build_parser().instantiate(args).run  # refuses impossible values at once
 
     from tfde.training.early_checks import check_run, expand_run
@@ -71,8 +76,79 @@ def run(args: Any) -> int:
     print(f"model: {Path(args.output) / 'model'}")
     best = Path(args.output) / "best_model"
     if best.exists():
+        from tfde.training.training_card import format_gains
+
         print(f"best on the dev split: {best}")
+        stages = description.competing_stages(list(description.stages)[-1])
+        validation = description.stages[stages[-1]].validation
+        gains = format_gains(Path(args.output), leading=validation.measures[0], stages=stages)
+        if gains:
+            print(gains)
     return 0
+
+
+def _table_parser() -> CommandParser:
+    parser = command_parser(
+        "train",
+        "Trains a dual encoder from a table with a question and its answer in each row. The rows"
+        " are split into train, dev and test; data and recipe are written into --output. A run that"
+        " was interrupted goes on when the same command is given again.",
+    )
+    parser.add_argument(
+        "--table",
+        type=str,
+        required=True,
+        help=".csv, .tsv, .json, .jsonl, .parquet, .arrow, or a folder of such",
+    )
+    parser.add_argument(
+        "--model",
+        type=str,
+        required=True,
+        help="what training starts from: a model directory, a checkpoint, hf://...",
+    )
+    parser.add_argument("--output", required=True, help="directory of the run")
+    parser.add_argument(
+        "--columns",
+        nargs="+",
+        type=str,
+        metavar="COLUMN",
+        help="as of `tfde convert`: query=NAME document=NAME, where names are not known",
+    )
+    parser.add_argument(
+        "--guard",
+        action="append",
+        type=str,
+        metavar="[NAME=]DATASET",
+        help="a dataset directory away from home: a model that loses more than 0.005 nDCG@10 on its"
+        " test split is not the best; may be repeated",
+    )
+    parser.add_argument("--skip_bad", action="store_true", help="leave out and count bad rows")
+    return parser
+
+
+def _recipe_of_table(args: Any) -> Any:
+    """Returns the arguments of a run by the recipe that is written for `--table`."""
+    from tfde.cli.shared_options import split_name
+    from tfde.storage.intake import Intake
+    from tfde.training.table_run import prepare_table
+
+    guards = {}
+    for text in args.guard or ():
+        name, path = split_name(text)
+        guards[name or Path(path).name] = path
+    intake = Intake(skip_bad=args.skip_bad)
+    recipe = prepare_table(
+        args.table,
+        args.output,
+        model=args.model,
+        guards=guards,
+        columns=args.columns,
+        intake=intake,
+    )
+    if intake.skipped:
+        print(f"{intake.skipped:,} bad rows skipped")
+    print(f"recipe: {recipe}")
+    return build_parser().parse_args(["--run", str(recipe), "--output", args.output])
 
 
 def _leave() -> None:

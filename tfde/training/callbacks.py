@@ -13,7 +13,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfde.config.training import ValidationConfig
+from tfde.config.training import GuardConfig, ValidationConfig
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.errors import TrainingError
 from tfde.evaluation.measures import depth, evaluate
@@ -27,18 +27,29 @@ from tfde.types import Query
 logger = logging.getLogger("tfde")
 
 BEST_MODEL = "best_model"
+GUARDS_MEAN = "guards' mean"
 
 
 class Validation(Protocol):
-    """What measures a model between the steps of a stage."""
+    """What measures a model between the steps of a stage; a class of it has the defaults below."""
 
     every_steps: int
     leading_measure: str  # decides which model is the best
     extent: str  # on how much, for people to read
+    measures_start: bool = False  # before the first step
 
     def __call__(self, model: Any) -> dict[str, float]:
         """Returns measure -> value for the model as it is now."""
         ...
+
+    def harm(self, measures: dict[str, float], start: dict[str, float]) -> str:
+        """Returns why a model cannot be the best beside the start; empty: it can.
+
+        Args:
+            measures: The model's.
+            start: The start's.
+        """
+        return ""
 
 
 class RetrievalValidation(keras.callbacks.Callback):
@@ -46,7 +57,7 @@ class RetrievalValidation(keras.callbacks.Callback):
 
     Call it with a model; or give it to `fit`, where it measures every `config.every_steps` steps
     and at the end of each epoch, whose logs get `val_P@1` and the like for `EarlyStopping` and
-    `ModelCheckpoint` to follow.
+    `ModelCheckpoint` to follow. A guard's measure is named `val_NAME nDCG@10` and the like.
 
     Args:
         config: Data, split and sizes.
@@ -62,6 +73,11 @@ class RetrievalValidation(keras.callbacks.Callback):
         self.config = config
         self.every_steps = config.every_steps
         self.leading_measure = config.measures[0]
+        self.measures_start = config.measure_start or bool(config.guards)
+        self.guards = {
+            f"{name} {guard.measure}": (_validation_of(guard, seed), guard.max_loss)
+            for name, guard in config.guards.items()
+        }
         dataset = DatasetDirectory(config.dataset)
         rng = np.random.Generator(np.random.PCG64(seed))
         queries = list(dataset.queries(config.split))
@@ -110,7 +126,32 @@ class RetrievalValidation(keras.callbacks.Callback):
         index = ExactIndex.build(embeddings, doc_ids)
         k = min(max(100, depth(self.config.measures)), len(doc_ids))
         run = retrieve(model, index, self.queries, k=k)
-        return evaluate(run, self.qrels, self.config.measures)
+        measures = evaluate(run, self.qrels, self.config.measures)
+        for name, (validation, _) in self.guards.items():
+            (measures[name],) = validation(model).values()
+        if self.guards:
+            measures[GUARDS_MEAN] = float(np.mean([measures[name] for name in self.guards]))
+        return measures
+
+    def harm(self, measures: dict[str, float], start: dict[str, float]) -> str:
+        """Returns on which guard a model falls how far below the start; empty: nowhere too far."""
+        found = [
+            f"{name} {measures[name] - start[name]:+.4f}, at most -{max_loss:g}"
+            for name, (_, max_loss) in self.guards.items()
+            if start[name] - measures[name] > max_loss
+        ]
+        return "; ".join(found)
+
+
+def _validation_of(guard: GuardConfig, seed: int) -> RetrievalValidation:
+    config = ValidationConfig(
+        dataset=guard.dataset,
+        split=guard.split,
+        max_queries=guard.max_queries,
+        max_documents=guard.max_documents,
+        measures=(guard.measure,),
+    )
+    return RetrievalValidation(config, seed=seed)
 
 
 class StageCallback(keras.callbacks.Callback):
@@ -156,7 +197,14 @@ class StageCallback(keras.callbacks.Callback):
         if writes:
             board = str(output / "tensorboard" / progress.stage)
             self._board = tf.summary.create_file_writer(board)
-            forget_history(output / HISTORY_FILE, stage=progress.stage, after=progress.step)
+            # A start that is not in the checkpoint is measured again.
+            after = progress.step - self._lacks_start()
+            forget_history(output / HISTORY_FILE, stage=progress.stage, after=after)
+
+    def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
+        """Measures the start, where that is wanted and not done."""
+        if self.validation is not None and self._lacks_start():
+            self._validate(self.validation)
 
     def on_train_batch_begin(self, batch: int, logs: dict[str, float] | None = None) -> None:
         """Notes the learning rate, which is another after the step."""
@@ -198,6 +246,10 @@ class StageCallback(keras.callbacks.Callback):
         if self._board is not None:
             self._board.close()
 
+    def _lacks_start(self) -> bool:
+        wanted = self.validation is not None and self.validation.measures_start
+        return wanted and self.progress.step == 0 and self.progress.start is None
+
     def _due(self, every: int, *, ahead: int = 0) -> bool:
         step = self.progress.step + ahead
         return step % every == 0 or step == self.last_step
@@ -205,21 +257,29 @@ class StageCallback(keras.callbacks.Callback):
     def _validate(self, validation: Validation) -> None:
         began = time.perf_counter()
         measures = validation(self.model)
-        value = measures[validation.leading_measure]
-        better = self.progress.best is None or value > self.progress.best
+        if self._lacks_start():
+            self.progress.start = measures
+        value, start = measures[validation.leading_measure], self.progress.start or {}
+        harm = validation.harm(measures, start) if start else ""
+        better = not harm and (self.progress.best is None or value > self.progress.best)
         if better:
             self.progress.best = value
         if better and self.writes:
             self.model.save_to_preset(self.output / BEST_MODEL)
+        verdict = ", the best so far" if better else f", away from home: {harm}" if harm else ""
         logger.info(
             "\nstep %d: %s (%s, %.0f s)%s",
             self.progress.step,
-            "  ".join(f"{name} {value:.4f}" for name, value in measures.items()),
+            "  ".join(
+                f"{name} {value:.4f}" + (f" ({value - start[name]:+.4f})" if start else "")
+                for name, value in measures.items()
+            ),
             validation.extent,
             time.perf_counter() - began,
-            ", the best so far" if better else "",
+            verdict,
         )
-        self.write(measures, validated_on=validation.extent)
+        about = {"harm": harm} if harm else {}
+        self.write(measures, validated_on=validation.extent, **about)
 
     def write(self, values: dict[str, float], **about: str) -> None:
         """Adds a line of the step that is done to the history, and its values to TensorBoard."""

@@ -24,11 +24,13 @@ class Progress:
         stage: Name of the stage.
         step: Steps of it that are done.
         best: Best value of the first validation measure so far, of the stages measured alike.
+        start: What the validation measured of the model before the first step of these stages.
     """
 
     stage: str
     step: int = 0
     best: float | None = None
+    start: dict[str, float] | None = None
 
 
 def save_checkpoint(path: str | Path, model: keras.Model, progress: Progress) -> None:

@@ -29,10 +29,11 @@ def check_stages(run: TrainRun, data: StageData, *, with_pages: bool) -> None:
     """
     validated: set[tuple[str, str]] = set()
     for name, stage in reversed(run.stages.items()):
-        validation = None if with_pages else stage.validation
-        if validation is not None and (validation.dataset, validation.split) not in validated:
-            _check_validation(validation.dataset, validation.split)
-            validated.add((validation.dataset, validation.split))
+        if stage.validation is not None and not with_pages:
+            for measured in stage.validation.measured().values():
+                if (measured.dataset, measured.split) not in validated:
+                    _check_validation(measured.dataset, measured.split)
+                    validated.add((measured.dataset, measured.split))
         if any(source.pages is not None for source in stage.sources) == with_pages:
             with errors_of_stage(name):
                 check_refresh(stage, data)

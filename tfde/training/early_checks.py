@@ -17,7 +17,7 @@ from tfde.checkpoints.checkpoint_files import check_checkpoint
 from tfde.config.backbones import backbone_from_mapping
 from tfde.config.matching import MatchRun
 from tfde.config.model import Sharing
-from tfde.config.training import SourceConfig, StageConfig, TrainRun
+from tfde.config.training import SourceConfig, StageConfig, TrainRun, ValidationConfig
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.errors import ConfigError, naming, require
 from tfde.evaluation.measures import parse_measures
@@ -42,9 +42,7 @@ def expand_run(run: TrainRun) -> TrainRun:
         where = f"stages.{name}"
         validation = stage.validation
         if validation is not None:
-            validation = dataclasses.replace(
-                validation, dataset=expand_path(validation.dataset, f"{where}.validation.dataset")
-            )
+            validation = _expand_validation(validation, f"{where}.validation")
         guide = stage.guide
         if guide is not None:
             model_path = expand_path(guide.model, f"{where}.guide.model")
@@ -59,6 +57,17 @@ def expand_run(run: TrainRun) -> TrainRun:
             validation=validation,
         )
     return dataclasses.replace(run, model=model, stages=stages)
+
+
+def _expand_validation(validation: ValidationConfig, where: str) -> ValidationConfig:
+    guards = {
+        name: dataclasses.replace(
+            guard, dataset=expand_path(guard.dataset, f"{where}.guards.{name}.dataset")
+        )
+        for name, guard in validation.guards.items()
+    }
+    dataset = expand_path(validation.dataset, f"{where}.dataset")
+    return dataclasses.replace(validation, dataset=dataset, guards=guards)
 
 
 def check_run(run: TrainRun) -> None:
@@ -88,8 +97,10 @@ def check_run(run: TrainRun) -> None:
         if stage.guide is not None:
             _check_guide(stage.guide.model or run.model.backbone, f"stages.{name}.guide.model")
         if stage.validation is not None:
-            DatasetDirectory(stage.validation.dataset).qrels_file(stage.validation.split)
-            parse_measures(stage.validation.measures)
+            for measured in stage.validation.measured().values():
+                DatasetDirectory(measured.dataset).qrels_file(measured.split)
+            guards = stage.validation.guards.values()
+            parse_measures((*stage.validation.measures, *(guard.measure for guard in guards)))
 
 
 def expand_match_run(run: MatchRun) -> MatchRun:

@@ -30,7 +30,7 @@ from tfde.matching.pair_model import PairScorer
 from tfde.storage.files import write_json
 from tfde.text.read_tokenizer import read_tokenizer
 from tfde.towers.dual_encoder import DualEncoder
-from tfde.training.callbacks import BEST_MODEL, StageCallback
+from tfde.training.callbacks import BEST_MODEL, StageCallback, Validation
 from tfde.training.checkpoint import Progress, read_progress, restore_checkpoint
 from tfde.training.devices import choose_precision, list_devices
 from tfde.training.early_checks import check_match_run, expand_match_run
@@ -46,7 +46,7 @@ STAGE = "match"
 MEASURES_FILE = "measures.json"
 
 
-class MatchValidation:
+class MatchValidation(Validation):
     """Measures a model on pairs with labels.
 
     Args:

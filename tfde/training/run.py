@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import keras
@@ -146,13 +147,15 @@ def _train_stages(run: TrainRun, data: StageData, output: Path, verbose: int) ->
             set_adapters(model, stage.lora)
         if number > first:
             alone = run.competing_stages(name) == [name]
-            progress = Progress(name, best=None if alone else progress.best)
+            progress = Progress(name) if alone else replace(progress, stage=name, step=0)
         if number >= first:
             _train_stage(model, run, data, output, progress, verbose)
     if is_chief(tf.distribute.get_strategy()):
         model.save_to_preset(output / "model")
         validations = [s.validation for s in run.stages.values() if s.validation is not None]
         leading = validations[-1].measures[0] if validations else None
+        if leading and progress.start and progress.best == progress.start[leading]:
+            logger.info("no trained model was better than the start, which best_model/ holds")
         competing = run.competing_stages(names[-1])
         write_training_cards(output, command="tfde train", leading=leading, stages=competing)
         logger.info("model written to %s", output / "model")

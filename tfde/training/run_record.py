@@ -23,6 +23,7 @@ from tfde.storage.atomic import atomic_file, directory_lock, make_directories
 from tfde.storage.resumable_file import first_difference
 
 RUN_FILE = "run.json"
+TABLE_DATA, TABLE_RECIPE = "data", "recipe.yaml"
 CHECKPOINT_FILE = "checkpoint.safetensors"
 HISTORY_FILE = "history.jsonl"
 VOCABULARY_FILE = "vocabulary.model"
@@ -68,7 +69,8 @@ def open_output(output: Path, run: Any, data: Mapping[str, Any]) -> Iterator[Non
     record = json.loads(json.dumps({"run": dataclasses.asdict(run), "data": dict(data)}))
     path = output / RUN_FILE
     names = {file.name for file in output.iterdir()} if output.exists() else set()
-    names = {name for name in names if not name.startswith(".")}  # our lock and unfinished files
+    # Our lock and unfinished files; and what a run by a table begins with.
+    names = {name for name in names - {TABLE_DATA, TABLE_RECIPE} if not name.startswith(".")}
     if names and not _is_run(path):
         raise ConfigError(f"{output} is not empty and holds no run; choose another output.")
     make_directories(output)
@@ -206,5 +208,5 @@ def data_paths(run: TrainRun) -> list[str]:
         if stage.topic_clusters is not None:
             paths.append(stage.topic_clusters)
         if stage.validation is not None:
-            paths.append(stage.validation.dataset)
+            paths += [measured.dataset for measured in stage.validation.measured().values()]
     return paths

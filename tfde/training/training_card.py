@@ -36,11 +36,8 @@ def write_training_cards(
         tested: Measures of the kept model on the test data.
     """
     record = json.loads((output / RUN_FILE).read_text("utf-8"))
-    history = [json.loads(line) for line in (output / HISTORY_FILE).read_text("utf-8").splitlines()]
-    validated = [
-        line for line in history if leading in line and (stages is None or line["stage"] in stages)
-    ]
-    best = max(validated, key=lambda line: line[leading], default=None)
+    history, validated = _history(output, leading, stages)
+    best = _best(validated, leading)
     kept = BEST_MODEL if (output / BEST_MODEL).exists() else "model"
     # What was measured before the last stage is nothing that `model/` has.
     last = next((line for line in validated[-1:] if line["stage"] == history[-1]["stage"]), None)
@@ -54,6 +51,48 @@ def write_training_cards(
                 datasets=_datasets(record["run"]),
                 measured=_measured(line, measured),
             )
+
+
+def format_gains(output: Path, *, leading: str, stages: Collection[str]) -> str:
+    """Returns a table of what the best model has won and lost beside the start.
+
+    Args:
+        output: Directory of a run that is finished.
+        leading: The measure that chose the best model.
+        stages: Those of whose models the best was kept.
+
+    Returns:
+        "" where the start was not measured.
+    """
+    _, validated = _history(output, leading, stages)
+    start, best = validated[0], _best(validated, leading)
+    if start["step"] or best is None:
+        return ""
+    names = list(_numbers(start))
+    width = max(map(len, names))
+    lines = [f"{'':{width}}   start    best   (step {best['step']} of stage {best['stage']})"]
+    lines += [
+        f"{name:{width}}  {start[name]:.4f}  {best[name]:.4f}  {best[name] - start[name]:+.4f}"
+        for name in names
+    ]
+    return "\n".join(lines)
+
+
+def _history(
+    output: Path, leading: str | None, stages: Collection[str] | None
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Returns all lines of a run's history, and those of validations that chose the best model."""
+    text = (output / HISTORY_FILE).read_text("utf-8")
+    history = [json.loads(line) for line in text.splitlines()]
+    validated = [
+        line for line in history if leading in line and (stages is None or line["stage"] in stages)
+    ]
+    return history, validated
+
+
+def _best(validated: list[dict[str, Any]], leading: str | None) -> dict[str, Any] | None:
+    allowed = (line for line in validated if "harm" not in line)
+    return max(allowed, key=lambda line: line[str(leading)], default=None)
 
 
 def _training(

@@ -10,6 +10,7 @@ import tiny
 
 from tfde.config.model import Sharing, TextConfig
 from tfde.config.training import (
+    GuardConfig,
     ModelConfig,
     OptimizerConfig,
     SourceConfig,
@@ -22,6 +23,7 @@ from tfde.errors import ConfigError
 from tfde.towers.dual_encoder import DualEncoder
 from tfde.towers.sharing import frozen_parts
 from tfde.training.callbacks import RetrievalValidation
+from tfde.training.checkpoint import read_progress
 from tfde.training.run import train
 
 BOW = {"kind": "bag_of_words", "embedding_dim": 4, "hidden_dim": 4}
@@ -111,6 +113,60 @@ def test_the_best_model_is_the_best_of_stages_measured_alike(tmp_path, run, alik
     card = (tmp_path / "run" / "best_model" / "README.md").read_text()
     assert kept_value == pytest.approx(max(values) if alike else found[-1]["RR"])
     assert f"of stage {'first' if alike else 'second'}: RR {kept_value:.4f}" in card
+
+
+@pytest.mark.parametrize("max_loss", [0.0, 1.0])
+def test_a_model_that_harms_a_guard_is_not_the_best(tmp_path, run, max_loss, caplog):
+    """What is learned away is wrong at home, where each query's document is another one's."""
+    caplog.set_level("INFO", "tfde")
+    away = tiny.write_dataset(tmp_path / "away", documents=60)
+    stage = dataclasses.replace(run.stages["first"], data=str(away), steps=40)
+    run = dataclasses.replace(run, stages={"first": stage})
+    train(run, tmp_path / "start", verbose=0)
+    home = tmp_path / "data"
+    for qrels in (home / "qrels").iterdir():
+        header, *rows = qrels.read_text().splitlines()
+        queries, doc_ids, scores = zip(*(row.split("\t") for row in rows), strict=True)
+        turned = zip(queries, (*doc_ids[1:], doc_ids[0]), scores, strict=True)
+        qrels.write_text("\n".join([header, *map("\t".join, turned)]) + "\n")
+    guard = GuardConfig(str(away), "dev", "RR", max_loss)
+    validation = ValidationConfig(
+        str(home), every_steps=20, measures=("RR",), guards={"away": guard}
+    )
+    stage = dataclasses.replace(stage, data=str(home), validation=validation)
+    model = ModelConfig(str(tmp_path / "start" / "model"))
+    run = dataclasses.replace(run, model=model, stages={"first": stage})
+    train(run, tmp_path / "run", verbose=0)
+    lines = (tmp_path / "run" / "history.jsonl").read_text().splitlines()
+    found = [line for line in map(json.loads, lines) if "RR" in line]
+    assert [line["step"] for line in found] == [0, 20, 40]
+    start = found[0]
+    assert start["away RR"] == start["guards' mean"]
+    allowed = [line for line in found if start["away RR"] - line["away RR"] <= max_loss]
+    assert ["harm" in line for line in found] == [line not in allowed for line in found]
+    best = max(allowed, key=lambda line: line["RR"])
+    # Otherwise this test says nothing.
+    assert (len(allowed) < 3) is (max_loss == 0.0)
+    kept = DualEncoder.load(tmp_path / "run" / "best_model")
+    measured = RetrievalValidation(validation, seed=run.seed)(kept)
+    assert measured["RR"] == pytest.approx(best["RR"])
+    assert measured["away RR"] == pytest.approx(best["away RR"])
+    card = (tmp_path / "run" / "best_model" / "README.md").read_text()
+    assert f"at step {best['step']} of stage first: RR {best['RR']:.4f}" in card
+    assert ("away from home: away RR -0." in caplog.text) is (max_loss == 0.0)
+    progress = read_progress(tmp_path / "run" / "checkpoint.safetensors")
+    assert progress.start == {name: start[name] for name in ("RR", "away RR", "guards' mean")}
+
+
+def test_the_start_is_measured_again_where_no_checkpoint_has_it(tmp_path, run):
+    validation = ValidationConfig(run.stages["first"].data, measures=("RR",), measure_start=True)
+    stage = dataclasses.replace(run.stages["first"], steps=2, validation=validation)
+    run = dataclasses.replace(run, stages={"first": stage})
+    train(run, tmp_path / "run", verbose=0)
+    (tmp_path / "run" / "checkpoint.safetensors").unlink()  # killed before the first
+    train(run, tmp_path / "run", verbose=0)
+    lines = (tmp_path / "run" / "history.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines if "RR" in line] == [0, 2]
 
 
 def test_validation_is_as_deep_as_its_measures(tmp_path):
