@@ -163,6 +163,9 @@ def _command(title: str, parser: argparse.ArgumentParser) -> str:
     children = [a for a in parser._actions if type(a).__name__ == "ActionSubCommands"]
     if not children:
         lines += _options(parser)
+    for option, make in getattr(parser, "alternatives", {}).items():
+        other = make()
+        lines += [f"## {title} {option}", "", other.description or "", "", *_options(other)]
     for action in children:
         for name, child in action.choices.items():
             lines += [f"## {title} {name}", "", child.description or "", "", *_options(child)]

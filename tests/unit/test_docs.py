@@ -84,6 +84,7 @@ def options_of(command):
             options |= set(action.option_strings)
             if type(action).__name__ == "ActionSubCommands":
                 parsers += action.choices.values()
+        parsers += [make() for make in getattr(parser, "alternatives", {}).values()]
     return options
 
 
