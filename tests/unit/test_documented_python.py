@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import bert_directory
+import keras
 import keras_hub
 import pytest
 import tiny
@@ -54,6 +55,7 @@ def test_every_line_of_ours_runs(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     known = {
         "tfde": tfde,
+        "keras": keras,
         "PATH": "checkpoint",
         "DATA": "data",
         "VOCABULARY": bert_directory.VOCABULARY,
