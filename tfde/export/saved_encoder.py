@@ -39,7 +39,8 @@ class SavedEncoder:
     - one that is callable, or has one signature of one string input: it encodes queries, and
       documents as `title text`;
     - one with the signatures `question_encoder` and `response_encoder` (USE-QA): the second takes
-      a document's text as `input`, and its title, or where it has none its text, as `context`.
+      a document's text as `input`, and its title, or where it has none its text, as `context`;
+    - what `DualEncoder.export` wrote.
 
     Each SavedModel is loaded when it is first used. It may do what TensorFlow can do, files
     included: load only those that you trust.
@@ -208,10 +209,11 @@ class SavedEncoder:
         if self._manifest:
             encode = self._part("query_encoder")
             return lambda titles, texts: encode(text=texts)
-        encode = self._model.signatures.get("question_encoder")
-        if encode is not None:
-            name = _only_string_input(encode, "question_encoder", self.path)
-            return lambda titles, texts: encode(**{name: texts})
+        for key in ("question_encoder", "query_encoder"):
+            encode = self._model.signatures.get(key)
+            if encode is not None:
+                name = _only_string_input(encode, key, self.path)
+                return lambda titles, texts: encode(**{name: texts})
         function = self._text_function
         return lambda titles, texts: function(texts)
 
@@ -219,6 +221,9 @@ class SavedEncoder:
     def _document_function(self) -> _Encode:
         if self._manifest:
             encode = self._part("document_encoder")
+            return lambda titles, texts: encode(title=titles, text=texts)
+        encode = self._model.signatures.get("document_encoder")
+        if encode is not None:
             return lambda titles, texts: encode(title=titles, text=texts)
         encode = self._model.signatures.get("response_encoder")
         if encode is not None:

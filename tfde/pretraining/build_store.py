@@ -85,7 +85,8 @@ def build_store(
     """Cuts a file of pages into sentences and writes them as a page store.
 
     The store appears whole or not at all, and is the same whatever the number of workers. In
-    memory are a few pages a worker, some 30 bytes a page and, at the end, 70 bytes a link.
+    memory are a few pages a worker, some 30 bytes a page and, at the end, 70 bytes a link, and 12
+    more for each passage that names the linked page.
 
     Args:
         pages: The file of pages, as `tfde.data.pages.read_pages` reads it.

@@ -18,7 +18,7 @@ from tfde.data.pages import WITHOUT_TEXT, Page, Section, empty_corpus, links_of,
 from tfde.environment import require_extra
 from tfde.errors import ConfigError, DataError
 from tfde.pretraining.guarded_map import MAX_PAGE_SECONDS, Lost, guarded_map
-from tfde.pretraining.plain_text import link_mark, plain_sections
+from tfde.pretraining.plain_text import link_mark, plain_sections, unmarked
 from tfde.storage.intake import Intake
 
 if TYPE_CHECKING:
@@ -275,7 +275,7 @@ def parse_html(text: str) -> HtmlText:
             else:
                 parts.append((words, []))
         elif name == "-text":
-            pieces.append(_SPACE.sub(" ", node.text_content or ""))
+            pieces.append(unmarked(_SPACE.sub(" ", node.text_content or "")))
         elif name in _LINES:
             pieces.append(" ")
         elif name in _BLOCKS:

@@ -15,6 +15,7 @@ from tfde.pretraining.page_store import NUMBER, RaggedColumn, RaggedWriter
 
 # A link: the key of the page that it leads to, and the passage of its page, -1 = not known.
 LINK = np.dtype([("target", "<i8"), ("passage", "<i4")])
+MAX_PASSAGES = 16  # of a page that names another one: the first ones
 # What tells pages of one name apart: "Mercury (planet)".
 _QUALIFIER = re.compile(r"\s*\([^()]*\)$")
 
@@ -64,7 +65,7 @@ def write_links(
 def _naming_passages(
     directory: Path, sources: np.ndarray, targets: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns numbers of links and a passage of their page that names where they lead, ascending.
+    """Returns numbers of links and passages of their page that name where they lead, ascending.
 
     Args:
         directory: The store.
@@ -81,11 +82,15 @@ def _naming_passages(
         parts = [texts.text(number).casefold() for number in range(start, stop)]
         text = "\n".join(parts)
         ends = list(itertools.accumulate(len(part) + 1 for part in parts))
+        naming: dict[str, list[int]] = {}
         for link in links:
             title = _QUALIFIER.sub("", titles.text(int(targets[link]))).casefold()
-            naming = {bisect_right(ends, place) for place in _places(text, title)}
-            found.extend([link] * len(naming))
-            passages.extend(sorted(naming))
+            if title not in naming:
+                places = (bisect_right(ends, place) for place in _places(text, title))
+                first = itertools.islice(itertools.groupby(places), MAX_PASSAGES)
+                naming[title] = [number for number, _ in first]
+            found.extend([link] * len(naming[title]))
+            passages.extend(naming[title])
     return np.array(found, np.int64), np.array(passages, np.int64)
 
 

@@ -204,7 +204,7 @@ def read_about(directory: Path) -> dict[str, Any]:
     about: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     if about.get("version") != STORE_VERSION:
         raise ConfigError(
-            f"{path}: the version must be {STORE_VERSION}; make the store anew."
+            f"{path}: the version must be {STORE_VERSION}; remove {directory}, it is made anew."
             f" Received: {about.get('version')!r}"
         )
     return about

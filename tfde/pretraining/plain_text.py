@@ -1,7 +1,7 @@
 """What all readers of pages agree on: what a paragraph is, which sections stay, where links stand.
 
-While a page is rendered, a link is a mark in the text, before what it shows: two control characters
-that neither XML nor HTML can hold, with the link's number between them.
+While a page is rendered, a link is a mark in the text, before what it shows: its number between two
+control characters, which are taken out of what the page itself says.
 """
 
 from __future__ import annotations
@@ -12,12 +12,18 @@ from collections.abc import Iterable, Sequence
 from tfde.data.pages import Section
 
 _BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
+_MARKS = dict.fromkeys(map(ord, "\x01\x02"))
 _LINK = re.compile("\x01([0-9]+)\x02")
 
 
 def link_mark(number: int) -> str:
     """Returns the mark of link `number` of a page."""
     return f"\x01{number}\x02"
+
+
+def unmarked(text: str) -> str:
+    """Returns what a page says without the characters that marks are made of."""
+    return text.translate(_MARKS)
 
 
 def without_marks(text: str) -> str:

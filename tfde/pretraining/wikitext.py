@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tfde.data.pages import Section
 from tfde.environment import require_extra
-from tfde.pretraining.plain_text import link_mark, plain_sections, without_marks
+from tfde.pretraining.plain_text import link_mark, plain_sections, unmarked, without_marks
 
 if TYPE_CHECKING:
     from mwparserfromhell.wikicode import Wikicode
@@ -74,7 +74,7 @@ def parse_wikitext(text: str, namespaces: Mapping[str, int]) -> WikiText:
 
     try:
         # Unbalanced marks of bold and italic would hide the markup after them; `_clean` drops them.
-        code = mwparserfromhell.parse(text, skip_style_tags=True)
+        code = mwparserfromhell.parse(unmarked(text), skip_style_tags=True)
     except (ParserError, RecursionError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error
     renderer = _Renderer(namespaces)
@@ -115,7 +115,7 @@ class _Renderer:
 
     def _htmlentity(self, node: Any) -> str:
         try:
-            return str(node.normalize())
+            return unmarked(str(node.normalize()))
         except (ValueError, OverflowError, KeyError):
             return ""  # no such character
 

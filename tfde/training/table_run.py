@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any
 
 import yaml
 
+from tfde.checkpoints.checkpoint_files import check_checkpoint
+from tfde.config.training import GuardConfig
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.dataset_writer import write_dataset
 from tfde.data.formats import columns as tables
@@ -16,21 +19,21 @@ from tfde.data.formats.csv_rows import table_files
 from tfde.data.formats.records import Source
 from tfde.data.split import split_by_ratio
 from tfde.errors import ConfigError
-from tfde.storage.atomic import atomic_file, make_directories, temporary_directory
+from tfde.storage.atomic import atomic_directory, temporary_directory
 from tfde.storage.files import sha256
 from tfde.storage.intake import Intake
-from tfde.training.run_record import TABLE_DATA, TABLE_RECIPE
+from tfde.training.run_record import RUN_FILE, TABLE_DATA, TABLE_RECIPE
 
 _RATIO, _DEV_SHARE = (90, 10), 0.1
 _BATCH_SIZE = 32
 _EPOCHS = 3
 _MOST_STEPS = 2000  # an hour of a few cores, for a model of MiniLM's size and short texts
 _VALIDATIONS = 3
-_HEADER = """\
-# Written by `tfde train --table`. Change it, and train by it: `tfde train --run`, another --output.
-# table: {table}
-# sha256: {checksum}
-"""
+_COMMENT = (
+    "# Written by `tfde train --table`. Change it, and train by it: `tfde train --run`, another"
+    " --output.\n"
+)
+_ASKED = "# asked: "  # and what the recipe was written for, as JSON
 
 
 def prepare_table(
@@ -45,56 +48,99 @@ def prepare_table(
     """Writes a table as a data set, split 81/9/10, and a recipe for it; or finds both there.
 
     Args:
-        table: A table as `tfde convert --format sentence-transformers` takes it, or a folder.
-        output: Directory of the run: gets `data/` and `recipe.yaml`.
+        table: A table as `tfde convert --format sentence-transformers` takes it, or a folder of
+            tables that have no splits of their own.
+        output: Directory of the run, new: gets `data/` and `recipe.yaml`, whole or not at all. One
+            in which no training began is made anew where something else is asked for now.
         model: The start, as `model.backbone` of a recipe.
         guards: Name -> dataset directory away from home, scored on its test split.
         columns: As `tfde convert --columns`.
         intake: What becomes of bad rows; `None` stops at the first.
 
     Returns:
-        The recipe. It is left as it is where it is of this table.
+        The recipe. It is left as it is where it was written for the same.
 
     Raises:
-        ConfigError: no such table; `output` is of another table; too few rows to split.
+        ConfigError: no such table, model or guard; `output` holds something else, or a run that
+            was begun with something else; too few rows to split.
         DataError: as `tfde.data.formats.columns.read`.
     """
     table, output, intake = Path(table), Path(output), intake or Intake()
-    if not table.exists():
-        raise ConfigError(f"{table}: `table` must be a file or a folder that exists.")
-    files = [path for path, _ in table_files(table)] if table.is_dir() else [table]
-    checksum = " ".join(sha256(file) for file in files)
-    recipe, data = output / TABLE_RECIPE, output / TABLE_DATA
-    if recipe.exists():
-        if f"# sha256: {checksum}\n" not in recipe.read_text("utf-8"):
-            raise ConfigError(
-                f"{recipe}: was written for another table; choose another output. Received: {table}"
-            )
+    files = _files(table)
+    check_checkpoint(model)
+    for path in guards.values():
+        DatasetDirectory(path).qrels_file(GuardConfig(path).split)
+    asked = {
+        "table": " ".join(sha256(file) for file in files),
+        "model": model,
+        "guards": dict(guards),
+        "columns": list(columns or ()),
+    }
+    recipe = output / TABLE_RECIPE
+    before = _asked_before(recipe)
+    if before == asked:
         return recipe
-    make_directories(output)
-    with temporary_directory(output / TABLE_DATA) as folder:
-        records = tables.read(
-            [Source("rows", file, "train") for file in files], intake, columns=columns
+    begun = (output / RUN_FILE).exists()
+    if before is not None and begun:
+        name = next(name for name in asked if before.get(name) != asked[name])
+        value = str(table) if name == "table" else asked[name]
+        raise ConfigError(
+            f"{output}: the run there was begun with another `{name}`; choose another output."
+            f" Received: {value!r}"
         )
-        write_dataset(folder / "all", records, splits=["train"], intake=intake)
-        # Of a run that was killed between the two: nothing but this writes there.
-        split_by_ratio(
-            folder / "all", data, ratio=_RATIO, dev_share=_DEV_SHARE, overwrite=data.exists()
-        )
-    text = _HEADER.format(table=table, checksum=checksum)
-    text += yaml.safe_dump(_recipe(data, model, guards), sort_keys=False, allow_unicode=True)
-    with atomic_file(recipe) as temporary:
-        temporary.write_text(text, "utf-8")
+    with atomic_directory(output, overwrite=before is not None) as temporary:
+        data = temporary / TABLE_DATA
+        with temporary_directory(data) as folder:
+            rows = [Source("rows", file, "train") for file in files]
+            records = tables.read(rows, intake, columns=columns)
+            write_dataset(folder / "all", records, splits=["train"], intake=intake)
+            try:
+                split_by_ratio(folder / "all", data, ratio=_RATIO, dev_share=_DEV_SHARE)
+            except ConfigError as error:
+                reason = str(error).removeprefix(f"{folder / 'all'}: ")
+                raise ConfigError(f"{table}: has too few questions: {reason}") from error
+        described = _recipe(data, str(output / TABLE_DATA), model, guards)
+        text = yaml.safe_dump(described, sort_keys=False, allow_unicode=True)
+        text = f"{_COMMENT}{_ASKED}{json.dumps(asked)}\n{text}"
+        (temporary / TABLE_RECIPE).write_text(text, "utf-8")
     return recipe
 
 
-def _recipe(data: Path, model: str, guards: Mapping[str, str]) -> dict[str, Any]:
+def _files(table: Path) -> list[Path]:
+    if not table.exists():
+        raise ConfigError(f"{table}: `table` must be a file or a folder that exists.")
+    if not table.is_dir():
+        return [table]
+    files = table_files(table)
+    for path, split in files:
+        if split:
+            raise ConfigError(
+                f"{path}: `table` must be a folder of tables without splits, for it is split here;"
+                " `tfde convert` keeps yours, and `tfde train --run` takes them."
+                f" Received: the split {split!r}"
+            )
+    return [path for path, _ in files]
+
+
+def _asked_before(recipe: Path) -> dict[str, Any] | None:
+    """Returns what a recipe was written for; `None` where there is none of ours."""
+    try:
+        lines = recipe.read_text("utf-8").splitlines()
+        asked = next(line for line in lines if line.startswith(_ASKED))
+        found: dict[str, Any] = json.loads(asked.removeprefix(_ASKED))
+    except (OSError, StopIteration, ValueError):
+        return None
+    return found
+
+
+def _recipe(data: Path, place: str, model: str, guards: Mapping[str, str]) -> dict[str, Any]:
+    """Returns a recipe for the data set `data`, which will lie at `place`."""
     qrels = DatasetDirectory(data).qrels("train")
     pairs = sum(grade > 0 for judged in qrels.values() for grade in judged.values())
     steps = min(math.ceil(_EPOCHS * pairs / _BATCH_SIZE), _MOST_STEPS)
     every = max(10, -(-steps // _VALIDATIONS))
     validation: dict[str, Any] = {
-        "dataset": str(data),
+        "dataset": place,
         "split": "dev",
         "every_steps": every,
         "measures": ["nDCG@10", "R@1"],
@@ -111,7 +157,7 @@ def _recipe(data: Path, model: str, guards: Mapping[str, str]) -> dict[str, Any]
         "model": {"backbone": model},
         "stages": {
             "finetune": {
-                "data": str(data),
+                "data": place,
                 "split": "train",
                 "steps": steps,
                 "batch_size": min(_BATCH_SIZE, pairs),

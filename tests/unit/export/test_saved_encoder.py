@@ -166,6 +166,18 @@ def test_evaluated_encoded_exported_and_searched(folder, tmp_path, capsys):
     assert [i.decode() for i in answer["doc_ids"].numpy()[0]] == query["retriever"]["doc_ids"]
 
 
+def test_what_a_model_exports_is_read(tmp_path):
+    model = dual_encoder(sharing="ade")
+    model.export(tmp_path / "exported", verbose=False)
+    encoder = SavedEncoder(tmp_path / "exported")
+    texts = ["red apple", "blue"]
+    queries = model.encode_queries(texts)
+    np.testing.assert_allclose(encoder.encode_queries(texts), queries, atol=1e-6)
+    documents = [{"title": "Red", "text": "apple"}, "blue sea"]
+    expected = model.encode_documents(documents)
+    np.testing.assert_allclose(encoder.encode_documents(documents), expected, atol=1e-6)
+
+
 def test_a_bundle_is_evaluated_as_its_model(folder, tmp_path, capsys):
     model = dual_encoder()
     model.save_to_preset(folder / "model")

@@ -33,6 +33,12 @@ def test_html_becomes_sections():
     assert parsed.links == ("b.md#part",)
 
 
+@pytest.mark.parametrize("mark", ["&#1;0&#2;", "&#1;99&#2;", "\x010\x02"])
+def test_a_page_cannot_invent_links(mark):
+    parsed = parse_html(f"<p>One {mark} two</p><p><a href='b.html'>three</a></p>")
+    assert [section.links for section in parsed.sections] == [((), ("b.html",))]
+
+
 @pytest.mark.parametrize(
     ("text", "title", "passages"),
     [

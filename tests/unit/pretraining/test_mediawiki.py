@@ -157,6 +157,12 @@ None here.
     assert set(parsed.links) == set("BCDEFGH")  # a table is no text
 
 
+@pytest.mark.parametrize("mark", ["&#1;0&#2;", "&#1;99&#2;", "\x010\x02"])
+def test_a_page_cannot_invent_links(mark):
+    (section,) = sections(f"One {mark} two.\n\n[[Three]]")
+    assert section.links == ((), ("Three",))
+
+
 def test_links_are_those_to_articles():
     text = "[[A]] [[A|again]] [[B#part|b]] [[#here]] [[:C]] [[File:x.png]] [[Talk:D]] [[wikt:e|e]]"
     parsed = parse_wikitext(text, {"file": 6, "talk": 1})

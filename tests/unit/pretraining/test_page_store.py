@@ -6,6 +6,7 @@ import pytest
 from tfde.data.pages import Page, Section, read_pages, write_pages
 from tfde.errors import ConfigError, CorruptError, DataError
 from tfde.pretraining.build_store import build_store, page_store
+from tfde.pretraining.link_columns import MAX_PASSAGES
 from tfde.pretraining.page_store import PageStore, split_page
 from tfde.storage.intake import Intake
 
@@ -94,6 +95,17 @@ def test_a_link_belongs_to_its_passages_or_to_those_that_name_the_title(tmp_path
     }
     names = ("links", "links_in_passages", "links_by_title")
     assert [store.about[name] for name in names] == [7, 2, 3]
+
+
+def test_a_page_that_names_others_everywhere_takes_no_more_than_some_passages(tmp_path):
+    names = [f"John ({number})" for number in range(60)]
+    pages = [Page(f"p{number}", name, (Section("", ("x",)),)) for number, name in enumerate(names)]
+    hub = Section("", tuple(["John was here. John went."] * 60))
+    pages.append(Page("hub", "Hub", (hub,), tuple(page.page_id for page in pages)))
+    write_pages(tmp_path / "pages.jsonl", pages)
+    store = build_store(tmp_path / "pages.jsonl", tmp_path / "store")
+    found = [store.linking_passages(number, 0).tolist() for number in range(60)]
+    assert found == [list(range(MAX_PASSAGES))] * 60
 
 
 def test_an_existing_store_is_used_again_unless_it_is_of_another_file(pages, tmp_path):

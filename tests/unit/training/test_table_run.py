@@ -48,33 +48,83 @@ def test_a_model_by_one_command(tmp_path, capsys, monkeypatch):
     assert main(["train", "--run", "run/recipe.yaml", "--output", "other"]) == 0
     models = [DualEncoder.load(f"{name}/model").fingerprint() for name in ("run", "other")]
     assert models[0] == models[1]
-    write_table(tmp_path / "my.csv", rows=90)
+    capsys.readouterr()
     assert main(command) == 1
-    message = "run/recipe.yaml: was written for another table; choose another output."
+    message = "run: the run there was begun with another `guards`; choose another output."
     assert message in capsys.readouterr().err
+    write_table(tmp_path / "my.csv", rows=90)
+    assert main([*command, "--guard", "away"]) == 1
+    assert "another `table`; choose another output. Received: 'my.csv'" in capsys.readouterr().err
+
+
+def prepare(table, output, **options):
+    return prepare_table(table, output, **{"model": "m", "guards": {}, **options})
+
+
+def test_what_somebody_has_there_stays(tmp_path):
+    table = write_table(tmp_path / "t.csv")
+    mine = tmp_path / "project" / "data" / "notes.txt"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("mine")
+    with pytest.raises(ConfigError, match=r"project: the output exists and is not empty"):
+        prepare(table, tmp_path / "project")
+    assert mine.read_text() == "mine"
+
+
+def test_before_training_another_command_begins_anew(tmp_path):
+    table = write_table(tmp_path / "t.csv")
+    assert "backbone: m\n" in prepare(table, tmp_path / "run").read_text()
+    assert "backbone: n\n" in prepare(table, tmp_path / "run", model="n").read_text()
+    write_table(table, rows=50)
+    prepare(table, tmp_path / "run", model="n")
+    assert DatasetDirectory(tmp_path / "run" / "data").num_documents == 50
+
+
+def test_a_folder_of_tables(tmp_path):
+    folder = tmp_path / "tables"
+    folder.mkdir()
+    write_table(folder / "a.csv", rows=40)
+    prepare(folder, tmp_path / "run")
+    assert DatasetDirectory(tmp_path / "run" / "data").num_documents == 40
+    (folder / "a.csv").rename(folder / "train.csv")
+    write_table(folder / "test.csv", rows=10)
+    with pytest.raises(ConfigError, match=r"tables without splits, .* Received: the split 't"):
+        prepare(folder, tmp_path / "other")
+
+
+def test_guards_are_there_and_have_names_of_their_own(tmp_path, capsys):
+    table = write_table(tmp_path / "t.csv")
+    with pytest.raises(ConfigError, match=r"nowhere: a dataset directory .* must stand here"):
+        prepare(table, tmp_path / "run", guards={"nowhere": str(tmp_path / "nowhere")})
+    command = ["train", "--table", str(table), "--model", "m", "--output", str(tmp_path / "run")]
+    assert main([*command, "--guard", "a/x", "--guard", "b/x"]) == 1
+    message = "`guard` must be NAME=DATASET, each name once. Received: 'b/x'"
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(("rows", "steps", "every"), [(12, 1, 10), (560, 43, 15)])
 def test_the_recipe_grows_with_the_table(tmp_path, rows, steps, every):
     table = write_table(tmp_path / "t.csv", rows=rows)
-    recipe = prepare_table(table, tmp_path / "run", model="m", guards={}).read_text()
+    recipe = prepare(table, tmp_path / "run").read_text()
     assert f"steps: {steps}\n" in recipe
     assert f"every_steps: {every}\n" in recipe
-    assert "guards" not in recipe
+    assert "guards:" not in recipe
 
 
 def test_columns_of_other_names(tmp_path):
     table = write_table(tmp_path / "t.csv", header=("frage", "antwort"))
     columns = ["query=frage", "document=antwort"]
-    prepare_table(table, tmp_path / "run", model="m", guards={}, columns=columns)
+    prepare(table, tmp_path / "run", columns=columns)
     assert DatasetDirectory(tmp_path / "run" / "data").num_documents == 100
 
 
 def test_too_few_rows_leave_nothing_behind(tmp_path):
     table = write_table(tmp_path / "t.csv", rows=2)
-    with pytest.raises(ConfigError, match=r"2 queries leave none for"):
-        prepare_table(table, tmp_path / "run", model="m", guards={})
-    assert list((tmp_path / "run").iterdir()) == []
+    rule = r"t\.csv: has too few questions: 2 queries leave none for"
+    with pytest.raises(ConfigError, match=rule):
+        prepare(table, tmp_path / "run")
+    assert [file.name for file in tmp_path.iterdir()] == ["t.csv"]
 
 
 def test_what_is_missing(tmp_path, capsys):

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import html.parser
+import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tfde.data.formats.records import Judgement, Record, Source
-from tfde.errors import DataError
+from tfde.errors import ConfigError, DataError
 from tfde.storage.compressed import read_lines
 from tfde.storage.intake import Intake
 from tfde.types import Document, Query
 
 MIN_SCORE = 1  # of an answer that nobody accepted
 _QUESTION, _ANSWER = "1", "2"
+_WHOLE_NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 _BLOCK_NAMES = """
 p li pre blockquote h1 h2 h3 h4 h5 h6 div ul ol hr br td th tr
 """
@@ -30,17 +32,25 @@ def read(sources: Sequence[Source], intake: Intake) -> Iterator[Record]:
     counted. Ids are the posts'; a file after the first has its folder's name before them, for
     every community counts from 1.
 
-    A file is read twice, line by line. In memory are some 100 bytes a question.
+    A file is read twice, line by line. In memory are some 150 bytes a question.
 
     Raises:
+        ConfigError: two files after the first have folders of one name.
         DataError: a line is not UTF-8 or no whole row, or lacks a field; the file has no row.
 
     Source: Ni et al. 2021, section 3.3 (question-answer pairs of communities); which answer:
     derived here.
     """
+    prefixes: set[str] = set()
     for number, source in enumerate(sources):
         prefix = f"{source.path.parent.name}-" if number else ""
-        chosen = _chosen_answers(source.path)
+        if prefix in prefixes:
+            raise ConfigError(
+                f"{source.path}: communities must lie in folders of different names."
+                f" Received: {source.path.parent.name} twice"
+            )
+        prefixes.add(prefix)
+        chosen, asked = _chosen_answers(source.path), set()
         for line, text in _lines(source.path, intake):
             row = intake.take(_row, source.path, line, text)
             if row is None:
@@ -49,17 +59,20 @@ def read(sources: Sequence[Source], intake: Intake) -> Iterator[Record]:
             if kind == _QUESTION and post_id in chosen:
                 title = " ".join(row.get("Title", "").split())
                 if not title:
-                    del chosen[post_id]
                     intake.bad(DataError(source.path, line, "a question must have a Title."))
                     continue
                 tags = row.get("Tags", "").strip("<>|").replace("><", "|")
                 metadata = {"tags": tags.split("|")} if tags else None
+                asked.add(post_id)
                 yield Query(f"{prefix}{post_id}", title, metadata)
             elif kind == _QUESTION:
                 intake.leave_out("questions without an answer that was accepted or praised")
             elif kind == _ANSWER and chosen.get(int(row["ParentId"])) == post_id:
+                if int(row["ParentId"]) not in asked:
+                    intake.leave_out("answers without their question")
+                    continue
                 doc_id, query_id = f"{prefix}{post_id}", f"{prefix}{row['ParentId']}"
-                yield Document(doc_id, "", plain_text(row.get("Body", "")))
+                yield Document(doc_id, "", plain_text(row["Body"]))
                 yield Judgement(source.split, query_id, doc_id, 1)
             elif kind == _ANSWER:
                 intake.leave_out("other answers")
@@ -105,7 +118,7 @@ def _chosen_answers(path: Path) -> dict[int, int]:
         post_id = int(row["Id"])
         if row["PostTypeId"] == _QUESTION and "AcceptedAnswerId" in row:
             accepted[post_id] = int(row["AcceptedAnswerId"])
-        elif row["PostTypeId"] == _ANSWER:
+        elif row["PostTypeId"] == _ANSWER and plain_text(row.get("Body", "")):
             question, score = int(row["ParentId"]), int(row["Score"])
             if accepted.get(question) == post_id:  # questions stand before their answers
                 found[question] = post_id
@@ -139,6 +152,6 @@ def _row(path: Path, number: int, line: str) -> Mapping[str, str]:
         numbers.append("AcceptedAnswerId")
     for name in numbers:
         value = row.get(name)
-        if value is None or not value.lstrip("-").isdecimal():
+        if value is None or not _WHOLE_NUMBER.fullmatch(value):
             raise DataError(path, number, f"attribute {name} must be a whole number.", value)
     return row

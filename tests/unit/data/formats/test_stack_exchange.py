@@ -10,7 +10,7 @@ from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.formats import stack_exchange
 from tfde.data.formats.records import Judgement, Source
 from tfde.data.formats.stack_exchange import plain_text
-from tfde.errors import DataError
+from tfde.errors import ConfigError, DataError
 from tfde.storage.intake import Intake
 from tfde.types import Document, Query
 
@@ -101,6 +101,7 @@ def test_plain_text(body, expected):
     ("bad", "message"),
     [
         ("  <row Id='1' PostTypeId='1'\n", r"Posts\.xml:3: must be a well-formed <row>"),
+        (row(Id="--7", PostTypeId=1), r"attribute Id must be a whole number\. .*'--7'"),
         (row(Id="x", PostTypeId=1), r"Posts\.xml:3: attribute Id must be a whole number\. .*'x'"),
         (row(Id=1, PostTypeId=2, Score=1), r"xml:3: attribute ParentId must be a whole number"),
     ],
@@ -113,6 +114,30 @@ def test_a_bad_row_is_named_and_skipped_only_when_asked(tmp_path, bad, message):
     intake = Intake(skip_bad=True)
     assert len(list(stack_exchange.read([source], intake))) == 3
     assert intake.skipped == 1
+
+
+def test_answers_without_question_or_text(tmp_path):
+    rows = [
+        answer(2, 77, 5),
+        question(3, "Only a picture?"),
+        answer(4, 3, 9, "<p><img src='x'/></p>"),
+        answer(5, 3, 1, "words"),
+    ]
+    source = Source("posts", posts(tmp_path / "c" / "Posts.xml", *rows), "train")
+    intake = Intake()
+    records = list(stack_exchange.read([source], intake))
+    assert [r.doc_id for r in records if isinstance(r, Document)] == ["5"]
+    assert intake.left_out == {"answers without their question": 1, "other answers": 1}
+
+
+def test_communities_of_one_name_are_refused(tmp_path):
+    paths = [tmp_path / name / "beer" / "Posts.xml" for name in "abc"]
+    for path in paths:
+        path.parent.parent.mkdir()
+        posts(path, question(1, "Q?"), answer(2, 1, 1))
+    sources = [Source("posts", path, "train") for path in paths]
+    with pytest.raises(ConfigError, match=r"folders of different names\. Received: beer twice"):
+        list(stack_exchange.read(sources, Intake()))
 
 
 def test_a_file_of_something_else(tmp_path):
