@@ -156,6 +156,20 @@ def test_one_batch_at_a_time():
     assert set(named) == {"loss", "in_batch_accuracy"}
 
 
+def test_one_batch_has_the_lengths_and_the_accuracy_of_now():
+    long = [(f"{word} {word} {word} {word}", text) for word, text in PAIRS[:6]]
+    model, other = model_of(), model_of()
+    before = model.test_on_batch(long)
+    for one in (model, other):
+        one.set_max_lengths(query_max_length_tokens=3, document_max_length_tokens=3)
+    model.reset_metrics()
+    found = model.test_on_batch(long)
+    assert found == pytest.approx(other.test_on_batch(long), rel=1e-5)
+    assert found != pytest.approx(before, rel=1e-3)
+    model.compile("sgd")  # nothing is measured yet
+    assert [float(metric.result()) for metric in model.metrics] == [0.0, 0.0]
+
+
 def test_every_model_fits_measures_and_takes_one_batch():
     model = MaskedLanguageModel(tiny.dual_encoder(tiny.BERT), seed=3)
     with pytest.raises(ConfigError, match="call `compile` before"):

@@ -139,7 +139,8 @@ class PairSteps(Measured):
         self._compile_arguments = lambda: arguments
         self._own_metrics = lambda: own_metrics
         self._reset = None
-        self._single = None
+        with self.distribute_strategy.scope():
+            self._accuracy.reset_state()
 
     @property
     def metrics(self) -> list[keras.metrics.Metric]:

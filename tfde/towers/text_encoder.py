@@ -78,7 +78,7 @@ class TextEncoder(OtherWords, PairTrainer):
         if not lengths:
             return
         self.preprocessor = self._cut_at(**lengths)
-        self._encoders = {}
+        self._encoders, self._single = {}, None
 
     @takes_words_of_encode("query")
     @typed
