@@ -40,6 +40,7 @@ STUDIES = Path(__file__).parents[3] / "pipelines" / "studies"
 COUNTS = {
     "pretraining_tasks": (52, 3),
     "pretraining_ablation": (14, 2),
+    "pretraining_links": (30, 0),
     "sharing": (70, 0),
     "sharing_t5": (45, 0),
     "gtr_stages": (45, 0),
