@@ -194,10 +194,16 @@ def refusals(strategy: tf.distribute.Strategy) -> dict[str, str]:
     with strategy.scope():
         model = tiny.dual_encoder()
         model.compile("sgd")
+        scorer = Matcher.from_backbone(tiny.BERT, kind="siamese", tokenizer=tiny.tokenizer())
+        scorer.compile("sgd")
+    rows = [(pair.query.text, pair.positive.text, 1) for pair in pairs]
     attempts = {
         "batch_size": lambda: model.fit(data(pairs, batch_size=3)),
         "groups": lambda: rank_groups(strategy, group_size=3, batch_size=9),
         "last_batch": lambda: model.fit(data(pairs[:7], batch_size=4, shuffle=False)),
+        "held_out": lambda: scorer.fit(rows, batch_size=4, validation_data=rows[:3]),
+        "measured": lambda: scorer.evaluate(rows[:7], batch_size=4),
+        "one_batch": lambda: scorer.train_on_batch(rows[:5]),
         "jit_compile": lambda: model.compile("sgd", jit_compile=True),
         "metrics": lambda: model.compile("sgd", metrics=measures_of_others()),
         "late": lambda: open_strategy("multi_worker", timeout_s=5),

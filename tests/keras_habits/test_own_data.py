@@ -102,6 +102,22 @@ def test_fit_on_a_py_dataset_is_fit_on_its_pairs():
     assert len(history["val_loss"]) == 3
 
 
+def test_pairs_in_their_order_and_the_batches_of_a_validation():
+    model, other = model_of(), model_of()
+    tensors = tf.constant(WORDS), tf.constant(DOCUMENTS)
+    found = model.fit(
+        *tensors,
+        batch_size=8,
+        shuffle=False,
+        validation_data=PAIRS,
+        validation_batch_size=24,
+        verbose=0,
+    ).history
+    expected = other.fit(tfde.pairs(PAIRS, batch_size=8, shuffle=False), verbose=0).history
+    assert found["loss"] == pytest.approx(expected["loss"], rel=1e-5)
+    assert found["val_loss"][0] == pytest.approx(other.evaluate(PAIRS, batch_size=24)[0], rel=1e-4)
+
+
 def test_generators_of_batches_and_of_pairs():
     endless = (Batches(in_pair, size=8)[step % 3] for step in itertools.count())
     model = model_of()
@@ -195,6 +211,15 @@ def test_what_is_no_batch_is_told(model):
         (lambda: model.train_on_batch(PAIRS, sample_weight=[1.0]), "`sample_weight` must be None"),
         (lambda: model.train_on_batch((WORDS, DOCUMENTS[:3])), "`x` must be of columns of one len"),
         (lambda: model.fit({"q": WORDS, "d": DOCUMENTS}), "`x` must be of columns .queries, docum"),
+        (lambda: model.fit(PAIRS, sample_weight=[1.0]), "`sample_weight` must be None: pairs have"),
+        (
+            lambda: model.fit(PAIRS, class_weight={0: 1.0}),
+            "`class_weight` must be None: pairs have",
+        ),
+        (lambda: model.fit(PAIRS, validation_split=0.1), "`validation_split` must be 0: give the"),
+        (lambda: model.fit(PAIRS, validation_batch_size=0), "`validation_batch_size` must be at l"),
+        (lambda: model.fit(PAIRS, shuffle="batch"), "`shuffle` must be True or False"),
+        (lambda: model.predict(WORDS, callbacks=[1]), "`callbacks` must be None: `predict` calls"),
         (lambda: model.train_on_batch(3), "must be a dataset directory, a pair file, a list of"),
         (lambda: tiny.dual_encoder().train_on_batch(PAIRS), "call `compile` before"),
         (lambda: tiny.dual_encoder().test_on_batch(PAIRS), "call `compile` before"),

@@ -54,6 +54,10 @@ def test_the_same_pairs_in_any_form(cross_encoder):
         "rows": (ROWS,),
         "nested": (list(zip(TEXTS, LABELS, strict=True)),),
         "x and y": (TEXTS, LABELS),
+        "columns": ((FIRST, SECOND), LABELS),
+        "named columns": ({"second": tf.constant(SECOND), "first": np.array(FIRST)}, LABELS),
+        "an array": (np.array(TEXTS), tf.constant(LABELS)),
+        "a frame and y": (pandas.DataFrame({"sentence2": SECOND, "sentence1": FIRST}), LABELS),
         "names": (TEXTS, names),
         "documents": ([(a, tfde.Document("", "", b), y) for a, b, y in ROWS],),
         "frame": (pandas.DataFrame({"sentence1": FIRST, "sentence2": SECOND, "label": names}),),
@@ -83,6 +87,23 @@ def test_a_cross_encoder_learns(cross_encoder):
     loss, _ = cross_encoder.train_on_batch(ROWS)
     cross_encoder.reset_metrics()
     assert cross_encoder.test_on_batch(TEXTS, LABELS)[0] < loss * 1.5
+
+
+def test_an_epoch_has_all_pairs_in_their_order_if_asked(matcher):
+    rows = []
+
+    def loss(labels, logits):
+        rows.append(labels.numpy())
+        return tf.abs(labels - logits)
+
+    matcher.compile("sgd", loss=loss, run_eagerly=True)
+    rows.clear()
+    matcher.fit(ROWS, batch_size=16, shuffle=False, verbose=0)
+    assert [len(labels) for labels in rows] == [16, 16, 4]
+    assert np.concatenate(rows)[:, 0].tolist() == LABELS
+    rows.clear()
+    matcher.fit(ROWS, batch_size=16, verbose=0)
+    assert np.concatenate(rows)[:, 0].tolist() != LABELS
 
 
 def test_losses_and_metrics_of_keras(matcher):
@@ -142,6 +163,15 @@ def test_what_cannot_be_is_told(cross_encoder, matcher):
             "set `from_logits=True`",
         ),
         (lambda: matcher.compile("adam", loss_weights=[1.0]), ConfigError, "there is one loss"),
+        (lambda: cross_encoder.fit((FIRST, SECOND[:3]), LABELS), ConfigError, "of one length"),
+        (lambda: cross_encoder.fit({"a": FIRST, "b": SECOND}, LABELS), ConfigError, "GLUE's names"),
+        (
+            lambda: cross_encoder.fit(ROWS, sample_weight=[1]),
+            ConfigError,
+            "`sample_weight` must be",
+        ),
+        (lambda: cross_encoder.fit(ROWS, validation_split=0.1), ConfigError, "must be 0: give the"),
+        (lambda: cross_encoder.predict(TEXTS, callbacks=[1]), ConfigError, "`callbacks` must be N"),
         (lambda: matcher.train_on_batch(ROWS, class_weight={}), ConfigError, "`class_weight` must"),
     ]
     for call, kind, rule in cases:

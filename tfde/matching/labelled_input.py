@@ -12,6 +12,7 @@ import tensorflow as tf
 from tfde.data.formats.labelled_pairs import GLUE_COLUMNS
 from tfde.data.pairs.labelled import LabelledPairs
 from tfde.errors import ConfigError, DataError, require, shorten
+from tfde.towers.string_batches import is_column, texts_of_column
 from tfde.types import Document
 
 _PLACE = Path("pairs")
@@ -28,6 +29,7 @@ def labelled_pairs(
         x: `LabelledPairs`; a list of `(first, second, label)` or `((first, second), label)`; of
             mappings, or a pandas frame, with `first`, `second` and `label` or GLUE's columns; with
             `y`, a list of `(first, second)`. A second text may be a `tfde.Document`.
+            `(firsts, seconds)`, two columns of texts, which may have the names of a frame's.
         y: The labels, where `x` has none.
         labels: The names of a model's labels, in their order.
         num_labels: Of several, a label must be the number or the name of one.
@@ -55,13 +57,16 @@ def labelled_pairs(
     return LabelledPairs(first, titles, texts, np.array(values, np.float32), tuple(labels))
 
 
-def labelled_strings(x: tf.data.Dataset, *, batch_size: int) -> tf.data.Dataset:
+def labelled_strings(
+    x: tf.data.Dataset, *, batch_size: int, drop_remainder: bool = False
+) -> tf.data.Dataset:
     """Returns a dataset of strings and numbers as batches of `first`, `title`, `text`, `label`.
 
     Args:
         x: Elements `((first, second), label)`, `(first, second, label)`, or dicts of these, single
             or in batches.
         batch_size: Of single ones.
+        drop_remainder: Whether single ones that fill no batch are left out, as replicas need it.
 
     Raises:
         ConfigError: its elements are none of these.
@@ -80,7 +85,7 @@ def labelled_strings(x: tf.data.Dataset, *, batch_size: int) -> tf.data.Dataset:
     fits = fits and spec["first"].dtype == spec["second"].dtype == tf.string != spec["label"].dtype
     require(fits, "x", f"a dataset of {_RULE}, of strings and a number", x.element_spec)
     if spec["first"].shape.rank == 0:
-        batches = batches.batch(batch_size)
+        batches = batches.batch(batch_size, drop_remainder=drop_remainder)
     return batches.map(
         lambda row: {
             "first": row["first"],
@@ -98,7 +103,9 @@ def columns_of(pairs: LabelledPairs) -> dict[str, Any]:
 
 
 def _rows(x: Any, y: Any) -> Iterator[Any]:
-    if hasattr(x, "itertuples"):
+    if y is not None:
+        x = _without_labels(x)
+    elif hasattr(x, "itertuples"):
         x = [dict(zip(x.columns, row, strict=True)) for row in x.itertuples(index=False)]
     if isinstance(x, str | Mapping) or not isinstance(x, Iterable):
         raise ConfigError(f"`x` must be a list of {_RULE}, or a frame. Received: {shorten(x)}")
@@ -107,6 +114,25 @@ def _rows(x: Any, y: Any) -> Iterator[Any]:
     pairs, values = list(x), list(y)
     require(len(pairs) == len(values), "y", f"a label for each of {len(pairs)} pairs", len(values))
     return zip(pairs, values, strict=True)
+
+
+def _without_labels(x: Any) -> Any:
+    """Returns the rows of two columns, and what has no columns as it is."""
+    if isinstance(x, np.ndarray):
+        return x.tolist()
+    if isinstance(x, Mapping) or hasattr(x, "itertuples"):
+        known = [names[:2] for names in _COLUMNS]
+        names = next((pair for pair in known if set(pair) <= set(x)), None)
+        rule = "of columns `first` and `second`, or of GLUE's names"
+        if names is None:
+            raise ConfigError(f"`x` must be {rule}. Received: {list(x)}")
+        x = x[names[0]], x[names[1]]
+    if not isinstance(x, tuple) or len(x) != 2 or not all(map(is_column, x)):
+        return x
+    first, second = map(texts_of_column, x)
+    lengths = [len(first), len(second)]
+    require(lengths[0] == lengths[1], "x", "of columns of one length", lengths)
+    return list(zip(first, second, strict=True))
 
 
 def _parts(row: Any, number: int) -> tuple[Any, Any, Any]:

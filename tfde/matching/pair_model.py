@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
 import keras
@@ -21,6 +21,7 @@ from tfde.text.graph_function import graph_function
 from tfde.text.preprocessor import TextPreprocessor
 from tfde.towers.batches import batches_by_length
 from tfde.towers.keras_saving import StoredModel
+from tfde.towers.measured import refuse_callbacks
 from tfde.towers.other_words import OF_PAIR_SCORER, OtherWords, takes_words_of_predict
 from tfde.towers.weights import fingerprint
 from tfde.types import Document, Query
@@ -213,6 +214,7 @@ class PairScorer(OtherWords, ScorerTraining, StoredModel):
         x: Iterable[tuple[str, str | Document]],
         *,
         batch_size: int = 32,
+        callbacks: Sequence[Any] | None = None,
         verbose: str | int = "auto",
         show_progress: bool | None = None,
     ) -> np.ndarray:
@@ -221,12 +223,15 @@ class PairScorer(OtherWords, ScorerTraining, StoredModel):
         Args:
             x: The pairs.
             batch_size: Pairs per batch.
+            callbacks: None: no step of it is Keras' own.
             verbose: 0 for no progress bar.
             show_progress: In place of `verbose`.
 
         Raises:
-            ConfigError: as of `score`; or an argument of sentence-transformers asks for more.
+            ConfigError: as of `score`; callbacks; or an argument of sentence-transformers asks for
+                more.
         """
+        refuse_callbacks(callbacks)
         shown = verbose not in (0, "0") if show_progress is None else show_progress
         return self.score(x, batch_size=batch_size, show_progress=shown)
 

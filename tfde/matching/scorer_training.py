@@ -24,8 +24,8 @@ from tfde.towers.fit_loop import (
     fit_epochs,
     step_function,
 )
-from tfde.towers.measured import Measured
-from tfde.towers.pair_input import plan_fit
+from tfde.towers.measured import Measured, check_fit_words
+from tfde.towers.pair_input import check_rows, plan_fit
 
 _BATCH_SIZE = 32  # Keras' own
 
@@ -124,7 +124,12 @@ class ScorerTraining(Measured):
         initial_epoch: int = 0,
         validation_data: Any = None,
         validation_steps: int | None = None,
+        validation_batch_size: int | None = None,
         validation_freq: int = 1,
+        validation_split: float = 0.0,
+        shuffle: bool = True,
+        sample_weight: None = None,
+        class_weight: None = None,
         callbacks: Sequence[keras.callbacks.Callback] | None = None,
         verbose: str | int = "auto",
     ) -> keras.callbacks.History:
@@ -135,32 +140,51 @@ class ScorerTraining(Measured):
                 label)`, a pandas frame, or with `y` a list of `(first, second)`; or a
                 `tf.data.Dataset`, as `labelled_strings` says. What is in memory is shuffled.
             y: The labels of `x`: a number or name each, of one label 0 or 1.
-            batch_size: Pairs in a batch, where `x` has none of its own; `None`: 32.
+            batch_size: Pairs in a batch, where `x` has none of its own; `None`: 32. Where
+                replicas share batches, those that fill none wait for another epoch.
             epochs: The epoch at which training ends.
             steps_per_epoch: Batches an epoch; `None`: all pairs.
             initial_epoch: The epoch at which it begins.
             validation_data: As `x`, or `(x, y)`: `val_loss` and the like stand in the logs.
             validation_steps: Batches of it; `None` for all.
+            validation_batch_size: Pairs in a batch of it; `None`: as `batch_size`.
             validation_freq: Epochs from one validation to the next.
+            validation_split: 0: what is measured stands in `validation_data`.
+            shuffle: Whether pairs in memory get another order in each epoch; what comes in batches
+                has its own order, as in Keras.
+            sample_weight: None: pairs have no weights.
+            class_weight: None.
             callbacks: Keras callbacks.
             verbose: As in Keras.
 
         Raises:
-            ConfigError: there is nothing to train; `x` is none of these; batches cannot be shared
-                out among replicas; the model is not compiled.
+            ConfigError: there is nothing to train; `x` is none of these; weights; batches
+                cannot be shared out among replicas; the model is not compiled.
             DataError: a row breaks a rule.
         """
+        check_fit_words(
+            shuffle=shuffle,
+            validation_split=validation_split,
+            validation_batch_size=validation_batch_size,
+            validation_freq=validation_freq,
+            sample_weight=sample_weight,
+            class_weight=class_weight,
+        )
         self.check_compiled()
         replicas = self.distribute_strategy.num_replicas_in_sync
-        size = batch_size or _BATCH_SIZE
-        require(size >= 1, "batch_size", "at least 1", batch_size)
+        size = _size(batch_size)
         given = list(callbacks or ())
         if isinstance(x, tf.data.Dataset):
-            batches: Any = labelled_strings(x, batch_size=size)
+            batches: Any = labelled_strings(x, batch_size=size, drop_remainder=replicas > 1)
         else:
-            batches = LabelledBatches(self._pairs(x, y), batch_size=size, seed=0)
-            rule = f"a multiple of {replicas} replicas"
-            require(batches.batch_size % replicas == 0, "batch_size", rule, batches.batch_size)
+            batches = LabelledBatches(
+                self._pairs(x, y),
+                batch_size=size,
+                seed=0,
+                shuffle=shuffle,
+                whole=replicas == 1,
+            )
+            check_rows(batches.batch_size, batches.smallest_batch, replicas)
             given.insert(0, Throughput(batches.batch_size))
         plan = plan_fit(
             batches,
@@ -170,12 +194,11 @@ class ScorerTraining(Measured):
             steps=None,
             initial_step=0,
         )
-        require(validation_freq >= 1, "validation_freq", "at least 1", validation_freq)
         validate = None
         if validation_data is not None:
             both = isinstance(validation_data, tuple) and len(validation_data) == 2
             parts = validation_data if both else (validation_data, None)
-            options = {"batch_size": batch_size, "steps": validation_steps}
+            options = {"batch_size": validation_batch_size or batch_size, "steps": validation_steps}
             held_out = self.batches_of(*parts, name="validation_data", **options)
             validate = functools.partial(self.measure, held_out)
         return fit_epochs(
@@ -202,18 +225,23 @@ class ScorerTraining(Measured):
     ) -> tf.data.Dataset:
         """Returns batches to measure, of all pairs, the last one perhaps smaller."""
         require(steps is None or steps >= 1, "steps", "at least 1", steps)
-        size = batch_size or _BATCH_SIZE
+        size, replicas = _size(batch_size), self.distribute_strategy.num_replicas_in_sync
         if isinstance(x, tf.data.Dataset):
-            batches = labelled_strings(x, batch_size=size)
+            batches = labelled_strings(x, batch_size=size, drop_remainder=replicas > 1)
         else:
-            batches = batched(columns_of(self._pairs(x, y)), size)
+            pairs = self._pairs(x, y)
+            size = min(size, len(pairs))
+            check_rows(size, len(pairs) % size or size, replicas)
+            batches = batched(columns_of(pairs), size)
         endless = int(batches.cardinality()) == tf.data.INFINITE_CARDINALITY and steps is None
         require(not endless, name, "a dataset that ends, or one with a number of steps", x)
         return batches if steps is None else batches.take(steps)
 
     def batch_of(self, x: Any, y: Any) -> Mapping[str, Any]:
         """Returns pairs as one batch."""
-        return columns_of(self._pairs(x, y))
+        pairs = self._pairs(x, y)
+        check_rows(len(pairs), len(pairs), self.distribute_strategy.num_replicas_in_sync)
+        return columns_of(pairs)
 
     def _pairs(self, x: Any, y: Any) -> Any:
         labels = self.labels if self.num_labels > 1 or len(self.labels) == 2 else ()
@@ -265,3 +293,8 @@ class ScorerTraining(Measured):
     ) -> dict[str, Any]:
         """Returns loss and metrics so far."""
         return self.get_metrics_result()
+
+
+def _size(batch_size: int | None) -> int:
+    require(batch_size is None or batch_size >= 1, "batch_size", "at least 1", batch_size)
+    return batch_size or _BATCH_SIZE

@@ -83,7 +83,7 @@ class Measured(WholeFiles):
         Raises:
             ConfigError: weights; `x` is none of these; the model is not compiled.
         """
-        _refuse_weights(sample_weight=sample_weight, class_weight=class_weight)
+        refuse_weights(sample_weight=sample_weight, class_weight=class_weight)
         self.check_compiled()
         self.make_train_function()
         return self._on_batch(x, y, self.train_function, return_dict)
@@ -92,7 +92,7 @@ class Measured(WholeFiles):
         self, x: Any, y: Any = None, sample_weight: None = None, return_dict: bool = False
     ) -> Any:
         """Measures a batch; arguments and result as of `train_on_batch`."""
-        _refuse_weights(sample_weight=sample_weight)
+        refuse_weights(sample_weight=sample_weight)
         self.check_compiled()
         return self._on_batch(x, y, self._make_test_function(), return_dict)
 
@@ -132,6 +132,35 @@ def _as_keras(values: dict[str, float], return_dict: bool) -> Any:
     return values if return_dict else found if len(found) > 1 else found[0]
 
 
-def _refuse_weights(**weights: Any) -> None:
+def refuse_weights(**weights: Any) -> None:
+    """Refuses weights of pairs by their names, but for `None`."""
     for name, given in weights.items():
         require(given is None, name, "None: pairs have no weights", given)
+
+
+def refuse_callbacks(callbacks: Any) -> None:
+    """Refuses callbacks of `predict`."""
+    require(not callbacks, "callbacks", "None: `predict` calls none", callbacks)
+
+
+def check_fit_words(
+    *,
+    shuffle: Any,
+    validation_split: float,
+    validation_batch_size: int | None,
+    validation_freq: int,
+    **weights: Any,
+) -> None:
+    """Refuses what Keras' `fit` has and the `fit` of pairs has not.
+
+    Raises:
+        ConfigError: weights; a share of the data to measure on; `shuffle` is no bool; a number
+            below 1.
+    """
+    refuse_weights(**weights)
+    require(isinstance(shuffle, bool), "shuffle", "True or False", shuffle)
+    rule = "0: give the pairs to measure on as `validation_data`"
+    require(not validation_split, "validation_split", rule, validation_split)
+    size = validation_batch_size
+    require(size is None or size >= 1, "validation_batch_size", "at least 1", size)
+    require(validation_freq >= 1, "validation_freq", "at least 1", validation_freq)

@@ -22,7 +22,7 @@ _KEYS = (1 << 63) - 2
 
 
 def training_batches(
-    x: Any, *, batch_size: int | None, replicas: int
+    x: Any, *, batch_size: int | None, shuffle: bool = True, replicas: int
 ) -> PairBatches | tf.data.Dataset:
     """Returns batches of pairs to train on, whatever they come as.
 
@@ -35,6 +35,7 @@ def training_batches(
             frame, a dataset directory, a pair file.
         batch_size: Pairs in a batch, where `x` has none of its own; `None`: 32, or all if they are
             fewer.
+        shuffle: Whether pairs in memory get another order in each epoch.
         replicas: How many share the rows of a batch, evenly.
 
     Raises:
@@ -52,8 +53,10 @@ def training_batches(
     if not isinstance(x, PairBatches):
         table = read_pairs(plain_rows(x))
         size = batch_size or min(_BATCH_SIZE, len(table))
-        x = PairDataset(table, batch_size=size, negatives_per_query=table.max_negatives)
-    _check_rows(x, replicas)
+        x = PairDataset(
+            table, batch_size=size, negatives_per_query=table.max_negatives, shuffle=shuffle
+        )
+    check_rows(x.batch_size, x.smallest_batch, replicas)
     return x
 
 
@@ -88,7 +91,7 @@ def measured_batches(
             table, batch_size=size, negatives_per_query=table.max_negatives, shuffle=False
         )
     if isinstance(x, PairBatches):
-        _check_rows(x, replicas)
+        check_rows(x.batch_size, x.smallest_batch, replicas)
         return x.dataset(steps=steps or x.steps_per_epoch)
     x = _of_strings(x, name, batch_size=size, drop_remainder=replicas > 1)
     known = int(x.cardinality())
@@ -223,10 +226,18 @@ def _from(x: PairBatches | tf.data.Dataset, step: int, *, again: bool = True) ->
     return endless(x.dataset(start_step=step))
 
 
-def _check_rows(batches: PairBatches, replicas: int) -> None:
-    """Refuses batches whose rows cannot be shared out evenly among replicas."""
-    last = batches.smallest_batch
-    for name, rows in (("`batch_size`", batches.batch_size), ("the last batch", last)):
+def check_rows(batch_size: int, last: int, replicas: int) -> None:
+    """Refuses batches whose rows cannot be shared out evenly among replicas.
+
+    Args:
+        batch_size: Rows of a batch.
+        last: Rows of the last one.
+        replicas: How many.
+
+    Raises:
+        ConfigError: a batch has other rows than a multiple of the replicas.
+    """
+    for name, rows in (("`batch_size`", batch_size), ("the last batch", last)):
         if rows % replicas:
             raise ConfigError(
                 f"{name} must be a multiple of the {replicas} replicas, which share its rows"

@@ -12,7 +12,6 @@ import numpy as np
 import tensorflow as tf
 
 from tfde.data.pairs.batches import PairBatches
-from tfde.errors import require
 from tfde.tasks.task import Task
 from tfde.text.cut_texts import CutTexts
 from tfde.text.preprocessor import TextPreprocessor
@@ -23,6 +22,7 @@ from tfde.towers.fit_loop import (
     fit_epochs,
     step_function,
 )
+from tfde.towers.measured import check_fit_words
 from tfde.towers.pair_input import measured_batches, plan_fit, training_batches
 from tfde.towers.pair_steps import CUT_COUNTS, PairSteps
 from tfde.towers.string_batches import joined, one_batch
@@ -54,7 +54,12 @@ class PairTrainer(PairSteps):
         initial_epoch: int = 0,
         validation_data: Any = None,
         validation_steps: int | None = None,
+        validation_batch_size: int | None = None,
         validation_freq: int = 1,
+        validation_split: float = 0.0,
+        shuffle: bool = True,
+        sample_weight: None = None,
+        class_weight: None = None,
         steps: int | None = None,
         initial_step: int = 0,
         preprocessor: TextPreprocessor | None = None,
@@ -77,7 +82,13 @@ class PairTrainer(PairSteps):
             validation_data: As `x`: `val_loss` and the like stand in the logs of an epoch. How
                 well the model retrieves is measured by `tfde.RetrievalValidation`, a callback.
             validation_steps: Batches of it; `None` for all.
+            validation_batch_size: Pairs in a batch of it; `None`: as `batch_size`.
             validation_freq: Epochs from one validation to the next.
+            validation_split: 0: what is measured stands in `validation_data`.
+            shuffle: Whether pairs in memory get another order in each epoch; what comes in batches
+                has its own order, as in Keras.
+            sample_weight: None: pairs have no weights.
+            class_weight: None.
             steps: In place of epochs: train up to this step, as one epoch; it counts from the
                 beginning of the data, which is read again where it ends.
             initial_step: First batch to take, to go on where an earlier run stopped; with a
@@ -91,12 +102,22 @@ class PairTrainer(PairSteps):
         shared out evenly among its replicas, and a step is the one of a single device.
 
         Raises:
-            ConfigError: there is nothing left to train, batches cannot be shared out evenly, `x`
-                is no pairs, or the model is not compiled.
+            ConfigError: there is nothing left to train, batches cannot be shared out evenly,
+                `x` is no pairs, an argument asks for weights, or the model is not compiled.
         """
+        check_fit_words(
+            shuffle=shuffle,
+            validation_split=validation_split,
+            validation_batch_size=validation_batch_size,
+            validation_freq=validation_freq,
+            sample_weight=sample_weight,
+            class_weight=class_weight,
+        )
         task = self.compiled_task()
         replicas = self.distribute_strategy.num_replicas_in_sync
-        x = training_batches(joined(x, y), batch_size=batch_size, replicas=replicas)
+        x = training_batches(
+            joined(x, y), batch_size=batch_size, shuffle=shuffle, replicas=replicas
+        )
         given = callbacks or ()
         plan = plan_fit(
             x,
@@ -108,14 +129,13 @@ class PairTrainer(PairSteps):
         )
         if isinstance(x, PairBatches):
             given = [Throughput(x.batch_size), *given]
-        require(validation_freq >= 1, "validation_freq", "at least 1", validation_freq)
         validate = None
         if validation_data is not None:
             held_out = self.batches_of(
                 validation_data,
                 None,
                 name="validation_data",
-                batch_size=batch_size,
+                batch_size=validation_batch_size or batch_size,
                 steps=validation_steps,
             )
             validate = functools.partial(self.measure, held_out, preprocessor=preprocessor)

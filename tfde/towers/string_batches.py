@@ -20,7 +20,7 @@ _RULE = "(queries, documents), or a dict of `query`, `document` and perhaps `tit
 
 def joined(x: Any, y: Any) -> Any:
     """Returns pairs: `x` itself, or the queries `x` with the documents `y`."""
-    return x if y is None else (list(x), list(y))
+    return x if y is None else (texts_of_column(x), texts_of_column(y))
 
 
 def plain_rows(x: Any) -> Any:
@@ -100,27 +100,28 @@ def _dataset_of(elements: Any) -> tf.data.Dataset:
 def _columns(x: Any) -> dict[str, list[str]] | None:
     """Returns columns by their names; `None` where `x` has no columns."""
     if isinstance(x, Mapping):
-        if not x or not all(map(_is_column, x.values())):
+        if not x or not all(map(is_column, x.values())):
             return None
         named = {str(name): column for name, column in x.items()}
         known = {"query", "document"} <= set(named) <= set(STRINGS)
         require(known, "x", f"of columns {_RULE}", list(named))
-    elif isinstance(x, tuple | list) and len(x) == 2 and all(map(_is_column, x)):
+    elif isinstance(x, tuple | list) and len(x) == 2 and all(map(is_column, x)):
         named = dict(zip(STRINGS, x, strict=False))
     else:
         return None
-    columns = {name: _texts(column) for name, column in named.items()}
+    columns = {name: texts_of_column(column) for name, column in named.items()}
     lengths = {name: len(column) for name, column in columns.items()}
     require(len(set(lengths.values())) == 1, "x", "of columns of one length", lengths)
     return columns
 
 
-def _is_column(x: Any) -> bool:
-    # A tuple is a pair, not a column.
+def is_column(x: Any) -> bool:
+    """Returns whether it is a list, an array or a tensor; a tuple is a pair."""
     array = isinstance(x, np.ndarray | tf.Tensor) or hasattr(x, "to_numpy")
     return (array and len(np.shape(x)) == 1) or isinstance(x, list)
 
 
-def _texts(column: Any) -> list[str]:
+def texts_of_column(column: Any) -> list[Any]:
+    """Returns what a column holds; bytes are texts."""
     values: Sequence[Any] = column.numpy() if isinstance(column, tf.Tensor) else column
     return [text.decode() if isinstance(text, bytes) else text for text in list(values)]

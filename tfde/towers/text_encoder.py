@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from tfde.config.model import TowersConfig
 from tfde.errors import ConfigError, require, shorten
 from tfde.text.cut_texts import CutTexts
 from tfde.text.preprocessor import TextPreprocessor
+from tfde.towers.measured import refuse_callbacks
 from tfde.towers.other_words import OF_DUAL_ENCODER, OtherWords, takes_words_of_encode
 from tfde.towers.pair_input import texts_of_pairs
 from tfde.towers.pair_trainer import PairTrainer
@@ -146,6 +147,7 @@ class TextEncoder(OtherWords, PairTrainer):
         *,
         batch_size: int | None = None,
         steps: int | None = None,
+        callbacks: Sequence[Any] | None = None,
         verbose: str | int = "auto",
     ) -> dict[str, np.ndarray]:
         """Returns what `call` does, of texts: `query_embeddings` and `document_embeddings`.
@@ -157,11 +159,13 @@ class TextEncoder(OtherWords, PairTrainer):
                 `evaluate` takes them: the first texts for one tower, the second ones for the other.
             batch_size: Texts per batch; `None`: 64.
             steps: Batches of pairs to take; `None`: all.
+            callbacks: None: no step of it is Keras' own.
             verbose: 0 for no progress bar.
 
         Raises:
-            ConfigError: `x` is neither.
+            ConfigError: `x` is neither; callbacks.
         """
+        refuse_callbacks(callbacks)
         queries = documents = x
         if not is_texts(x):
             queries, documents = texts_of_pairs(x, steps=steps)

@@ -66,35 +66,50 @@ class LabelledBatches:
     """Pairs in batches; which rows stand in batch s is a pure function of (seed, s).
 
     Args:
-        pairs: The pairs; each epoch has all of them in another order, without a short last batch
-            where there is more than one.
+        pairs: The pairs; each epoch has all of them in another order.
         batch_size: Pairs a batch, a multiple of the size of a group.
         seed: Of the order.
+        shuffle: Whether epochs have orders; else it is that of the pairs.
+        whole: Whether a last batch that does not fill up is there; else its pairs are left out.
 
     Raises:
         ConfigError: there is no pair, or the batch holds no whole groups.
     """
 
-    def __init__(self, pairs: LabelledPairs, *, batch_size: int, seed: int) -> None:
+    def __init__(
+        self,
+        pairs: LabelledPairs,
+        *,
+        batch_size: int,
+        seed: int,
+        shuffle: bool = True,
+        whole: bool = False,
+    ) -> None:
         size = pairs.group_size
         holds = batch_size >= 1 and batch_size % size == 0
         require(holds, "batch_size", f"a multiple of {size}, the pairs of a group", batch_size)
         require(len(pairs) > 0, "pairs", "not empty", len(pairs))
         self.batch_size = min(batch_size, len(pairs))
         self.group_size = size
-        self._pairs, self._seed = pairs, seed
-        self._order: tuple[int, np.ndarray] = (-1, np.arange(0))
+        self._pairs, self._seed, self._shuffle = pairs, seed, shuffle
+        self._rest = len(pairs) % self.batch_size if whole else 0
+        self._order: tuple[int, np.ndarray] = (-1, np.arange(len(pairs) // size))
 
     @property
     def steps_per_epoch(self) -> int:
         """How many batches an epoch has."""
-        return len(self._pairs) // self.batch_size
+        return len(self._pairs) // self.batch_size + bool(self._rest)
+
+    @property
+    def smallest_batch(self) -> int:
+        """Pairs in the smallest batch, the last one of an epoch."""
+        return self._rest or self.batch_size
 
     def batch(self, step: int) -> LabelledPairs:
         """Returns batch number `step`, from 0."""
         epoch, place = divmod(step, self.steps_per_epoch)
         known, order = self._order  # read once: two iterators may be in two epochs
-        if known != epoch:
+        if self._shuffle and known != epoch:
             rng = np.random.Generator(np.random.PCG64([self._seed, epoch]))
             order = rng.permutation(len(self._pairs) // self.group_size)
             self._order = (epoch, order)
