@@ -195,6 +195,9 @@ def test_what_cannot_pool_or_project_is_told(tmp_path):
     refused("`pooling` must be a layer without weights", pooling=keras.layers.LSTM(4))
     refused("`projection` must be a Keras layer; `embedding_dim` makes", projection=64)
     both = {"projection": keras.layers.Dense(4), "embedding_dim": 4}
+    for name in ("pooling", "projection"):
+        layer = keras.layers.Lambda(lambda x, mask=None: 2 * x)
+        refused("a Lambda layer cannot be stored: write a class", **{name: layer})
     refused("`projection` must be None where `embedding_dim`", **both)
     model = tiny.dual_encoder(tiny.BERT, projection=keras.layers.Dense(4))
     with pytest.raises(ConfigError, match="pooling and projection of tfde's own"):

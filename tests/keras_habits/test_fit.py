@@ -149,6 +149,23 @@ def test_what_cannot_be_is_told():
         model.fit(PAIRS, validation_data=endless)
     with pytest.raises(ConfigError, match=r"`batch_size` must be None: `x` has its own"):
         model.fit(tfde.pairs(PAIRS, batch_size=4), batch_size=8)
+    for use in (model.fit, model.evaluate):
+        with pytest.raises(ConfigError, match=r"there must be at least one pair\. Received: none"):
+            use([])
+
+
+def test_evaluate_takes_the_arguments_of_keras(capsys):
+    model = model_of()
+    loss, accuracy = model.evaluate(PAIRS, verbose=0, callbacks=None, sample_weight=None)
+    assert capsys.readouterr().out == ""
+    queries, documents = map(list, zip(*PAIRS, strict=True))
+    assert model.evaluate(queries, documents, verbose=1) == pytest.approx([loss, accuracy])
+    line = f"loss: {loss:.4f} - in_batch_accuracy: {accuracy:.4f}\n"
+    assert capsys.readouterr().out == line
+    with pytest.raises(ConfigError, match="`callbacks` must be None"):
+        model.evaluate(PAIRS, callbacks=[keras.callbacks.Callback()])
+    with pytest.raises(ConfigError, match="`sample_weight` must be None"):
+        model.evaluate(PAIRS, sample_weight=np.ones(24))
 
 
 def test_retrieval_is_measured_every_so_many_steps_and_each_epoch(tmp_path):

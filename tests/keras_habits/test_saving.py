@@ -226,6 +226,9 @@ def test_trainers_write_the_model_that_they_train(tmp_path):
     model = tiny.dual_encoder(tiny.BERT)
     scorer = tfde.DualEncoderScorer(model)
     student = tfde.MatchTrainer(scorer, objective="ranking", group_size=2)
+    for name in ("evaluate", "predict", "train_on_batch", "test_on_batch"):
+        with pytest.raises(ConfigError, match=rf"no `{name}`: write `trainer.student.{name}"):
+            getattr(student, name)([("a", "b")])
     for trainer in (MaskedLanguageModel(model), scorer, student):
         trainer.save(tmp_path / "model.keras")
         again = keras.saving.load_model(tmp_path / "model.keras")

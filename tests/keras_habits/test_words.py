@@ -119,6 +119,7 @@ def test_arguments_that_ask_for_something_else_are_told_what_to_write(model):
         ("convert_to_tensor", True, r"`tf.constant\(embeddings\)`"),
         ("precision", "int8", "`tfde encode --dtype`"),
         ("device", "cuda", "set_visible_devices"),
+        ("truncate_dim", np.array([1, 2]), r"Received: truncate_dim=array\(\[1, 2\]\)"),
     ):
         with pytest.raises(ConfigError, match=f"`encode_queries` has no `{argument}`.*{rule}"):
             model.encode_queries(["a"], **{argument: value})

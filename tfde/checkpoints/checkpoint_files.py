@@ -15,26 +15,33 @@ from tfde.errors import ConfigError, shorten
 from tfde.storage.json_file import read_json_file, refuse_pointer
 
 _HUB = "hf://"
+_KERAS_FILE = ".keras"
 _RULE = (
-    "The checkpoint must be a directory, the name of a keras-hub preset, or a kaggle:// or hf://"
+    "The checkpoint must be a directory,{} the name of a keras-hub preset, or a kaggle:// or hf://"
     " handle."
 )
+
+
+def is_keras_file(path: str | Path) -> bool:
+    """Returns whether `path` is a file with the name that `model.save("model.keras")` gives one."""
+    return str(path).endswith(_KERAS_FILE) and Path(path).is_file()
 
 
 def check_checkpoint(checkpoint: str | Path) -> None:
     """Refuses what cannot be one, without TensorFlow and without asking a hub.
 
     Args:
-        checkpoint: As `CheckpointFiles` takes it, or two with a comma between.
+        checkpoint: As `CheckpointFiles` takes it, or two with a comma between; or a `.keras` file.
 
     Raises:
-        ConfigError: a file, or a path at which nothing stands.
+        ConfigError: another file, or a path at which nothing stands.
     """
     whole = str(checkpoint)
     for name in [whole] if Path(whole).exists() else map(str.strip, whole.split(",")):
         known_to_a_hub = "://" in name or "/" not in name
-        if not Path(name).is_dir() and (Path(name).exists() or not known_to_a_hub):
-            raise ConfigError(f"{_RULE} Received: {shorten(name)}")
+        stands = Path(name).is_dir() or is_keras_file(name)
+        if not stands and (Path(name).exists() or not known_to_a_hub):
+            raise ConfigError(f"{_RULE.format(' a .keras file,')} Received: {shorten(name)}")
 
 
 class CheckpointFiles:
@@ -60,6 +67,11 @@ class CheckpointFiles:
         self.folder = ""
         self._is_local = bool(self.checkpoint) and Path(checkpoint).is_dir()
         self._repository: HubRepository | None = None
+        if is_keras_file(checkpoint):
+            raise ConfigError(
+                f"{checkpoint}: must be a checkpoint's directory; a .keras file is loaded by"
+                " `from_preset`, and `save_to_preset` of its model writes a directory."
+            )
         if not self._is_local and isinstance(checkpoint, Path):
             raise ConfigError(f"{checkpoint}: must be the directory of a checkpoint.")
         if not self._is_local and self.checkpoint.startswith(_HUB):
@@ -116,7 +128,7 @@ class CheckpointFiles:
         from keras_hub.src.utils.preset_utils import BUILTIN_PRESETS, get_file
 
         if "://" not in self.checkpoint and self.checkpoint not in BUILTIN_PRESETS:
-            raise ConfigError(f"{_RULE} Received: {shorten(self.checkpoint)}")
+            raise ConfigError(f"{_RULE.format('')} Received: {shorten(self.checkpoint)}")
         try:
             return Path(get_file(self.checkpoint, name))
         except FileNotFoundError:

@@ -19,12 +19,14 @@ from tfde.errors import ConfigError, require, shorten
 from tfde.export.bundle_directory import MANIFEST, SAVED_MODEL, is_saved_encoder, read_manifest
 from tfde.text.cut_texts import CutTexts
 from tfde.towers.batches import encode_by_length
+from tfde.towers.other_words import takes_words_of_encode
 from tfde.towers.texts import elements_of, query_text, title_and_text
 from tfde.types import Document, Query
 
 # Of several outputs of one text, the one that is its vector.
 _VECTOR_NAMES = ("embeddings", "outputs", "default", "sentence_embedding", "pooled_output")
 _BLOCK_BYTES = 1 << 20
+_UNIT_WITHIN = 1e-2  # float16 and int8 weights round
 
 # From titles and texts, (B,) strings each, to what the model gives.
 _Encode = Callable[[tf.Tensor, tf.Tensor], Any]
@@ -93,6 +95,12 @@ class SavedEncoder:
                     digest.update(block)
         return digest.hexdigest()
 
+    @functools.cached_property
+    def _normalizes(self) -> bool:
+        """Whether embeddings are unit vectors; a SavedModel does not say, so one is measured."""
+        return bool(abs(np.linalg.norm(self._vectors("query", [""], ["a"])[0]) - 1) < _UNIT_WITHIN)
+
+    @takes_words_of_encode("query")
     @typed
     def encode_queries(
         self,
@@ -107,11 +115,15 @@ class SavedEncoder:
             texts: Query texts, as `DualEncoder.encode_queries` takes them.
             batch_size: Texts a batch; those of like length share one.
             show_progress: Whether a progress bar goes to stderr.
+
+        Raises:
+            ConfigError: as of `DualEncoder.encode_queries`.
         """
         found, alone = elements_of("texts", texts, alone=(Query,))
         rows = [("", query_text(text)) for text in found]
         return self._encode("query", rows, alone, batch_size, show_progress)
 
+    @takes_words_of_encode("document")
     @typed
     def encode_documents(
         self,
@@ -133,7 +145,7 @@ class SavedEncoder:
             show_progress: Whether a progress bar goes to stderr.
 
         Raises:
-            ConfigError: a length is given.
+            ConfigError: as of `encode_queries`; a length is given.
         """
         require(
             max_length_tokens is None,

@@ -28,6 +28,11 @@ def made(text: str) -> keras.layers.Layer:
         return keras.saving.deserialize_keras_object(json.loads(text))
     except (TypeError, ValueError) as error:
         name = json.loads(text).get("class_name")
+        if name == "Lambda":
+            raise ConfigError(
+                "a Lambda layer cannot be stored: write a class of layers, under"
+                " keras.saving.register_keras_serializable. Received: a Lambda layer"
+            ) from error
         raise ConfigError(
             f"a layer of class {name} cannot be made: import the module that has it under"
             " keras.saving.register_keras_serializable first."

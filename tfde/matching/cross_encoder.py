@@ -27,7 +27,7 @@ from tfde.matching.pair_states import PairStates, TextTokens, Tokens
 from tfde.text.batch_preprocessor import BatchPreprocessor
 from tfde.text.pair_preprocessor import PairPreprocessor
 from tfde.text.tokenizer import Tokenizer
-from tfde.towers.preset import preset_class
+from tfde.towers.preset import is_for_from_preset, preset_class
 from tfde.towers.weights import named_weights
 
 _WITH_WEIGHTS = ("token_embedder", "encoder", "hidden", "classifier")
@@ -167,7 +167,7 @@ class CrossEncoder(PairScorer):
     @classmethod
     def load(cls, path: str | Path, *, dtype: str | None = None) -> CrossEncoder:
         """Loads a model directory or `.keras` file, else a checkpoint as `from_backbone` does."""
-        if preset_class(path) is not None:
+        if is_for_from_preset(path):
             return cls.from_preset(path, dtype=dtype)
         return cls.from_backbone(path, dtype=dtype)
 

@@ -60,6 +60,17 @@ class Teaching(TeachingWeights):
             )
 
 
+def _of_student(name: str) -> Callable[..., Any]:
+    def refuse(self: MatchTrainer, *args: Any, **kwargs: Any) -> Any:
+        raise ConfigError(
+            f"MatchTrainer has no `{name}`: write `trainer.student.{name}(...)`. A student has a"
+            " `compile` of its own."
+        )
+
+    refuse.__doc__ = f"Refuses: `{name}` is the student's."
+    return refuse
+
+
 class MatchTrainer(WholeFiles):
     """Trains a student; it is no part of what is saved or exported.
 
@@ -165,6 +176,9 @@ class MatchTrainer(WholeFiles):
             callbacks=[Throughput(x.batch_size), *(callbacks or ())],
             verbose=verbose,
         )
+
+    evaluate, predict = _of_student("evaluate"), _of_student("predict")
+    train_on_batch, test_on_batch = _of_student("train_on_batch"), _of_student("test_on_batch")
 
     def make_train_function(self, force: bool = False) -> None:
         """Makes `train_function`, an iterator of batches -> logs of one step."""

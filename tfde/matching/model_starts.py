@@ -8,13 +8,13 @@ import keras
 
 from tfde.backbones.backbone import build_backbone, cut_backbone
 from tfde.backbones.seeded_layer import zero_weights
-from tfde.checkpoints.checkpoint_files import EncoderSteps
+from tfde.checkpoints.checkpoint_files import EncoderSteps, is_keras_file
 from tfde.checkpoints.loading import LoadedBackbone
 from tfde.config.backbones import backbone_from_mapping
 from tfde.errors import ConfigError, require
 from tfde.storage.json_file import read_json_file
 from tfde.text.read_tokenizer import load_tokenizer
-from tfde.towers.preset import CONFIG_FILE, DUAL_ENCODER, WEIGHTS_FILE, is_keras_file, preset_class
+from tfde.towers.preset import CONFIG_FILE, DUAL_ENCODER, WEIGHTS_FILE, preset_class
 from tfde.towers.weights import named_weights, read_weights
 
 

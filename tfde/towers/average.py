@@ -16,7 +16,7 @@ from tfde.config.model import TowersConfig
 from tfde.errors import MismatchError, require
 from tfde.towers.change_sharing import without_adapters
 from tfde.towers.dual_encoder import DualEncoder
-from tfde.towers.preset import preset_class
+from tfde.towers.preset import is_for_from_preset
 
 
 @typed
@@ -48,7 +48,7 @@ def average_models(
     common = mean.config.trained_dims
     sums = {name: shares[0] * _float32(weight) for name, weight in _weights(mean).items()}
     for path, share in zip(models[1:], shares[1:], strict=True):
-        if preset_class(path) is not None:
+        if is_for_from_preset(path):
             model = without_adapters(DualEncoder.from_preset(path))
         else:
             model = DualEncoder.from_backbone(path, sharing=mean.config.sharing)

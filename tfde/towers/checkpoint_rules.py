@@ -7,7 +7,7 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from tfde.checkpoints.checkpoint_files import EncoderSteps
+from tfde.checkpoints.checkpoint_files import EncoderSteps, is_keras_file
 from tfde.checkpoints.loading import LoadedBackbone, OpenedBackbone, open_backbones
 from tfde.config.model import Pooling, TextConfig
 from tfde.errors import ConfigError
@@ -79,12 +79,17 @@ def check_pooling(pooling: tuple[Pooling, ...], hidden_dim: int, steps: EncoderS
 def load_preprocessor(path: str | Path) -> TextPreprocessor:
     """Returns the tokenizer, template and lengths of whatever `DualEncoder.load` takes.
 
-    No weight is read.
+    No weight is read, but those of a `.keras` file.
 
     Raises:
         ConfigError: as `DualEncoder.load`.
         DataError: as `DualEncoder.load`.
     """
+    if is_keras_file(path):
+        from tfde.towers.dual_encoder import DualEncoder  # which imports this module
+
+        preprocessor: TextPreprocessor = DualEncoder.from_preset(path).preprocessor
+        return preprocessor
     if preset_class(path) is not None:
         return TextPreprocessor.load(path)
     opened = open_backbones(path)

@@ -25,7 +25,7 @@ from tfde.towers.keras_saving import StoredModel
 from tfde.towers.pair_steps import tokens_of
 from tfde.towers.preset import (
     DUAL_ENCODER,
-    preset_class,
+    is_for_from_preset,
     towers_from_mapping,
     towers_to_mapping,
 )
@@ -174,7 +174,7 @@ class DualEncoder(AdaptedEncoder, StoredModel):
 
         That is a model directory, a `.keras` file, or what `from_backbone` takes.
         """
-        if preset_class(path) is not None:
+        if is_for_from_preset(path):
             return cls.from_preset(path, dtype=dtype)
         return cls.from_backbone(path, dtype=dtype)
 

@@ -16,16 +16,17 @@ import numpy as np
 import tensorflow as tf
 
 from tfde.backbones.seeded_layer import zero_weights
+from tfde.checkpoints.checkpoint_files import is_keras_file
 from tfde.config.backbones import from_mapping
-from tfde.errors import require
+from tfde.errors import CorruptError, TfdeError, require, shorten
 from tfde.storage.atomic import atomic_directory, atomic_file
 from tfde.text.absent_tokenizer import describe_tokenizer, tokenizer_of
 from tfde.text.batch_preprocessor import BatchPreprocessor
 from tfde.text.read_tokenizer import load_tokenizer
 from tfde.towers.preset import (
+    READ_FAULTS,
     WEIGHTS_FILE,
     check_class,
-    is_keras_file,
     preset_class,
     read_config,
     write_config,
@@ -53,12 +54,18 @@ class WholeFiles(keras.Model):
     def get_compile_config(self) -> dict[str, Any]:
         """Returns what `compile` was given, as JSON values; none, where Keras could not read it."""
         arguments = self._compile_arguments()
-        return stored_compile({**arguments, "optimizer": self.optimizer}) if arguments else {}
+        if not arguments:
+            return {}
+        stored = stored_compile({**arguments, "optimizer": self.optimizer})
+        return {**stored, "built": self.optimizer.built} if stored else {}
 
     def compile_from_config(self, config: Mapping[str, Any]) -> None:
         """Compiles the model as `get_compile_config` says; called by Keras."""
-        self.compile(**keras.saving.deserialize_keras_object(config))
-        self.optimizer.build(self.trainable_weights)
+        arguments = keras.saving.deserialize_keras_object(config)
+        built = arguments.pop("built", True)
+        self.compile(**arguments)
+        if built:  # else it has no state to be read
+            self.optimizer.build(self.trainable_weights)
 
     def save(
         self, filepath: Any, overwrite: bool = True, zipped: bool | None = None, **kwargs: Any
@@ -240,7 +247,7 @@ class StoredModel(WholeFiles):
                 (for a file, the one that the model had).
 
         Raises:
-            CorruptError: a file of the directory is missing or not what was written.
+            CorruptError: the file, or one of the directory, is missing or not what was written.
         """
         if is_keras_file(directory):
             return cls._from_keras_file(directory, dtype)
@@ -271,7 +278,15 @@ class StoredModel(WholeFiles):
     @classmethod
     def _from_keras_file(cls, path: str | Path, dtype: str | None) -> Self:
         check_class(path, cls.kind)
-        model = keras.saving.load_model(path, compile=False)
+        try:
+            model = keras.saving.load_model(path, compile=False)
+        except TfdeError:
+            raise
+        except (*READ_FAULTS, TypeError, AttributeError, IndexError) as error:
+            said = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            raise CorruptError(
+                f"{path}: must be as `save` wrote it. Received: {shorten(said)}"
+            ) from error
         if dtype in (None, model.dtype_policy.name):
             return model
         other = cls.from_config({**model.get_config(), "dtype": dtype})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -41,7 +42,10 @@ class Measured(WholeFiles):
         y: Any = None,
         *,
         batch_size: int | None = None,
+        verbose: str | int = 0,
+        sample_weight: None = None,
         steps: int | None = None,
+        callbacks: None = None,
         return_dict: bool = False,
     ) -> Any:
         """Returns the loss and the metrics of pairs, means over all of them.
@@ -53,15 +57,24 @@ class Measured(WholeFiles):
             x: As in `fit`, but no file or directory.
             y: As in `fit`.
             batch_size: As in `fit`.
+            verbose: 0: nothing is shown; else the values in one line, at the end.
+            sample_weight: None: pairs have no weights.
             steps: Batches to take; `None`: all.
+            callbacks: None: those of `fit` have `validation_data`.
             return_dict: Name -> value instead of a list; of the loss alone, a number.
 
         Raises:
-            ConfigError: as `fit`.
+            ConfigError: as `fit`; weights; callbacks.
         """
+        _refuse_weights(sample_weight=sample_weight)
+        require(not callbacks, "callbacks", "None: `fit(validation_data=...)` has them", callbacks)
         self.check_compiled()
         batches = self.batches_of(x, y, name="x", batch_size=batch_size, steps=steps)
-        return _as_keras(self.measure(batches), return_dict)
+        values = self.measure(batches)
+        if verbose:
+            line = " - ".join(f"{name}: {value:.4f}" for name, value in values.items())
+            sys.stdout.write(f"{line}\n")
+        return _as_keras(values, return_dict)
 
     def train_on_batch(
         self,

@@ -18,6 +18,7 @@ _SAVED = "`save_to_preset(directory)`"
 _PLACE = (
     "`tf.config.set_visible_devices` before TensorFlow's first operation; a GPU is taken by itself"
 )
+_UNIT = "`from_backbone(path, normalize=True)`, or divide embeddings by their norms"
 _ARRAYS = "NumPy arrays come back; `tf.constant(embeddings)` makes a tensor of one"
 
 # Attribute -> what to write.
@@ -58,7 +59,7 @@ _ENCODE: dict[str, tuple[tuple[Any, ...], str]] = {
     "convert_to_tensor": ((False, None), _ARRAYS),
     "output_value": (("sentence_embedding",), "a model of `query_tower.get_layer(name).output`"),
     "precision": (("float32", None), "`tfde encode --dtype`, or `embeddings.astype(...)`"),
-    "normalize_embeddings": ((False, None), "`from_backbone(path, normalize=True)`"),
+    "normalize_embeddings": ((False, None), _UNIT),
     "truncate_dim": ((None,), "`embeddings[:, :128]`, divided by their norms"),
     "prompt": ((None,), '`from_backbone(path, text=tfde.TextConfig(query_prompt="..."))`'),
     "device": ((None,), _PLACE),
@@ -110,6 +111,11 @@ def takes_words_of_predict(function: Function) -> Function:
     return _takes(_PREDICT)(function)
 
 
+def _same(value: Any, one: Any) -> bool:
+    """Whether two values are the same; arrays, which compare by element, never are."""
+    return value is one or (isinstance(value, bool | int | str) and bool(value == one))
+
+
 def _takes(words: Mapping[str, tuple[tuple[Any, ...], str]]) -> Callable[[Function], Function]:
     def decorate(function: Function) -> Function:
         @functools.wraps(function)
@@ -118,8 +124,8 @@ def _takes(words: Mapping[str, tuple[tuple[Any, ...], str]]) -> Callable[[Functi
                 kwargs["show_progress"] = bool(kwargs.pop("show_progress_bar"))
             for name in [name for name in kwargs if name in words]:
                 value, (taken, write) = kwargs.pop(name), words[name]
-                normal = name == "normalize_embeddings" and self.config.normalize
-                if not normal and not any(value is one or value == one for one in taken):
+                normal = name == "normalize_embeddings" and self._normalizes
+                if not normal and not any(_same(value, one) for one in taken):
                     raise ConfigError(
                         f"`{function.__name__}` has no `{name}`: write {write}."
                         f" Received: {name}={shorten(value)}"

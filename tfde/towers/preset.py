@@ -7,12 +7,14 @@ import datetime
 import json
 import math
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import keras
 
+from tfde.checkpoints.checkpoint_files import is_keras_file
 from tfde.config.backbones import BACKBONES, backbone_from_mapping, backbone_to_mapping
 from tfde.config.backbones import from_mapping as config_from_mapping
 from tfde.config.lora import LoraConfig
@@ -25,16 +27,14 @@ from tfde.version import __version__
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.weights.h5"
 METADATA_FILE = "metadata.json"
-KERAS_FILE = ".keras"
 DUAL_ENCODER = "DualEncoder"
 _REGISTERED_BY = "backbone_registered_by"  # the module of a program's own backbone
 # Fields that model directories had not from the beginning.
 _LATER = {"trained_dims", "lora", "pooling_layer", "projection_layer", "fusion"}
-
-
-def is_keras_file(path: str | Path) -> bool:
-    """Returns whether `path` is a file that `model.save("model.keras")` of Keras wrote."""
-    return str(path).endswith(KERAS_FILE) and zipfile.is_zipfile(path)
+# What reading a damaged file raises, zip files among them.
+READ_FAULTS = (
+    OSError, ValueError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
 
 
 def preset_class(path: str | Path) -> str | None:
@@ -48,11 +48,16 @@ def preset_class(path: str | Path) -> str | None:
                 record = json.loads(file.read(CONFIG_FILE))
         else:
             record = read_json_file(Path(path) / CONFIG_FILE)
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile):
+    except READ_FAULTS:
         return None
     if not isinstance(record, dict) or not str(record.get("module")).startswith("tfde."):
         return None
     return str(record.get("class_name"))
+
+
+def is_for_from_preset(path: str | Path) -> bool:
+    """Returns whether `from_preset` is to load `path`: a model directory, or any `.keras` file."""
+    return preset_class(path) is not None or is_keras_file(path)
 
 
 def is_preset(path: str | Path) -> bool:
@@ -69,8 +74,8 @@ def check_class(path: str | Path, class_name: str) -> None:
     found = preset_class(path)
     if found != class_name:
         raise CorruptError(
-            f"{path}: not a tfde model directory (a {CONFIG_FILE} of class {class_name} is"
-            f" expected). Received: {found or 'none'}"
+            f"{path}: not a tfde model directory or .keras file (a {CONFIG_FILE} of class"
+            f" {class_name} is expected). Received: {found or 'none'}"
         )
 
 

@@ -81,6 +81,10 @@ class TextEncoder(OtherWords, PairTrainer):
         self.preprocessor = self._cut_at(**lengths)
         self._encoders, self._single = {}, None
 
+    @property
+    def _normalizes(self) -> bool:
+        return bool(self.config.normalize)
+
     @takes_words_of_encode("query")
     @typed
     def encode_queries(

@@ -81,7 +81,7 @@ def test_frames_are_what_the_same_file_is(tmp_path):
 @pytest.mark.parametrize(
     ("rows", "options", "error", "message"),
     [
-        ([], {}, ConfigError, r"`path` must be pairs, at least one. Received: \[\]"),
+        ([], {}, ConfigError, "there must be at least one pair. Received: none"),
         (3, {}, ConfigError, r"`path` must be a dataset directory, .* a frame. Received: 3"),
         ({"a": 1}, {}, ConfigError, r"a list of pairs or a frame. Received: {'a': 1}"),
         ([("q", "a"), "qa"], {}, DataError, r"pairs:2: a pair must be \(query, document, neg"),

@@ -128,6 +128,17 @@ def test_what_is_no_encoder_of_texts(tmp_path):
         SavedEncoder(tmp_path / "good").encode_documents(["x"], max_length_tokens=8)
 
 
+def test_words_of_encode_elsewhere(tmp_path):
+    raw, unit = CallableWords(), CallableWords(lambda v: tf.math.l2_normalize(v, axis=-1))
+    for name, module in (("raw", raw), ("unit", unit)):
+        tf.saved_model.save(module, str(tmp_path / name))
+    unit = SavedEncoder(tmp_path / "unit")
+    found = unit.encode_documents(QUERIES, normalize_embeddings=True, show_progress_bar=False)
+    np.testing.assert_array_equal(found, unit.encode_documents(QUERIES))
+    with pytest.raises(ConfigError, match=r"`encode_queries` has no `normalize_embeddings`: write"):
+        SavedEncoder(tmp_path / "raw").encode_queries(QUERIES, normalize_embeddings=True)
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("saved")

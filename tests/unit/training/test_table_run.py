@@ -25,10 +25,10 @@ def write_table(path, rows=100, *, header=("question", "answer")):
 def test_a_model_by_one_command(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_table(tmp_path / "my.csv")
-    tiny.dual_encoder().save_to_preset(tmp_path / "start")
+    tiny.dual_encoder().save(tmp_path / "start.keras")
     tiny.write_dataset(tmp_path / "away", documents=30)
     (tmp_path / "away" / "qrels" / "dev.tsv").rename(tmp_path / "away" / "qrels" / "test.tsv")
-    command = ["train", "--table", "my.csv", "--model", "start", "--output", "run"]
+    command = ["train", "--table", "my.csv", "--model", "start.keras", "--output", "run"]
     assert main([*command, "--guard", "away"]) == 0
     out = capsys.readouterr().out
     assert "recipe: run/recipe.yaml" in out

@@ -61,7 +61,8 @@ def read_pairs(
     if not isinstance(path, str | Path):
         require(dataset is None, "dataset", "left out where pairs are in memory", dataset)
         table = PairTable(pairs_of_rows(path, columns=columns, limit=limit))
-        require(len(table) > 0, "path", "pairs, at least one", [])
+        if not len(table):
+            raise ConfigError("there must be at least one pair. Received: none")
         return table
     require(columns is None, "columns", "left out where pairs are read from files", columns)
     path = Path(path)
