@@ -66,7 +66,7 @@ class Measured(WholeFiles):
         Raises:
             ConfigError: as `fit`; weights; callbacks.
         """
-        _refuse_weights(sample_weight=sample_weight)
+        refuse_weights(sample_weight=sample_weight)
         require(not callbacks, "callbacks", "None: `fit(validation_data=...)` has them", callbacks)
         self.check_compiled()
         batches = self.batches_of(x, y, name="x", batch_size=batch_size, steps=steps)
