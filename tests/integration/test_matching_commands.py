@@ -219,8 +219,8 @@ def test_mistakes_are_one_line(work, capsys, change, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("{num_codes: 4}", "`options` of siamese are none. Received: num_codes"),
-        ("{dropout: 0.2}", "`options` of siamese are none. Received: dropout"),
+        ("{num_codes: 4}", "`options` of siamese are fusion. Received: num_codes"),
+        ("{dropout: 0.2}", "`options` of siamese are fusion. Received: dropout"),
     ],
 )
 def test_options_of_another_kind(work, capsys, options, message):

@@ -165,8 +165,10 @@ def test_masked_is_taken_out(loss, rows):
     same(loss_of(as_task(loss)), with_gradients(without_masked(rows)))
 
 
+@pytest.mark.peers
 def test_losses_of_keras_rs():
-    keras_rs = pytest.importorskip("keras_rs")
+    import keras_rs
+
     names = ("PairwiseHinge", "PairwiseLogistic", "PairwiseSoftZeroOne", "PairwiseMeanSquared")
     for name in names:
         loss = getattr(keras_rs.losses, f"{name}{'Error' if 'Mean' in name else 'Loss'}")()
@@ -261,14 +263,28 @@ def test_losses_that_cannot_be_are_told():
 # ---- metrics -------------------------------------------------------------------------------------
 
 
-def measures():
-    found = [keras.metrics.TopKCategoricalAccuracy(3, name="top_3"), "accuracy", own_measure]
-    try:
-        import keras_rs
-    except ImportError:
-        return found
+def test_chunks_of_towers_that_keep_means_are_refused():
+    layers = [keras.layers.Dense(4), keras.layers.BatchNormalization()]
+    model = tiny.dual_encoder(tiny.BERT, projection=keras.Sequential(layers))
+    model.compile("sgd")
+    before = [variable.numpy() for variable in model.variables]
+    with pytest.raises(ConfigError, match="`chunk_size` must be None where .*moving_mean$"):
+        model.compile("sgd", chunk_size=2)
+    for variable, old in zip(model.variables, before, strict=True):
+        np.testing.assert_array_equal(variable.numpy(), old)
+    model.towers.query_parts.projection.trainable = False  # its means stay as they are
+    model.compile("sgd", chunk_size=2)
+    with_lora = tiny.dual_encoder(tiny.BERT)
+    with_lora.enable_lora(2)
+    with_lora.compile("sgd", chunk_size=2)
+
+
+def measures(*, of_keras_rs=False):
+    if not of_keras_rs:
+        return [keras.metrics.TopKCategoricalAccuracy(3, name="top_3"), "accuracy", own_measure]
+    import keras_rs
+
     return [
-        *found,
         keras_rs.metrics.MeanReciprocalRank(name="rr"),
         keras_rs.metrics.NDCG(k=5, name="ndcg"),
         keras_rs.metrics.RecallAtK(k=3, name="recall"),
@@ -281,7 +297,8 @@ def own_measure(relevance, scores):
     return 1.0 + tf.reduce_sum(tf.cast(scores > own, tf.float32), 1)
 
 
-def test_metrics_are_those_of_the_scores_without_what_is_no_candidate():
+@pytest.mark.parametrize("of_keras_rs", [False, pytest.param(True, marks=pytest.mark.peers)])
+def test_metrics_are_those_of_the_scores_without_what_is_no_candidate(of_keras_rs):
     scores = np.where(THERE, Q @ D.T, -np.inf)
     own = scores[np.arange(6), np.arange(6)][:, None]
     ranks = 1 + (scores > own).sum(1)  # by hand
@@ -297,7 +314,8 @@ def test_metrics_are_those_of_the_scores_without_what_is_no_candidate():
     queries = {"embeddings": tf.constant(Q), "positive_keys": tf.constant(POSITIVES)}
     candidates = {"embeddings": tf.constant(D), "keys": tf.constant(KEYS)}
     for rows in (None, 4):
-        made = [InBatchAccuracy(), *as_metrics(measures(), tf.distribute.get_strategy())]
+        given = measures(of_keras_rs=of_keras_rs)
+        made = [InBatchAccuracy(), *as_metrics(given, tf.distribute.get_strategy())]
         update = functools.partial(update_metrics, made, queries, candidates, rows=rows)
         tf.function(update)()
         for metric in made:

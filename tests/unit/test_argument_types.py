@@ -73,4 +73,5 @@ def test_what_is_right_goes_through():
 
 def test_public_functions_are_checked():
     functions = {name for name in tfde.__all__ if inspect.isfunction(getattr(tfde, name))}
+    functions = {n for n in functions if inspect.signature(getattr(tfde, n)).parameters}
     assert {name for name in functions if not hasattr(getattr(tfde, name), "__wrapped__")} == set()

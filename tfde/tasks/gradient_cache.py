@@ -24,6 +24,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfde.errors import ConfigError
+
 Tokens = Mapping[str, tf.Tensor]
 Embed = Callable[[Tokens], tf.Tensor]
 
@@ -80,6 +82,33 @@ def random_states(towers: Iterable[keras.Model]) -> list[keras.Variable]:
         for weight in tower.weights:
             variables.pop(id(weight), None)
     return list(variables.values())
+
+
+def check_state(tower: keras.Model) -> None:
+    """Refuses a tower whose training changes weights that have no gradient.
+
+    Each text is embedded twice, and so they would change twice, and by chunks.
+
+    Args:
+        tower: Of `token_ids` and `padding_mask`; it is called once, and stays as it is.
+
+    Raises:
+        ConfigError: a weight without a gradient changes, such as a mean of BatchNormalization.
+    """
+    weights = {id(weight) for weight in tower.non_trainable_weights}
+    if not weights:
+        return
+    variables = tower.non_trainable_variables
+    before = [tf.convert_to_tensor(variable.value) for variable in variables]
+    tokens = {name: tf.ones([2, 3], tf.int32) for name in ("token_ids", "padding_mask")}
+    trained = [tf.convert_to_tensor(variable.value) for variable in tower.trainable_variables]
+    _, after = tower.stateless_call(trained, before, tokens, training=True)
+    for variable, old, new in zip(variables, before, after, strict=True):
+        if id(variable) in weights and new is not old:
+            raise ConfigError(
+                "`chunk_size` must be None where training changes weights that have no gradient,"
+                f" as BatchNormalization does. Received: {tower.name} with {variable.path}"
+            )
 
 
 class _Chunks:

@@ -12,7 +12,12 @@ import tensorflow as tf
 from tfde.errors import ConfigError, require
 from tfde.tasks.adapters import as_task
 from tfde.tasks.batch_metrics import InBatchAccuracy, as_metrics
-from tfde.tasks.gradient_cache import cached_gradients, embed_in_chunks, random_states
+from tfde.tasks.gradient_cache import (
+    cached_gradients,
+    check_state,
+    embed_in_chunks,
+    random_states,
+)
 from tfde.tasks.replicas import share_of_mean, sum_gradients
 from tfde.tasks.score_blocks import loss_over_replicas
 from tfde.tasks.task import Rows, Task, candidate_texts
@@ -95,8 +100,9 @@ class PairSteps(Measured):
 
         Raises:
             ConfigError: both `loss` and `task`; a loss or metric that cannot be honoured;
-                `chunk_size` is below 1, or asked for together with XLA, which needs
-                shapes that do not depend on the texts; XLA is asked for with several replicas.
+                `chunk_size` is below 1, of towers whose training changes more than what has a
+                gradient, or asked for together with XLA, which needs shapes that do not depend on
+                the texts; XLA is asked for with several replicas.
         """
         require(chunk_size is None or chunk_size >= 1, "chunk_size", "at least 1", chunk_size)
         jit_compile = jit_compile is True
@@ -112,6 +118,9 @@ class PairSteps(Measured):
                 f"`jit_compile` must be false with {replicas} replicas, whose exchanges XLA cannot"
                 " compile (a TPU's strategy compiles by itself). Received: jit_compile=True"
             )
+        if chunk_size is not None:
+            for tower in (self.query_tower, self.document_tower):
+                check_state(tower)
         rule = "None where there is a `task`, which is the loss"
         require(loss is None or task is None, "loss", rule, loss)
         chosen = as_task(loss if task is None else task, loss_weights)

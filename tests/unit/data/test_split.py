@@ -74,7 +74,7 @@ def test_sizes_and_sides(tmp_path, dataset):
         assert hashlib.sha256((tmp_path / "out" / name).read_bytes()).hexdigest() == digest
     assert len(record["sha256"]) == 5
     DatasetDirectory(tmp_path / "out").validate()
-    assert len(pairs(tmp_path / "out", batch_size=8)) == 72
+    assert pairs(tmp_path / "out", batch_size=8).num_pairs == 72
 
 
 def test_small_splits_lie_inside_large_ones(tmp_path, dataset):
