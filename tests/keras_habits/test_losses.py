@@ -268,7 +268,7 @@ def test_chunks_of_towers_that_keep_means_are_refused():
     model = tiny.dual_encoder(tiny.BERT, projection=keras.Sequential(layers))
     model.compile("sgd")
     before = [variable.numpy() for variable in model.variables]
-    with pytest.raises(ConfigError, match="`chunk_size` must be None where .*moving_mean$"):
+    with pytest.raises(ConfigError, match=r"`chunk_size` must be None where .*moving_mean$"):
         model.compile("sgd", chunk_size=2)
     for variable, old in zip(model.variables, before, strict=True):
         np.testing.assert_array_equal(variable.numpy(), old)
