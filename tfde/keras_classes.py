@@ -37,8 +37,10 @@ CLASSES = {
     ),
     "tfde.matching.matcher": ("Matcher",),
     "tfde.matching.meetings": ("TokenFilter",),
+    "tfde.tasks.adapters": ("FunctionTask", "SumTask"),
     "tfde.tasks.matryoshka": ("MatryoshkaTask",),
     "tfde.tasks.retrieval_task": ("RetrievalTask",),
+    "tfde.tasks.score_task": ("ScoreTask",),
     "tfde.towers.dual_encoder": ("DualEncoder",),
     "tfde.training.optimizers": ("FusedAdamW", "LinearDecay"),
 }

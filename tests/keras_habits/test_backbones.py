@@ -194,6 +194,26 @@ def test_what_cannot_pool_or_project_is_told(tmp_path):
     refused("`pooling` must be a layer whose `call` takes", pooling=keras.layers.GlobalMaxPool1D())
     refused("`pooling` must be a layer without weights", pooling=keras.layers.LSTM(4))
     refused("`projection` must be a Keras layer; `embedding_dim` makes", projection=64)
+    layers, repeat = keras.layers, keras.layers.RepeatVector(3)
+    refused(
+        r"^`projection` must be a layer that makes .* RepeatVector, .* \(B, 3, 8\)$",
+        projection=repeat,
+    )
+    refused(
+        r"^`projection` must be a layer that takes .*Conv1D: .*$", projection=layers.Conv1D(2, 2)
+    )
+    refused(
+        r"^`pooling` must be a layer that makes .* Softmax, .* \(B, 3, 8\)$|takes .*: Softmax: .*$",
+        pooling=layers.Softmax(),
+    )
+    refused(r"^`pooling` must be a layer that takes .*: Attention: .*$", pooling=layers.Attention())
+    refused("^`pooling` must be a name, several, or a Keras layer .not", pooling=layers.LSTM)
+    refused(
+        "^`pooling` must be a layer without weights; .* Received: lstm.*$", pooling=layers.LSTM(4)
+    )
+    with_dropout = keras.Sequential([layers.Dropout(0.1), layers.Dense(4)])
+    one, other = (tiny.dual_encoder(tiny.BERT, projection=with_dropout) for _ in range(2))
+    np.testing.assert_array_equal(one.encode_queries(TEXTS), other.encode_queries(TEXTS))
     both = {"projection": keras.layers.Dense(4), "embedding_dim": 4}
     for name in ("pooling", "projection"):
         layer = keras.layers.Lambda(lambda x, mask=None: 2 * x)

@@ -134,6 +134,12 @@ def test_what_cannot_be_is_told(cross_encoder, matcher):
     fresh = tfde.CrossEncoder.from_backbone(
         tiny.BERT, tokenizer=tiny.tokenizer(), num_labels=2, text=PairTextConfig(20)
     )
+    three = tfde.CrossEncoder.from_backbone(
+        tiny.BERT, tokenizer=tiny.tokenizer(), num_labels=3, text=PairTextConfig(20)
+    )
+    measures = [keras.metrics.SparseTopKCategoricalAccuracy(2), "accuracy"]
+    three.compile("adam", loss="sparse_categorical_crossentropy", metrics=measures)
+    assert [float(metric.result()) for metric in three.metrics] == [0, 0, 0]
     cases = [
         (lambda: fresh.fit(ROWS), ConfigError, "call `compile` before"),
         (lambda: fresh.evaluate(ROWS), ConfigError, "call `compile` before"),
@@ -162,6 +168,17 @@ def test_what_cannot_be_is_told(cross_encoder, matcher):
             ConfigError,
             "set `from_logits=True`",
         ),
+        (
+            lambda: three.compile("adam", metrics=["mae"]),
+            ConfigError,
+            "`metrics` must be of labels .B",
+        ),
+        (
+            lambda: three.compile("adam", loss="mse"),
+            ConfigError,
+            "`loss` must be of labels .B,. int",
+        ),
+        (lambda: three.compile("adam", loss=lambda y, p: y[:2]), ConfigError, "a number for each"),
         (lambda: matcher.compile("adam", loss_weights=[1.0]), ConfigError, "there is one loss"),
         (lambda: cross_encoder.fit((FIRST, SECOND[:3]), LABELS), ConfigError, "of one length"),
         (lambda: cross_encoder.fit({"a": FIRST, "b": SECOND}, LABELS), ConfigError, "GLUE's names"),

@@ -5,12 +5,14 @@ import json
 import pickle
 import subprocess
 import sys
+import warnings
 import zipfile
 
 import keras
 import keras_hub
 import numpy as np
 import pytest
+import tensorflow as tf
 import tiny
 
 import tfde
@@ -121,6 +123,31 @@ def test_fit_goes_on_with_the_optimizer_and_the_task(tmp_path):
     again.fit(pairs, epochs=4, initial_epoch=2, verbose=0)
     assert int(again.optimizer.iterations) == 12
     assert again.fingerprint() == whole.fingerprint()
+
+
+@keras.saving.register_keras_serializable(package="test_saving")
+def own_loss(query_embeddings, document_embeddings, batch):
+    scores = tf.matmul(query_embeddings, document_embeddings, transpose_b=True)
+    return -tf.reduce_mean(tf.linalg.diag_part(tf.nn.log_softmax(scores)))
+
+
+def test_a_task_in_a_task_goes_on(tmp_path):
+    losses = {
+        "name": "categorical_crossentropy",
+        "loss": keras.losses.CategoricalCrossentropy(from_logits=True, reduction="sum"),
+        "task": tfde.ScoreTask("categorical_hinge", temperature=0.5),
+        "function": own_loss,
+        "sum": ["categorical_crossentropy", own_loss, tfde.RetrievalTask(0.2)],
+    }
+    model = tiny.dual_encoder(embedding_dim=4)
+    for name, loss in losses.items():
+        model.compile("sgd", task=tfde.MatryoshkaTask(loss, [2, 4], [0.5, 1.0]))
+        found = model.evaluate(PAIRS, batch_size=8)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", UserWarning)
+            model.save(tmp_path / f"{name}.keras")
+        again = keras.saving.load_model(tmp_path / f"{name}.keras")
+        assert again.evaluate(PAIRS, batch_size=8) == pytest.approx(found, rel=1e-6), name
 
 
 def test_what_keras_could_not_read_again_is_left_out_and_told(tmp_path):

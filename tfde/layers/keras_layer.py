@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import json
+import random
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -44,6 +46,53 @@ def know_classes(text: str) -> None:
     """Makes keras-hub's classes known to Keras, where a description names one."""
     if '"keras_hub' in text:
         import keras_hub  # noqa: F401
+
+
+def try_pooling(text: str, hidden_dim: int) -> int:
+    """Returns how many numbers a pooling layer makes of a text; it is called once.
+
+    Args:
+        text: The layer, as `written` gives it.
+        hidden_dim: Numbers of a token vector, H.
+
+    Raises:
+        ConfigError: it cannot be called on (B, L, H) and a mask, or does not give (B, D).
+    """
+    states = tf.zeros([2, 3, hidden_dim])
+    mask = tf.constant([[1, 1, 0], [1, 1, 1]])
+    return _tried("pooling", text, lambda: KerasPooling(text)(states, mask), "(B, L, H) and a mask")
+
+
+def try_projection(text: str, pooled_dim: int) -> int:
+    """Returns how many numbers an embedding has; as `try_pooling`, of (B, H)."""
+    vectors = tf.zeros([2, pooled_dim])
+    return _tried("projection", text, lambda: KerasProjection(text)(vectors), "(B, H)")
+
+
+def _tried(argument: str, text: str, call: Callable[[], Any], given: str) -> int:
+    name = json.loads(text).get("class_name")
+    state = random.getstate()  # of which Keras draws the seeds of layers
+    try:
+        found = call()
+    except Exception as error:  # whatever a layer of anybody's raises
+        reason = str(error)
+        if "\x1b[1m" in reason:  # Keras puts the message between a page of its own
+            reason = reason.split("\x1b[1m")[1].split("\x1b[0m")[0]
+        if isinstance(error, ConfigError):
+            raise ConfigError(reason) from error
+        reason = " ".join(reason.split())[:200]
+        raise ConfigError(
+            f"`{argument}` must be a layer that takes {given}. Received: {name}: {reason}"
+        ) from error
+    finally:
+        random.setstate(state)
+    shape = tuple(found.shape)
+    fits = len(shape) == 2 and shape[0] == 2
+    rule = f"a layer that makes (B, D) of {given}"
+    if not fits:
+        made_of = "(" + ", ".join(["B" if shape[:1] == (2,) else "?", *map(str, shape[1:])]) + ")"
+        raise ConfigError(f"`{argument}` must be {rule}. Received: {name}, which makes {made_of}")
+    return int(shape[1])
 
 
 @keras.saving.register_keras_serializable(package="tfde")

@@ -13,7 +13,7 @@ from tfde.config.matching import Objective
 from tfde.data.pairs.labelled import LabelledBatches
 from tfde.errors import ConfigError, require
 from tfde.matching.labelled_input import batched, columns_of, labelled_pairs, labelled_strings
-from tfde.matching.match_loss import task_loss
+from tfde.matching.match_loss import task_loss, try_on_logits
 from tfde.tasks.batch_metrics import as_metrics
 from tfde.tasks.replicas import share_of_mean, sum_gradients
 from tfde.tasks.score_task import losses_of
@@ -72,7 +72,8 @@ class ScorerTraining(Measured):
             auto_scale_loss: As in Keras, for `mixed_float16`.
 
         Raises:
-            ConfigError: a loss or metric that is none, or wants probabilities.
+            ConfigError: a loss or metric that is none, wants probabilities, or labels of another
+                shape.
         """
         require(loss_weights is None, "loss_weights", "None: there is one loss", loss_weights)
         several = self.num_labels > 1
@@ -84,6 +85,13 @@ class ScorerTraining(Measured):
         losses, reduction = None, None
         if loss is not None:
             losses, reduction = losses_of(loss)
+            try_on_logits("loss", losses, loss, self.num_labels)
+        run = self.distribute_strategy.run
+        for metric in own_metrics:
+            update = functools.partial(_update, run, metric)
+            try_on_logits("metrics", update, metric.name, self.num_labels)
+            with self.distribute_strategy.scope():
+                metric.reset_state()
         compile_in_scope(
             self,
             super().compile,
@@ -298,3 +306,7 @@ class ScorerTraining(Measured):
 def _size(batch_size: int | None) -> int:
     require(batch_size is None or batch_size >= 1, "batch_size", "at least 1", batch_size)
     return batch_size or _BATCH_SIZE
+
+
+def _update(run: Callable[..., Any], metric: keras.metrics.Metric, *of: tf.Tensor) -> None:
+    run(metric.update_state, args=of)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
+import keras
 import tensorflow as tf
 
 from tfde.environment import import_recommenders
@@ -116,6 +117,7 @@ class RecommendersTask(Task):
         return value * tf.cast(queries[BATCH_ROWS][0] / tf.cast(rows, tf.float32), value.dtype)
 
 
+@keras.saving.register_keras_serializable(package="tfde")
 class FunctionTask(Task):
     """A function of the embeddings of a whole batch, of all replicas.
 
@@ -131,6 +133,15 @@ class FunctionTask(Task):
 
     def __init__(self, function: Callable[[Any, Any, dict[str, tf.Tensor]], Any]) -> None:
         self.function = function
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the function, which Keras must know."""
+        return {"function": keras.saving.serialize_keras_object(self.function)}
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Self:
+        """Returns the task of this function."""
+        return cls(keras.saving.deserialize_keras_object(config["function"]))
 
     def __call__(
         self, queries: Rows, candidates: Rows, *, other_queries: Rows | None = None
@@ -148,6 +159,7 @@ class FunctionTask(Task):
         return tf.reduce_mean(value)
 
 
+@keras.saving.register_keras_serializable(package="tfde")
 class SumTask(Task):
     """The weighted sum of several tasks.
 
@@ -174,6 +186,19 @@ class SumTask(Task):
         self.whole_batch = any(task.whole_batch for task in self.tasks)
         dims = {dim for task in self.tasks for dim in task.trained_dims}
         self.trained_dims = tuple(sorted(dims))
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the tasks and their weights; a saved model is compiled with them again."""
+        tasks = [keras.saving.serialize_keras_object(task) for task in self.tasks]
+        return {"tasks": tasks, "weights": self.weights}
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Self:
+        """Returns the sum of these tasks."""
+        return cls(
+            [keras.saving.deserialize_keras_object(task) for task in config["tasks"]],
+            config["weights"],
+        )
 
     def prepare(self, batch: Mapping[str, tf.Tensor], *, replicas: int) -> dict[str, tf.Tensor]:
         """Returns what each prepares, apart."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import keras
 import numpy as np
@@ -33,6 +33,7 @@ class _Absence(NamedTuple):
 _ABSENCES = ((0.0, LOWEST), (0.0, 0.0), (-1.0, 0.0))
 
 
+@keras.saving.register_keras_serializable(package="tfde")
 class ScoreTask(Task):
     """A Keras loss of a batch: `loss(relevance, scores)`, both (B, C).
 
@@ -64,6 +65,16 @@ class ScoreTask(Task):
         self._call, reduction = losses_of(loss)
         self._sums = reduction == "sum"
         self._absent = _how_to_leave_out(self._call, loss)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments; a saved model is compiled with them again."""
+        loss = keras.saving.serialize_keras_object(self.loss)
+        return {"loss": loss, "temperature": self.temperature}
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Self:
+        """Returns the task of these arguments."""
+        return cls(**{**config, "loss": keras.saving.deserialize_keras_object(config["loss"])})
 
     def prepare(self, batch: Mapping[str, tf.Tensor], *, replicas: int) -> dict[str, tf.Tensor]:
         """Returns of how many queries the whole batch is, for a sum."""

@@ -12,7 +12,7 @@ from tfde.checkpoints.initial_backbones import load_starts
 from tfde.config.backbones import BackboneConfig
 from tfde.config.model import DenseConfig, Pooling, Sharing, TextConfig, TowersConfig
 from tfde.errors import require
-from tfde.layers.keras_layer import written
+from tfde.layers.keras_layer import try_pooling, try_projection, written
 from tfde.text.preprocessor import TextPreprocessor
 from tfde.text.tokenizer import Tokenizer
 from tfde.towers.checkpoint_rules import check_pooling, text_config
@@ -61,6 +61,8 @@ def build_on_backbone(
         holds = layer is None or name == "pooling" or isinstance(layer, keras.layers.Layer)
         require(holds, name, "a Keras layer; `embedding_dim` makes one of ours", layer)
     pooling_layer = written(pooling) if isinstance(pooling, keras.layers.Layer) else ""
+    named = isinstance(pooling, str | Sequence) or pooling is None or bool(pooling_layer)
+    require(named, "pooling", "a name, several, or a Keras layer (not its class)", pooling)
     modes: Any = None if pooling_layer else pooling
     modes = (modes,) if isinstance(modes, str) else modes
     modes = tuple(modes or steps.pooling or ("mean",))
@@ -73,6 +75,11 @@ def build_on_backbone(
     elif dense:
         require(not pooling_layer, "pooling", "a name: the checkpoint has a projection", pooling)
         check_pooling(modes, sizes.hidden_dim, steps)
+    pooled_dim = sizes.hidden_dim * len(modes)
+    if pooling_layer:
+        pooled_dim = try_pooling(pooling_layer, sizes.hidden_dim)
+    if projection is not None:
+        try_projection(written(projection), pooled_dim)
     if normalize is None:
         normalize = steps.normalize is not False
     config = TowersConfig(
