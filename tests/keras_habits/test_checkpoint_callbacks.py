@@ -61,6 +61,7 @@ def kill(pairs_per_batch=4):
     )  # fmt: skip
 
 
+@pytest.mark.kill
 def test_a_killed_run_goes_on_at_its_step(tmp_path):
     here = Path(__file__)
     code = f"import sys; sys.path[:0] = {[str(here.parent), str(here.parents[1])]!r}\n"
@@ -95,6 +96,7 @@ def cut_and_go_on(build, fit, directory, *, after, save_freq):
     return model
 
 
+@pytest.mark.kill
 @pytest.mark.parametrize(
     ("after", "options"),
     [(6, {"epochs": 2}), (8, {"steps": 10}), (5, {"steps_per_epoch": 5, "epochs": 2})],

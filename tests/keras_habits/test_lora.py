@@ -300,6 +300,7 @@ def stopped(run, output, monkeypatch, stage, step):
             train(run, output, verbose=0)
 
 
+@pytest.mark.kill
 def test_a_recipe_trains_them_and_goes_on_after_a_kill(tmp_path, run, monkeypatch):
     whole = train(run, tmp_path / "unbroken", verbose=0)
     assert whole.config.lora == run.stages["others"].lora
