@@ -125,7 +125,7 @@ def tfde_worker(args: argparse.Namespace) -> None:
     first = prepared[0]
     drawn = [model(first, training=True)["query_embeddings"].numpy() for _ in range(2)]
     about = {
-        "loss": float(model.test_on_batch(first, return_dict=True)["loss"]),
+        "loss": model.test_on_batch(PairDataset.batch(data, 0), return_dict=True)["loss"],
         "dropout": not np.allclose(*drawn, atol=1e-3),
         **padding(masks),
     }
