@@ -29,14 +29,14 @@ def test_a_score_is_the_similarity(sharing, tmp_path):
     queries = model.encode_queries([query for query, _ in PAIRS])
     documents = model.encode_documents([document for _, document in PAIRS])
     np.testing.assert_allclose(scorer.score(PAIRS), (queries * documents).sum(1), atol=1e-6)
-    inputs = scorer.prepare(
+    inputs, tokens = scorer.prepare_tokens(
         tf.constant([query for query, _ in PAIRS]),
         tf.constant([document.title for _, document in PAIRS]),
         tf.constant([document.text for _, document in PAIRS]),
     )
-    scores, states = scorer.call_with_states(inputs, training=False)
+    scores, states = scorer.call_with_states(inputs, tokens, training=False)
     np.testing.assert_allclose(scores, scorer(inputs), atol=1e-6)
-    assert [len(side["queries"]) for side in states] == [2, 2]
+    assert [len(side["queries"]) for side in states.sides()] == [2, 2]
     assert len(scorer.trainable_weights) == len(model.trainable_weights)
     scorer.save_to_preset(tmp_path / "model")
     loaded = load_pair_scorer(tmp_path / "model")
