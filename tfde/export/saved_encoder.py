@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,7 @@ from tfde.errors import ConfigError, require, shorten
 from tfde.export.bundle_directory import MANIFEST, SAVED_MODEL, is_saved_encoder, read_manifest
 from tfde.text.cut_texts import CutTexts
 from tfde.towers.batches import encode_by_length
-from tfde.towers.other_words import takes_words_of_encode
-from tfde.towers.texts import elements_of, query_text, title_and_text
-from tfde.types import Document, Query
+from tfde.towers.encodes_texts import EncodesTexts
 
 # Of several outputs of one text, the one that is its vector.
 _VECTOR_NAMES = ("embeddings", "outputs", "default", "sentence_embedding", "pooled_output")
@@ -32,7 +30,7 @@ _UNIT_WITHIN = 1e-2  # float16 and int8 weights round
 _Encode = Callable[[tf.Tensor, tf.Tensor], Any]
 
 
-class SavedEncoder:
+class SavedEncoder(EncodesTexts):
     """Encodes queries and documents by SavedModels.
 
     `path` is what `tfde export` wrote, or one SavedModel from strings to vectors, as TensorFlow
@@ -100,63 +98,6 @@ class SavedEncoder:
         """Whether embeddings are unit vectors; a SavedModel does not say, so one is measured."""
         return bool(abs(np.linalg.norm(self._vectors("query", [""], ["a"])[0]) - 1) < _UNIT_WITHIN)
 
-    @takes_words_of_encode("query")
-    @typed
-    def encode_queries(
-        self,
-        texts: str | Query | Iterable[str | Query],
-        *,
-        batch_size: int = 64,
-        show_progress: bool = False,
-    ) -> np.ndarray:
-        """Returns the embeddings of queries, (Q, D) float32, in the order given.
-
-        Args:
-            texts: Query texts, as `DualEncoder.encode_queries` takes them.
-            batch_size: Texts a batch; those of like length share one.
-            show_progress: Whether a progress bar goes to stderr.
-
-        Raises:
-            ConfigError: as of `DualEncoder.encode_queries`.
-        """
-        found, alone = elements_of("texts", texts, alone=(Query,))
-        rows = [("", query_text(text)) for text in found]
-        return self._encode("query", rows, alone, batch_size, show_progress)
-
-    @takes_words_of_encode("document")
-    @typed
-    def encode_documents(
-        self,
-        documents: Document
-        | Mapping[str, str]
-        | str
-        | Iterable[Document | Mapping[str, str] | str],
-        *,
-        batch_size: int = 64,
-        max_length_tokens: int | None = None,
-        show_progress: bool = False,
-    ) -> np.ndarray:
-        """Returns the embeddings of documents, (N, D) float32, in the order given.
-
-        Args:
-            documents: As `DualEncoder.encode_documents` takes them.
-            batch_size: Documents a batch; those of like length share one.
-            max_length_tokens: As `DualEncoder.encode_documents` has it; only `None` here.
-            show_progress: Whether a progress bar goes to stderr.
-
-        Raises:
-            ConfigError: as of `encode_queries`; a length is given.
-        """
-        require(
-            max_length_tokens is None,
-            "max_length_tokens",
-            "left out: a SavedModel cuts texts where it was made to",
-            max_length_tokens,
-        )
-        found, alone = elements_of("documents", documents, alone=(Document, Mapping))
-        rows = [title_and_text(document) for document in found]
-        return self._encode("document", rows, alone, batch_size, show_progress)
-
     def modules(self) -> tuple[tf.Module, tf.Module]:
         """Returns the query and the document encoder as bundles hold them, each with `encode`.
 
@@ -187,23 +128,24 @@ class SavedEncoder:
         """Returns nothing: a SavedModel does not say where it cut a text."""
         return []
 
-    def _encode(
+    def _embeddings_of(
         self,
         side: str,
         rows: list[tuple[str, str]],
-        alone: bool,
+        *,
         batch_size: int,
+        max_length_tokens: int | None,
         show_progress: bool,
     ) -> np.ndarray:
-        embeddings = encode_by_length(
+        rule = "left out: a SavedModel cuts texts where it was made to"
+        require(max_length_tokens is None, "max_length_tokens", rule, max_length_tokens)
+        return encode_by_length(
             functools.partial(self._vectors, side),
             rows,
             self.embedding_dim,
             batch_size=batch_size,
             show_progress=show_progress,
         )
-        only: np.ndarray = embeddings[0] if alone else embeddings
-        return only
 
     def _vectors(self, side: str, titles: list[str], texts: list[str]) -> np.ndarray:
         embeddings: np.ndarray = self._embed(

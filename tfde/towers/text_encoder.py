@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,16 +13,16 @@ from tfde.config.model import TowersConfig
 from tfde.errors import ConfigError, require, shorten
 from tfde.text.cut_texts import CutTexts
 from tfde.text.preprocessor import TextPreprocessor
+from tfde.towers.encodes_texts import EncodesTexts
 from tfde.towers.measured import refuse_callbacks
-from tfde.towers.other_words import OF_DUAL_ENCODER, OtherWords, takes_words_of_encode
+from tfde.towers.other_words import OF_DUAL_ENCODER, OtherWords
 from tfde.towers.pair_input import texts_of_pairs
 from tfde.towers.pair_trainer import PairTrainer
-from tfde.towers.texts import elements_of, is_texts, query_text, title_and_text
+from tfde.towers.texts import is_texts
 from tfde.towers.tower_encoder import TowerEncoder
-from tfde.types import Document, Query
 
 
-class TextEncoder(OtherWords, PairTrainer):
+class TextEncoder(OtherWords, EncodesTexts, PairTrainer):
     """What a model of two towers does with texts; `DualEncoder` says what the towers are.
 
     Args:
@@ -84,66 +84,6 @@ class TextEncoder(OtherWords, PairTrainer):
     @property
     def _normalizes(self) -> bool:
         return bool(self.config.normalize)
-
-    @takes_words_of_encode("query")
-    @typed
-    def encode_queries(
-        self,
-        texts: str | Query | Iterable[str | Query],
-        *,
-        batch_size: int = 64,
-        show_progress: bool = False,
-    ) -> np.ndarray:
-        """Returns the embeddings of queries, (Q, D) float32, in the order given.
-
-        Args:
-            texts: Query texts or `tfde.Query`s: a list, an array, a pandas column, a generator, a
-                `tf.data.Dataset` of strings. Of one text alone the embedding is (D,).
-            batch_size: Texts per batch; those of like length share one.
-            show_progress: Whether a progress bar goes to stderr.
-
-        Raises:
-            ConfigError: an entry is no text; or an argument of sentence-transformers' `encode`
-                asks for what is done elsewhere.
-        """
-        found, alone = elements_of("texts", texts, alone=(Query,))
-        pairs = [("", query_text(text)) for text in found]
-        encoder = self._encoder("query")
-        embeddings = encoder(pairs, batch_size=batch_size, show_progress=show_progress)
-        return _only(embeddings) if alone else embeddings
-
-    @takes_words_of_encode("document")
-    @typed
-    def encode_documents(
-        self,
-        documents: Document
-        | Mapping[str, str]
-        | str
-        | Iterable[Document | Mapping[str, str] | str],
-        *,
-        batch_size: int = 64,
-        max_length_tokens: int | None = None,
-        show_progress: bool = False,
-    ) -> np.ndarray:
-        """Returns the embeddings of documents, (N, D) float32, in the order given.
-
-        Args:
-            documents: `tfde.Document`s, mappings with `text` (and `title`), or plain texts, in
-                whatever `encode_queries` takes; of one alone the embedding is (D,).
-            batch_size: Documents per batch; those of like length share one.
-            max_length_tokens: Longest document, in place of the model's own length.
-            show_progress: Whether a progress bar goes to stderr.
-
-        Raises:
-            ConfigError: as of `encode_queries`, or a length that the backbone cannot read.
-        """
-        found, alone = elements_of("documents", documents, alone=(Document, Mapping))
-        pairs = [title_and_text(document) for document in found]
-        encoder = self._encoder("document", max_length_tokens)
-        embeddings = encoder(pairs, batch_size=batch_size, show_progress=show_progress)
-        return _only(embeddings) if alone else embeddings
-
-    encode_query, encode_document = encode_queries, encode_documents  # as elsewhere
 
     def predict(
         self,
@@ -210,6 +150,18 @@ class TextEncoder(OtherWords, PairTrainer):
         """
         return [encoder.cut for encoder in self._encoders.values() if encoder.cut.texts]
 
+    def _embeddings_of(
+        self,
+        side: str,
+        rows: list[tuple[str, str]],
+        *,
+        batch_size: int,
+        max_length_tokens: int | None,
+        show_progress: bool,
+    ) -> np.ndarray:
+        encoder = self._encoder(side, max_length_tokens)
+        return encoder(rows, batch_size=batch_size, show_progress=show_progress)
+
     def _encoder(self, side: str, max_length_tokens: int | None = None) -> TowerEncoder:
         key = side, max_length_tokens
         if key not in self._encoders:
@@ -228,8 +180,3 @@ class TextEncoder(OtherWords, PairTrainer):
             require(length <= longest, name, rule, length)
         text = dataclasses.replace(self.preprocessor.text_config, **lengths)
         return TextPreprocessor(self.preprocessor.tokenizer, text)
-
-
-def _only(embeddings: np.ndarray) -> np.ndarray:
-    embedding: np.ndarray = embeddings[0]
-    return embedding
