@@ -68,7 +68,8 @@ def build_parser() -> CommandParser:
         "--measures",
         nargs="+",
         default=MEASURES.split(","),
-        help="separated by blanks or commas, e.g. P@1 RR RR@10 R@100 nDCG@10 Success@20",
+        help="separated by blanks or commas, e.g. P@1 RR RR@10 R@100 nDCG@10 Success@20; Answer@k"
+        " (as --answers) where every question has answers",
     )
     parser.add_argument(
         "-k",
@@ -124,8 +125,8 @@ def run(args: Any) -> int:
     from tfde.data.dataset_directory import DatasetDirectory
     from tfde.data.ranking import without_query
     from tfde.errors import ConfigError, require
-    from tfde.evaluation.answer_matching import CUTOFFS, answer_accuracy
-    from tfde.evaluation.measures import depth, mean_values, per_query
+    from tfde.evaluation.answer_matching import CUTOFFS, AnswerTexts, answer_accuracy
+    from tfde.evaluation.measures import depth, mean_values, needs_answers, per_query
     from tfde.evaluation.report import Row, format_json, format_table
     from tfde.evaluation.significance import EvaluatedSystem
     from tfde.retrieval.runs import write_run
@@ -134,14 +135,19 @@ def run(args: Any) -> int:
     for name in ("report", "save_runs"):  # "$UNSET" would be taken for "none"
         require(getattr(args, name) != "", name, "a directory", "")
     parent_config(args)  # refuses what does not go together
-    for name in ("report", "answers"):
-        if args.max_passage and getattr(args, name):
+    measures = [name for value in args.measures for name in _names(value)]
+    wanted = needs_answers(measures)
+    for name, given in (
+        ("report", args.report),
+        ("answers", args.answers),
+        ("measures Answer@k", wanted),
+    ):
+        if args.max_passage and given:
             raise ConfigError(
                 f"`--{name}` needs the texts of what is measured, and with `--max_passage` the"
                 " corpus holds passages: save the run (--save_runs), and evaluate it with"
                 " --run_file on the dataset that was cut."
             )
-    measures = [name for value in args.measures for name in _names(value)]
     k = max(args.k, depth(measures), *(CUTOFFS if args.answers else ()))
     if not (args.model or args.run_file or args.bm25):
         raise ConfigError("nothing to evaluate: give --model, --run_file or --bm25.")
@@ -158,6 +164,7 @@ def run(args: Any) -> int:
     qrels = dataset.qrels(args.split) if judged else {}
     queries = list(dataset.queries(args.split if judged else None))
     answers = _answers(dataset, queries) if args.answers else {}
+    answer_texts = AnswerTexts.of(dataset, qrels) if wanted and judged else None
     if not judged:
         queries = [query for query in queries if query.query_id in answers]
     systems = _systems(args, dataset, queries, k)
@@ -186,7 +193,7 @@ def run(args: Any) -> int:
         values = {}
         cut = system.cut()
         if judged:
-            by_query = per_query(results, qrels, measures)
+            by_query = per_query(results, qrels, measures, answers=answer_texts)
             values = mean_values(by_query)
             if args.report:  # runs are large: kept only where they are needed
                 short, _ = name_and_path(system.text, [known.name for known in evaluated])

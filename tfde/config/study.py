@@ -21,7 +21,7 @@ class EvaluationConfig:
     Args:
         dataset: Dataset directory.
         split: Its split of judged queries.
-        measures: As `tfde evaluate` takes them.
+        measures: As `tfde evaluate` takes them, `Answer@k` among them.
         max_queries: A sample of the queries, the same for all cells; `null` takes all.
         sample_seed: Chooses the sample.
         more_candidates: A file of pages whose sentences are candidates too.

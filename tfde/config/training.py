@@ -108,6 +108,11 @@ class GuardConfig:
     max_queries: int | None = 300
     max_documents: int | None = 5000
 
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """The one measure."""
+        return (self.measure,)
+
     def check(self, where: str) -> None:
         """Raises a `ConfigError` for an impossible value; `where` is the place in the run."""
         for name in ("max_queries", "max_documents"):

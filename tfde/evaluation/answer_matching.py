@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import unicodedata
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import regex
 
+from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.ranking import first_documents
 from tfde.errors import ConfigError, require
 from tfde.types import Document, Run
@@ -17,6 +19,47 @@ CUTOFFS = (1, 5, 20, 100)
 
 # Runs of letters, digits and marks; any other character that is neither white space nor control.
 _TOKEN = regex.compile(r"[\p{L}\p{N}\p{M}]+|[^\p{Z}\p{C}]")
+
+
+class AnswerTexts(NamedTuple):
+    """What `Answer@k` asks for beyond judgements.
+
+    Attributes:
+        by_query: Query -> accepted answers.
+        documents: Gives the corpus that was searched, each time anew.
+    """
+
+    by_query: Mapping[str, Sequence[str]]
+    documents: Callable[[], Iterable[Document]]
+
+    @classmethod
+    def of(
+        cls,
+        dataset: DatasetDirectory,
+        query_ids: Iterable[str],
+        documents: Callable[[], Iterable[Document]] | None = None,
+    ) -> AnswerTexts:
+        """Reads the answers to queries from a dataset directory.
+
+        Args:
+            dataset: The dataset.
+            query_ids: The queries that are measured.
+            documents: What is searched, where that is not the whole corpus and nothing more.
+
+        Raises:
+            ConfigError: a query has no answer, or there is no file of answers.
+            DataError: as `DatasetDirectory.answers`.
+        """
+        texts, query_ids = dataset.answers(), list(query_ids)
+        missing = [query_id for query_id in query_ids if not texts.get(query_id)]
+        if missing:
+            raise ConfigError(
+                f"{dataset.file('answers.jsonl')}: `Answer@k` among measures needs answers to every"
+                f" query that is measured. Received: {len(missing):,} of {len(query_ids):,} without"
+                f" any, such as {missing[0]!r}"
+            )
+        by_query = {query_id: texts[query_id] for query_id in query_ids}
+        return cls(by_query, documents or dataset.documents)
 
 
 def holds_answer(text: str, answers: Iterable[str]) -> bool:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import ir_measures
 from ir_measures import RR
@@ -13,11 +14,18 @@ from ir_measures.providers import registry
 from tfde.argument_types import typed
 from tfde.data.ranking import first_documents, without_query
 from tfde.errors import ConfigError, shorten
+from tfde.evaluation.answer_matching import AnswerTexts, answer_ranks
 from tfde.types import Qrels, Run
 
 DEFAULT_MEASURES = ("P@1", "RR", "RR@10", "nDCG@10", "R@10", "R@100")
 EXAMPLES = "P@1, RR, RR@10, R@100, nDCG@10, Success@20, AP"
 _MEANS = ("P", "R", "RR", "AP", "nDCG", "Success", "Rprec")
+
+
+class AnswerMeasure(NamedTuple):
+    """`Answer@k`: whether one of the first k documents holds an accepted answer (DPR's rule)."""
+
+    cutoff: int
 
 
 @typed
@@ -61,12 +69,21 @@ def per_query(
     measures: Sequence[str] = DEFAULT_MEASURES,
     *,
     ignore_identical_ids: bool = False,
+    answers: AnswerTexts | None = None,
 ) -> dict[str, dict[str, float]]:
     """Returns query -> measure -> value for all judged queries, in the order of `qrels`.
 
-    Arguments and errors as `evaluate`.
+    Arguments and errors as `evaluate`; `Answer@k` needs `answers`, to all judged queries.
     """
     parsed = parse_measures(measures)
+    of_answers = {name: one for name, one in parsed.items() if isinstance(one, AnswerMeasure)}
+    for name in of_answers:
+        if answers is None:
+            raise ConfigError(
+                "`measures` must be such as judgements alone give; answers are known to `tfde"
+                f" evaluate`, validation and studies. Received: {name!r}"
+            )
+        del parsed[name]
     if not qrels:
         raise ConfigError("`qrels` must judge at least one query. Received: none")
     # A copy: pytrec_eval reads plain floats, and queries that are not judged do not count.
@@ -87,19 +104,32 @@ def per_query(
                 for query_id, results in judged.items()
             }
             _compute(cut, qrels, {name: RR(rel=measure["rel"])}, rows)
+    if answers is not None and of_answers:
+        ranks = answer_ranks(
+            judged,
+            {query_id: answers.by_query[query_id] for query_id in qrels},
+            answers.documents(),
+            depth=max(measure.cutoff for measure in of_answers.values()),
+        )
+        for query_id, rank in ranks.items():
+            for name, measure in of_answers.items():
+                rows[query_id][name] = float(rank is not None and rank <= measure.cutoff)
     return {query_id: {name: row[name] for name in measures} for query_id, row in rows.items()}
 
 
 def parse_measures(measures: Sequence[str]) -> dict[str, Any]:
-    """Returns name -> ir-measures' object.
+    """Returns name -> ir-measures' object, or an `AnswerMeasure`.
 
     Raises:
         ConfigError: no measures, or one that is unknown or not a mean over queries.
     """
     if not measures:
         raise ConfigError(f"`measures` must name at least one, such as {EXAMPLES}.")
-    parsed = {}
+    parsed: dict[str, Any] = {}
     for name in measures:
+        if (answer := re.fullmatch(r"Answer@([1-9]\d*)", str(name))) is not None:
+            parsed[name] = AnswerMeasure(int(answer[1]))
+            continue
         try:
             measure = ir_measures.parse_measure(name)
             measure.validate_params()
@@ -110,6 +140,15 @@ def parse_measures(measures: Sequence[str]) -> dict[str, Any]:
             raise _unknown(name)
         parsed[name] = measure
     return parsed
+
+
+def needs_answers(measures: Sequence[str]) -> bool:
+    """Returns whether `Answer@k` is among the measures.
+
+    Raises:
+        ConfigError: as `parse_measures`.
+    """
+    return any(isinstance(one, AnswerMeasure) for one in parse_measures(measures).values())
 
 
 def _unknown(name: str) -> ConfigError:
@@ -126,6 +165,8 @@ def depth(measures: Sequence[str]) -> int:
 
 
 def _cutoff(measure: Any) -> int | None:
+    if isinstance(measure, AnswerMeasure):
+        return measure.cutoff
     value = measure.params.get("cutoff")
     return value if isinstance(value, int) else None
 

@@ -19,7 +19,8 @@ from tfde.config.training import ModelConfig, TrainRun
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.pages import read_pages
 from tfde.errors import OtherRunError
-from tfde.evaluation.measures import depth, mean_values, per_query
+from tfde.evaluation.answer_matching import AnswerTexts
+from tfde.evaluation.measures import depth, mean_values, needs_answers, per_query
 from tfde.pretraining.page_store import split_page
 from tfde.retrieval.bm25_index import Bm25Index
 from tfde.retrieval.retrieve import retrieve_from_corpus
@@ -134,7 +135,10 @@ def measure(model: Path | None, evaluation: EvaluationConfig) -> dict[str, Any]:
         )
     qrels = dataset.qrels(evaluation.split)
     judged = {query.query_id: qrels[query.query_id] for query in queries}
-    rows = per_query(run, judged, evaluation.measures)
+    answers = None
+    if needs_answers(evaluation.measures):
+        answers = AnswerTexts.of(dataset, judged, lambda: candidates(dataset, evaluation))
+    rows = per_query(run, judged, evaluation.measures, answers=answers)
     by_query = {name: [row[name] for row in rows.values()] for name in evaluation.measures}
     measures = {"measures": mean_values(rows), "query_ids": list(rows), "by_query": by_query}
     return {**measures, **counts}

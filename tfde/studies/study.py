@@ -18,6 +18,7 @@ from tfde.config.study import EvaluationConfig, StudyConfig, VocabularyConfig
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.pages import read_pages
 from tfde.errors import ConfigError, TrainingError
+from tfde.evaluation.measures import needs_answers
 from tfde.progress import progress_bar
 from tfde.storage.atomic import atomic_file, directory_lock, make_directories
 from tfde.storage.files import read_json
@@ -263,6 +264,8 @@ def _plan(
     evaluation = expand_evaluation(cell.evaluation)
     paths = [evaluation.dataset, evaluation.more_candidates]
     data = [checksum_of(Path(path)) for path in paths if path is not None]
+    if needs_answers(evaluation.measures):  # checksums of a dataset are without them
+        data.append(checksum_of(DatasetDirectory(evaluation.dataset).file("answers.jsonl")))
     key = digest([chain[-1].path.name if chain else None, cell.evaluation, data, DEPTH])
     return _Plan(cell, chain, evaluation, key)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,7 +11,8 @@ from tfde.config.study import EvaluationConfig, StudyConfig
 from tfde.config.training import ModelConfig
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.errors import ConfigError, require
-from tfde.evaluation.measures import parse_measures
+from tfde.evaluation.answer_matching import AnswerTexts
+from tfde.evaluation.measures import needs_answers
 from tfde.studies.cells import Cell
 from tfde.training.early_checks import check_run, expand_path, expand_run
 
@@ -47,11 +49,19 @@ def expand_evaluation(evaluation: EvaluationConfig) -> EvaluationConfig:
     return dataclasses.replace(evaluation, **paths)
 
 
+@functools.cache
+def _check_answers(path: str, split: str) -> None:
+    """Looks once for the answers of a split, which many cells may measure."""
+    dataset = DatasetDirectory(path)
+    AnswerTexts.of(dataset, dataset.qrels(split))
+
+
 def _check_cell(cell: Cell, study: StudyConfig) -> None:
     try:
         evaluation = expand_evaluation(cell.evaluation)
         DatasetDirectory(evaluation.dataset).qrels_file(evaluation.split)
-        parse_measures(evaluation.measures)
+        if needs_answers(evaluation.measures):
+            _check_answers(evaluation.dataset, evaluation.split)
         pages = evaluation.more_candidates
         if pages is not None and not Path(pages).is_file():
             raise ConfigError(f"evaluate.more_candidates: {pages} does not exist.")

@@ -16,7 +16,8 @@ import tensorflow as tf
 from tfde.config.training import GuardConfig, ValidationConfig
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.errors import TrainingError
-from tfde.evaluation.measures import depth, evaluate
+from tfde.evaluation.answer_matching import AnswerTexts
+from tfde.evaluation.measures import depth, mean_values, needs_answers, per_query
 from tfde.retrieval.exact_index import ExactIndex
 from tfde.retrieval.retrieve import retrieve
 from tfde.storage.atomic import atomic_file
@@ -87,6 +88,9 @@ class RetrievalValidation(keras.callbacks.Callback):
         qrels = dataset.qrels(config.split)
         self.qrels = {query.query_id: qrels[query.query_id] for query in queries}
         self.queries: list[Query] = queries
+        self.answers: AnswerTexts | None = None
+        if needs_answers(config.measures):
+            self.answers = AnswerTexts.of(dataset, self.qrels, lambda: self.documents)
         judged = {doc_id for judgements in self.qrels.values() for doc_id in judgements}
         doc_ids = [document.doc_id for document in dataset.documents()]
         others = [doc_id for doc_id in doc_ids if doc_id not in judged]
@@ -126,7 +130,8 @@ class RetrievalValidation(keras.callbacks.Callback):
         index = ExactIndex.build(embeddings, doc_ids)
         k = min(max(100, depth(self.config.measures)), len(doc_ids))
         run = retrieve(model, index, self.queries, k=k)
-        measures = evaluate(run, self.qrels, self.config.measures)
+        rows = per_query(run, self.qrels, self.config.measures, answers=self.answers)
+        measures = mean_values(rows)
         for name, (validation, _) in self.guards.items():
             (measures[name],) = validation(model).values()
         if self.guards:
@@ -149,7 +154,7 @@ def _validation_of(guard: GuardConfig, seed: int) -> RetrievalValidation:
         split=guard.split,
         max_queries=guard.max_queries,
         max_documents=guard.max_documents,
-        measures=(guard.measure,),
+        measures=guard.measures,
     )
     return RetrievalValidation(config, seed=seed)
 

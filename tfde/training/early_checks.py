@@ -20,7 +20,8 @@ from tfde.config.model import Sharing
 from tfde.config.training import SourceConfig, StageConfig, TrainRun, ValidationConfig
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.errors import ConfigError, naming, require
-from tfde.evaluation.measures import parse_measures
+from tfde.evaluation.answer_matching import AnswerTexts
+from tfde.evaluation.measures import needs_answers
 from tfde.pretraining.pair_stream import check_tasks
 
 Source = TypeVar("Source", StageConfig, SourceConfig)
@@ -97,10 +98,12 @@ def check_run(run: TrainRun) -> None:
         if stage.guide is not None:
             _check_guide(stage.guide.model or run.model.backbone, f"stages.{name}.guide.model")
         if stage.validation is not None:
-            for measured in stage.validation.measured().values():
-                DatasetDirectory(measured.dataset).qrels_file(measured.split)
-            guards = stage.validation.guards.values()
-            parse_measures((*stage.validation.measures, *(guard.measure for guard in guards)))
+            for inside, measured in stage.validation.measured().items():
+                dataset = DatasetDirectory(measured.dataset)
+                dataset.qrels_file(measured.split)
+                with naming(f"stages.{name}.validation{inside}"):
+                    if needs_answers(measured.measures):
+                        AnswerTexts.of(dataset, dataset.qrels(measured.split))
 
 
 def expand_match_run(run: MatchRun) -> MatchRun:

@@ -21,6 +21,7 @@ def folder(tmp_path, monkeypatch):
     records = [*CORPUS, *QUESTIONS, *ANSWERS]
     write_dataset("judged", [*records, *JUDGEMENTS])
     write_dataset("answered", records)
+    write_dataset("all", [*records, Answers("q3", ("Oslo",)), *JUDGEMENTS])
     write_dataset("neither", [*CORPUS, *QUESTIONS, *JUDGEMENTS])
     rows = ["q1 Q0 d1 1 2.0 x", "q1 Q0 d2 2 1.0 x", "q2 Q0 d1 1 2.0 x", "q2 Q0 d2 2 1.0 x"]
     (tmp_path / "run.trec").write_text("\n".join(rows) + "\n")
@@ -51,6 +52,16 @@ def test_a_dataset_without_judgements(folder, capsys):
     assert row.split()[3:-3:2] == ["0.5000", "1.0000", "1.0000", "1.0000"]
 
 
+def test_among_measures_where_every_question_has_answers(folder, capsys):
+    assert evaluate("all", "--measures", "P@1,Answer@1,Answer@2", "--json") == 0
+    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    assert row["measures"] == {
+        "P@1": pytest.approx(2 / 3),
+        "Answer@1": pytest.approx(1 / 3),
+        "Answer@2": pytest.approx(2 / 3),
+    }
+
+
 def test_a_run_of_other_questions_is_refused(folder, tmp_path, capsys):
     (tmp_path / "run.trec").write_text("q3 Q0 d1 1 2.0 x\n")  # q3 has no answers
     assert evaluate("answered", "--answers") == 1
@@ -62,6 +73,8 @@ def test_a_run_of_other_questions_is_refused(folder, tmp_path, capsys):
     ("dataset", "arguments", "message"),
     [
         ("neither", ["--answers"], "must hold answers.jsonl or answers.jsonl.gz"),
+        ("judged", ["--measures", "Answer@5"], "Received: 1 of 3 without any, such as 'q3'"),
+        ("neither", ["--measures", "Answer@5"], "must hold answers.jsonl or answers.jsonl.gz"),
         ("answered", [], "`split` must be one of its splits: none (no qrels/SPLIT.tsv)"),
     ],
 )

@@ -1,6 +1,7 @@
 """What a study refuses before any work, and what it says when a cell fails."""
 
 import json
+import shutil
 import subprocess
 
 import pytest
@@ -15,6 +16,7 @@ from tfde.storage.atomic import directory_lock
 from tfde.studies.parallel_jobs import call_in_child
 from tfde.studies.run_cell import measure, sample_queries
 from tfde.studies.study import run_study
+from tfde.studies.study_checks import _check_answers
 from tfde.studies.study_figures import draw_results
 from tfde.studies.study_tables import Group, StudyResults, format_results, load_results
 
@@ -46,6 +48,7 @@ def test_what_is_missing_is_found_before_any_work(tmp_path, data):
         ),
         (study_of(data, evaluate={"split": "test"}), r"`split` must be one of .*'test'"),
         (study_of(data, evaluate={"measures": ["Q@1"]}), r"unknown measure; .*'Q@1'"),
+        (study_of(data, evaluate={"measures": ["Answer@5"]}), r"must hold answers\.jsonl"),
         (
             study_of(data, evaluate={"dataset": "${TFDE_NO_SUCH}/x"}),
             r"evaluate\.dataset: the environment variable TFDE_NO_SUCH is not set",
@@ -142,6 +145,29 @@ def test_what_the_pairs_do_not_allow_is_found_before_any_work(tmp_path, data):
         run_study(study, output)
     assert not (output / "results.jsonl").exists()
     assert not (output / "trained").exists()
+
+
+def test_answers_are_measured_and_decide_over_what_is_done(tmp_path, data):
+    folder = tmp_path / "answered"
+    shutil.copytree(data, folder)
+    dataset = DatasetDirectory(folder)
+    queries = list(dataset.queries("dev"))
+    store = dataset.document_store()
+
+    def answer(texts):
+        rows = [{"_id": q.query_id, "answers": [texts(q)]} for q in queries]
+        (folder / "answers.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        _check_answers.cache_clear()
+        run_study(study, tmp_path / "out")
+        lines = (tmp_path / "out" / "results.jsonl").read_text().splitlines()
+        return [json.loads(line)["measures"] for line in lines]
+
+    study = study_of(folder, evaluate={"measures": ["R@5", "Answer@5"]})
+    relevant = dataset.relevant("dev")
+    (first,) = answer(lambda query: store[relevant[query.query_id][0]].text)
+    assert first["Answer@5"] == first["R@5"] > 0  # one relevant document a query, its whole text
+    _, second = answer(lambda query: "no such words")
+    assert second == {"R@5": first["R@5"], "Answer@5": 0.0}
 
 
 def test_the_same_result_in_two_places_is_computed_once(tmp_path, data):

@@ -151,6 +151,10 @@ def test_faults_of_the_last_stage_are_found_before_the_first(tmp_path):
         ),
         ({"validation": ValidationConfig(data, measures=("Gold@1",))}, "Gold@1"),
         (
+            {"validation": ValidationConfig(data, measures=("Answer@5",))},
+            r"`stages\.last\.validation`: .*must hold answers\.jsonl",
+        ),
+        (
             {"data": None, "mixture": (SourceConfig(data), SourceConfig(str(few)))},
             r"stages\.last: mixture\[1\] must have as many pairs as rows in a batch, 4 of 8\.",
         ),
