@@ -19,7 +19,8 @@ from pathlib import Path
 import numpy as np
 
 from tfde.config.negatives import MiningRules, RefreshConfig
-from tfde.config.training import ModelConfig, OptimizerConfig, StageConfig, TrainRun
+from tfde.config.optimizer import OptimizerConfig
+from tfde.config.training import ModelConfig, StageConfig, TrainRun
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.split import split_train_share
 from tfde.evaluation.measures import evaluate

@@ -11,7 +11,7 @@ from tfde.config.model import PairTextConfig as PairTextConfig
 from tfde.config.model import ParentConfig as ParentConfig
 from tfde.config.model import Sharing as Sharing
 from tfde.config.model import TextConfig as TextConfig
-from tfde.config.training import ValidationConfig as ValidationConfig
+from tfde.config.validation import ValidationConfig as ValidationConfig
 from tfde.data.dataset_directory import DatasetDirectory as DatasetDirectory
 from tfde.data.pairs.dataset import pairs as pairs
 from tfde.environment import import_recommenders as import_recommenders

@@ -9,7 +9,8 @@ import tiny
 
 from tfde.config.losses import GuideConfig, MatryoshkaConfig
 from tfde.config.model import TextConfig
-from tfde.config.training import ModelConfig, OptimizerConfig, StageConfig, TrainRun
+from tfde.config.optimizer import OptimizerConfig
+from tfde.config.training import ModelConfig, StageConfig, TrainRun
 from tfde.errors import ConfigError
 from tfde.tasks.retrieval_task import RetrievalTask
 from tfde.towers.dual_encoder import DualEncoder

@@ -8,7 +8,8 @@ import tiny
 
 from tfde.cli.main import main
 from tfde.config.backbones import BertConfig
-from tfde.config.training import ModelConfig, OptimizerConfig, StageConfig, TrainRun
+from tfde.config.optimizer import OptimizerConfig
+from tfde.config.training import ModelConfig, StageConfig, TrainRun
 from tfde.data.pairs.query_clusters import read_clusters
 from tfde.data.pairs.read_pairs import read_pairs
 from tfde.errors import ConfigError

@@ -12,7 +12,8 @@ import tiny
 import tfde
 from tfde.backbones.lora import matrices_of
 from tfde.config.lora import LoraConfig
-from tfde.config.training import ModelConfig, OptimizerConfig, StageConfig, TrainRun
+from tfde.config.optimizer import OptimizerConfig
+from tfde.config.training import ModelConfig, StageConfig, TrainRun
 from tfde.errors import ConfigError
 from tfde.towers.average import average_models
 from tfde.training import callbacks

@@ -11,14 +11,9 @@ from typing import Any
 
 from tfde.cli.logs import show_logs
 from tfde.cli.parser import CommandParser, command_parser
-from tfde.config.training import (
-    OptimizerConfig,
-    RefreshConfig,
-    SourceConfig,
-    StageConfig,
-    TrainRun,
-    ValidationConfig,
-)
+from tfde.config.optimizer import OptimizerConfig
+from tfde.config.training import RefreshConfig, SourceConfig, StageConfig, TrainRun
+from tfde.config.validation import ValidationConfig
 
 _PARTS = {
     "a stage": StageConfig,

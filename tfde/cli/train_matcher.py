@@ -10,7 +10,7 @@ from typing import Any
 from tfde.cli.logs import show_logs
 from tfde.cli.parser import CommandParser, command_parser
 from tfde.config.matching import MatchDataConfig, MatchModelConfig, MatchRun, TeachingConfig
-from tfde.config.training import OptimizerConfig
+from tfde.config.optimizer import OptimizerConfig
 
 _PARTS = {
     "model": MatchModelConfig,

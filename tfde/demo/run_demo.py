@@ -19,7 +19,8 @@ import numpy as np
 import yaml
 
 from tfde.config.model import TextConfig
-from tfde.config.training import ModelConfig, OptimizerConfig, SourceConfig, StageConfig, TrainRun
+from tfde.config.optimizer import OptimizerConfig
+from tfde.config.training import ModelConfig, SourceConfig, StageConfig, TrainRun
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.pairs.read_pairs import read_pairs
 from tfde.demo.comparison import Difference, format_differences, measure

@@ -13,7 +13,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfde.config.training import GuardConfig, ValidationConfig
+from tfde.config.validation import GuardConfig, ValidationConfig
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.errors import TrainingError
 from tfde.evaluation.answer_matching import AnswerTexts

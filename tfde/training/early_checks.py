@@ -17,7 +17,8 @@ from tfde.checkpoints.checkpoint_files import check_checkpoint
 from tfde.config.backbones import backbone_from_mapping
 from tfde.config.matching import MatchRun
 from tfde.config.model import Sharing
-from tfde.config.training import SourceConfig, StageConfig, TrainRun, ValidationConfig
+from tfde.config.training import SourceConfig, StageConfig, TrainRun
+from tfde.config.validation import ValidationConfig
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.errors import ConfigError, naming, require
 from tfde.evaluation.answer_matching import AnswerTexts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from tfde.argument_types import typed
-from tfde.config.training import OptimizerConfig
+from tfde.config.optimizer import OptimizerConfig
 from tfde.errors import ConfigError, require
 
 
@@ -97,6 +98,8 @@ def adamw(
     weight_decay: float = 0.01,
     clip_norm: float | None = 1.0,
     epsilon: float = 1e-7,
+    layer_decay: float = 1.0,
+    start_decay: float = 0.0,
 ) -> keras.optimizers.Optimizer:
     """Returns AdamW, with linear decay to 0 or at a constant rate; biases and norms stay whole.
 
@@ -107,6 +110,8 @@ def adamw(
         weight_decay: Share of a weight that a step at rate 1 takes away.
         clip_norm: Largest global norm of the gradients, or `None`.
         epsilon: Added to the root of the second moment.
+        layer_decay: As `FusedAdamW`, like the next.
+        start_decay: Share of the way back to where it began that a step at rate 1 takes a weight.
     """
     return FusedAdamW(
         LinearDecay(learning_rate, decay_steps=decay_steps, warmup_steps=warmup_steps),
@@ -114,6 +119,8 @@ def adamw(
         global_clipnorm=clip_norm,
         epsilon=epsilon,
         undecayed=("bias", "norm", "gamma", "beta", "scale"),
+        layer_decay=layer_decay,
+        start_decay=start_decay,
     )
 
 
@@ -132,8 +139,8 @@ def build_optimizer(config: OptimizerConfig, *, steps: int) -> keras.optimizers.
     }
     if config.name == "adafactor":
         return adafactor(config.learning_rate, **shared)
-    shared |= {"weight_decay": config.weight_decay, "epsilon": config.epsilon}
-    return adamw(config.learning_rate, **shared)
+    names = ("weight_decay", "epsilon", "layer_decay", "start_decay")
+    return adamw(config.learning_rate, **shared, **{x: getattr(config, x) for x in names})
 
 
 @keras.saving.register_keras_serializable(package="tfde")
@@ -149,23 +156,64 @@ class FusedAdamW(keras.optimizers.AdamW):
         weight_decay: Share of a weight that a step at rate 1 takes away.
         undecayed: Weights with one of these in their names do not decay. Keras' own
             `exclude_from_weight_decay` is forgotten where an optimizer is saved.
+        layer_decay: The rate of a layer as a share of that of the layer above it, in (0, 1]; the
+            token embedder is below the first, what follows the encoder has the whole rate.
+        start_decay: Share of its way back to where training began that a step at rate 1 takes a
+            weight: w -= rate * start_decay * (w - w_0). All weights do, whatever their names.
         **kwargs: As Keras' AdamW, such as `global_clipnorm`, the largest norm of all gradients
             together.
 
-    Source: Loshchilov and Hutter 2019, algorithm 2.
+    Raises:
+        ConfigError: a number outside of its range; `layer_decay` for weights without layers.
+
+    Source: Loshchilov and Hutter 2019, algorithm 2; Clark et al. 2020 (ELECTRA), appendix B, for
+        the layers' rates; Li et al. 2018, "Explicit inductive bias for transfer learning", equation
+        2 (L2-SP), here decoupled from the gradient as algorithm 2 does with the decay to zero.
     """
 
     def __init__(
-        self, learning_rate: Any = 0.001, *, undecayed: Sequence[str] = (), **kwargs: Any
+        self,
+        learning_rate: Any = 0.001,
+        *,
+        undecayed: Sequence[str] = (),
+        layer_decay: float = 1.0,
+        start_decay: float = 0.0,
+        **kwargs: Any,
     ) -> None:
+        require(0 < layer_decay <= 1, "layer_decay", "in (0, 1]", layer_decay)
+        require(start_decay >= 0, "start_decay", "at least 0", start_decay)
         super().__init__(learning_rate, **kwargs)
+        self.layer_decay = layer_decay
+        self.start_decay = start_decay
+        self._rate_shares: list[float] = []
+        self._starts: list[Any] = []
         self.undecayed = tuple(undecayed)
         if self.undecayed:
             self.exclude_from_weight_decay(var_names=list(self.undecayed))
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
-        return {**super().get_config(), "undecayed": list(self.undecayed)}
+        return {
+            **super().get_config(),
+            "undecayed": list(self.undecayed),
+            "layer_decay": self.layer_decay,
+            "start_decay": self.start_decay,
+        }
+
+    def build(self, variables: list[tf.Variable]) -> None:
+        """Makes the moments, and notes where the weights begin."""
+        if self.built:
+            return
+        super().build(variables)
+        paths = [variable.path for variable in variables]
+        self._rate_shares = layer_shares(paths, self.layer_decay)
+        if self.start_decay:
+            self._starts = [
+                self.add_variable_from_reference(variable, name="start", initializer="zeros")
+                for variable in variables
+            ]
+            for start, variable in zip(self._starts, variables, strict=True):
+                start.assign(variable)
 
     def _clip_gradients(
         self, grads: list[tf.Tensor | tf.IndexedSlices | None]
@@ -178,17 +226,22 @@ class FusedAdamW(keras.optimizers.AdamW):
         return dense if self.global_clipnorm else super()._clip_gradients(dense)
 
     def _apply_weight_decay(self, variables: list[tf.Variable]) -> None:
-        if self.weight_decay:  # Keras subtracts zero from all weights
-            super()._apply_weight_decay(variables)
+        """Does nothing: a weight decays where it is updated, at the rate of its layer."""
 
     def update_step(
         self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: tf.Tensor
     ) -> None:
         """Updates one weight and its two moments."""
+        index = self._get_variable_index(variable)
+        learning_rate = tf.cast(learning_rate, variable.dtype) * self._rate_shares[index]
+        if self.weight_decay and self._use_weight_decay(variable):
+            variable.assign_sub(variable * self.weight_decay * learning_rate)
+        if self.start_decay:
+            way = variable - self._starts[index]
+            variable.assign_sub(way * self.start_decay * learning_rate)
         if self.amsgrad or variable.dtype != tf.float32:  # the kernel would round 0.999 to 1
             super().update_step(gradient, variable, learning_rate)
             return
-        index = self._get_variable_index(variable)
         step = tf.cast(self.iterations.value + 1, tf.float32)
         tf.raw_ops.ResourceApplyAdam(
             var=variable.handle,
@@ -196,7 +249,7 @@ class FusedAdamW(keras.optimizers.AdamW):
             v=self._velocities[index].value.handle,
             beta1_power=tf.pow(self.beta_1, step),
             beta2_power=tf.pow(self.beta_2, step),
-            lr=tf.cast(learning_rate, tf.float32),
+            lr=learning_rate,
             beta1=self.beta_1,
             beta2=self.beta_2,
             epsilon=self.epsilon,
@@ -213,3 +266,31 @@ def _sum_equal_rows(
     rows, places = tf.unique(gradient.indices)
     values = tf.math.unsorted_segment_sum(gradient.values, places, tf.size(rows))
     return tf.IndexedSlices(values, rows, gradient.dense_shape)
+
+
+def layer_shares(paths: Sequence[str], decay: float) -> list[float]:
+    """Returns each weight's share of the learning rate.
+
+    Of L layers, layer l (0-based) has decay**(L - 1 - l), the token embedder decay**L, and what is
+    no part of the encoder 1.
+
+    Args:
+        paths: Of weights, as Keras names them in a tower.
+        decay: In (0, 1]; with 1 every share is 1.
+
+    Raises:
+        ConfigError: `decay` is below 1, and no path has the number of a layer.
+
+    Source: Clark et al. 2020, appendix B; that the top layer has the whole rate: derived here.
+    """
+    if decay == 1:
+        return [1.0] * len(paths)
+    found = [re.search(r"layer_(\d+)/", path) for path in paths]
+    numbers = [int(match[1]) for match in found if match]
+    require(bool(numbers), "layer_decay", "1 for a backbone without layers of numbers", decay)
+    top = max(numbers)
+    shares = []
+    for path, match in zip(paths, found, strict=True):
+        depth = top - int(match[1]) if match else top + 1 if "token_embedder/" in path else 0
+        shares.append(decay**depth)
+    return shares

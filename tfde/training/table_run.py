@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from tfde.checkpoints.checkpoint_files import check_checkpoint
-from tfde.config.training import GuardConfig
+from tfde.config.validation import GuardConfig
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.dataset_writer import write_dataset
 from tfde.data.formats import columns as tables

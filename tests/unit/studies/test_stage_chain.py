@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import tiny
 
+from tfde.config.optimizer import OptimizerConfig
 from tfde.config.study import EvaluationConfig
-from tfde.config.training import ModelConfig, OptimizerConfig, StageConfig, TrainRun
+from tfde.config.training import ModelConfig, StageConfig, TrainRun
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.pages import Page, Section, write_pages
 from tfde.studies.run_cell import measure, stage_chain, train_stage

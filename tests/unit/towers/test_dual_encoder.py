@@ -9,7 +9,7 @@ import tensorflow as tf
 import tiny
 
 from tfde.config.model import SHARING, TextConfig
-from tfde.config.training import ValidationConfig
+from tfde.config.validation import ValidationConfig
 from tfde.data.pairs.dataset import pairs
 from tfde.errors import ConfigError, CorruptError
 from tfde.tasks.retrieval_task import RetrievalTask

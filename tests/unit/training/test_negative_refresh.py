@@ -11,13 +11,8 @@ import tiny
 
 from tfde.config.model import TextConfig
 from tfde.config.negatives import MiningRules, RefreshConfig
-from tfde.config.training import (
-    ModelConfig,
-    OptimizerConfig,
-    SourceConfig,
-    StageConfig,
-    TrainRun,
-)
+from tfde.config.optimizer import OptimizerConfig
+from tfde.config.training import ModelConfig, SourceConfig, StageConfig, TrainRun
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.errors import ConfigError, CorruptError
 from tfde.negatives.candidate_sources import ModelCandidates

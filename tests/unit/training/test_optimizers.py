@@ -2,7 +2,8 @@ import keras
 import numpy as np
 import pytest
 
-from tfde.config.training import OptimizerConfig
+from tests import tiny
+from tfde.config.optimizer import OptimizerConfig
 from tfde.errors import ConfigError
 from tfde.training.optimizers import (
     FusedAdamW,
@@ -10,6 +11,7 @@ from tfde.training.optimizers import (
     adafactor,
     adamw,
     build_optimizer,
+    layer_shares,
 )
 
 
@@ -94,3 +96,35 @@ def test_biases_and_norms_are_not_decayed():
     values = {name: float(weight.numpy()[0]) for name, weight in zip(names, weights, strict=True)}
     assert values.pop("kernel") == pytest.approx(1 - 0.5 * 0.1)
     assert set(values.values()) == {1.0}
+
+
+def test_rates_of_layers_and_the_way_back_by_hand():
+    """A gradient of 1 moves a weight by its rate, once both decays have taken their share."""
+    weights = tiny.dual_encoder(tiny.BERT).trainable_variables
+    optimizer = FusedAdamW(
+        0.1, weight_decay=0.5, undecayed=("bias",), layer_decay=0.5, start_decay=2.0, epsilon=0.0
+    )
+    optimizer.build(weights)
+    starts = [weight.numpy() for weight in weights]
+    for weight in weights:
+        weight.assign_add(np.full(weight.shape, 3.0))
+    optimizer.apply([np.ones(weight.shape, np.float32) for weight in weights], weights)
+    shares = {"token_embedder": 0.25, "transformer_layer_0": 0.5, "transformer_layer_1": 1.0}
+    seen = set()
+    for weight, start in zip(weights, starts, strict=True):
+        part = next(part for part in shares if part in weight.path)
+        rate, decay = 0.1 * shares[part], 0.0 if "bias" in weight.path else 0.5
+        expected = (start + 3.0) * (1 - rate * decay)
+        expected -= rate * 2.0 * (expected - start) + rate
+        np.testing.assert_allclose(weight.numpy(), expected, rtol=1e-5, atol=1e-6)
+        seen.add((part, decay))
+    assert len(seen) == 5  # the token embedder has no bias
+
+
+def test_layers_of_real_towers():
+    paths = [weight.path for weight in tiny.dual_encoder(tiny.BERT).trainable_variables]
+    shares = dict(zip(paths, layer_shares(paths, 0.5), strict=True))
+    assert {share for path, share in shares.items() if path.startswith("token_embedder")} == {0.25}
+    assert {share for path, share in shares.items() if "layer_1/" in path} == {1.0}
+    with pytest.raises(ConfigError, match="`layer_decay` must be 1 for a backbone without layers"):
+        layer_shares(["encoder/table"], 0.5)

@@ -5,14 +5,9 @@ import dataclasses
 import pytest
 import tiny
 
-from tfde.config.training import (
-    ModelConfig,
-    OptimizerConfig,
-    SourceConfig,
-    StageConfig,
-    TrainRun,
-    ValidationConfig,
-)
+from tfde.config.optimizer import OptimizerConfig
+from tfde.config.training import ModelConfig, SourceConfig, StageConfig, TrainRun
+from tfde.config.validation import ValidationConfig
 from tfde.errors import ConfigError, DataError, TrainingError
 from tfde.training.checks import check_replicas
 from tfde.training.early_checks import check_run, expand_run

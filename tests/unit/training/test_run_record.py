@@ -7,7 +7,8 @@ import pytest
 
 from tfde.config.losses import GuideConfig
 from tfde.config.negatives import RefreshConfig
-from tfde.config.training import ModelConfig, StageConfig, TrainRun, ValidationConfig
+from tfde.config.training import ModelConfig, StageConfig, TrainRun
+from tfde.config.validation import ValidationConfig
 from tfde.errors import OtherRunError
 from tfde.training.run_record import CHECKPOINT_FILE, RUN_FILE, open_output
 

@@ -9,15 +9,9 @@ import pytest
 import tiny
 
 from tfde.config.model import Sharing, TextConfig
-from tfde.config.training import (
-    GuardConfig,
-    ModelConfig,
-    OptimizerConfig,
-    SourceConfig,
-    StageConfig,
-    TrainRun,
-    ValidationConfig,
-)
+from tfde.config.optimizer import OptimizerConfig
+from tfde.config.training import ModelConfig, SourceConfig, StageConfig, TrainRun
+from tfde.config.validation import GuardConfig, ValidationConfig
 from tfde.data.pages import Page, Section, write_pages
 from tfde.errors import ConfigError
 from tfde.towers.dual_encoder import DualEncoder
