@@ -188,7 +188,9 @@ def mine_with_beam(
         PipelineError: a step failed, or a worker is gone.
     """
     if rules.needs_cross_encoder:
-        raise ConfigError("`max_cross_score` and `cross_margin` need `tfde mine-negatives`.")
+        raise ConfigError(
+            "`max_cross_score`, `cross_margin` and `min_pseudo_score` need `tfde mine-negatives`."
+        )
     require(queries_at_once >= 1, "queries_at_once", "at least 1", queries_at_once)
     settings = mining_settings(
         dataset,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from jsonargparse.typing import PositiveInt
+from jsonargparse.typing import NonNegativeInt, PositiveInt
 
 from tfde.cli.parser import CommandParser, command_parser
 from tfde.cli.shared_options import add_lengths, load_encoder
@@ -60,12 +60,30 @@ def build_parser() -> CommandParser:
         type=float,
         help="the same as a share: 0.05 keeps what scores at most 0.95 of the positive",
     )
-    parser.add_argument("--cross_encoder", help="model that throws out what it takes for relevant")
+    parser.add_argument(
+        "--cross_encoder",
+        help="model that throws out what it takes for relevant, or makes positives of it",
+    )
     parser.add_argument(
         "--max_cross_score", type=float, help="highest logit of the cross-encoder for a negative"
     )
     parser.add_argument(
         "--cross_margin", type=float, help="how much below the positive's logit it must stay"
+    )
+    parser.add_argument(
+        "--pseudo_positives",
+        type=NonNegativeInt,
+        default=0,
+        help="unlabelled candidates that become positives of a query at most, a pair each, because"
+        " the cross-encoder takes them for relevant (RocketQA)",
+    )
+    parser.add_argument(
+        "--min_pseudo_score", type=float, help="lowest logit of the cross-encoder for that"
+    )
+    parser.add_argument(
+        "--unlabelled",
+        action="store_true",
+        help="queries that no split judges take part too, for their pseudo-positives",
     )
     parser.add_argument(
         "--choice",
@@ -111,6 +129,8 @@ def run(args: Any) -> int:
         relative_margin=args.relative_margin,
         max_cross_score=args.max_cross_score,
         cross_margin=args.cross_margin,
+        pseudo_positives=args.pseudo_positives,
+        min_pseudo_score=args.min_pseudo_score,
         choice=args.choice,
         temperature=args.temperature,
         seed=args.seed,
@@ -138,6 +158,7 @@ def run(args: Any) -> int:
         split=args.split,
         documents=args.documents,
         cross_encoder=cross_encoder,
+        unlabelled=args.unlabelled,
         show_progress=True,
     )
     seconds = time.perf_counter() - start

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Literal, get_args
 
-from tfde.errors import naming, require
+from tfde.errors import ConfigError, naming, require
 
 NegativeChoice = Literal["top", "random", "sampled"]
 
@@ -105,22 +105,37 @@ class MiningRules(NegativeRules):
         max_cross_score: A candidate to which the cross-encoder gives more is left out.
         cross_margin: A candidate must score so much less than the pair's positive by the
             cross-encoder.
+        pseudo_positives: How many of a query's best ranked candidates become positives at most,
+            each in a pair of its own, because the cross-encoder takes them for relevant.
+        min_pseudo_score: The lowest score of the cross-encoder for that; a candidate that reaches
+            it is no negative either.
         seed: Of the choice; each pair has a generator of its own.
 
     Raises:
         ConfigError: an impossible value.
 
-    Source: cross-encoder: Qu et al. 2021 (RocketQA).
+    Source: cross-encoder, for negatives and for pseudo-positives: Qu et al. 2021 (RocketQA).
     """
 
     max_cross_score: float | None = None
     cross_margin: float | None = None
+    pseudo_positives: int = 0
+    min_pseudo_score: float | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
         self.check_rules()
-        margin = self.cross_margin
+        margin, lowest, highest = self.cross_margin, self.min_pseudo_score, self.max_cross_score
         require(margin is None or margin >= 0, "cross_margin", "at least 0", margin)
+        require(self.pseudo_positives >= 0, "pseudo_positives", "at least 0", self.pseudo_positives)
+        if (self.pseudo_positives > 0) != (lowest is not None):
+            raise ConfigError(
+                "`pseudo_positives` goes with `min_pseudo_score`; give both or neither."
+                f" Received: {self.pseudo_positives} and {lowest}"
+            )
+        if lowest is not None and highest is not None:
+            rule = f"above `max_cross_score`, {highest}"
+            require(lowest > highest, "min_pseudo_score", rule, lowest)
         require(self.seed >= 0, "seed", "at least 0", self.seed)
 
     @property
@@ -132,7 +147,8 @@ class MiningRules(NegativeRules):
     @property
     def needs_cross_encoder(self) -> bool:
         """Whether a rule asks a cross-encoder."""
-        return self.max_cross_score is not None or self.cross_margin is not None
+        limits = (self.max_cross_score, self.cross_margin, self.min_pseudo_score)
+        return any(limit is not None for limit in limits)
 
     def highest_score(self, positive: float | None) -> float:
         """Returns the highest score that a negative may have beside its positive.
@@ -150,14 +166,22 @@ class MiningRules(NegativeRules):
             )
         return min(limits)
 
-    def highest_cross_score(self, positive: float) -> float:
-        """Returns the highest score of the cross-encoder that a negative may have."""
-        limits = [float("inf")]
-        if self.max_cross_score is not None:
-            limits.append(self.max_cross_score)
-        if self.cross_margin is not None:
-            limits.append(positive - self.cross_margin)
-        return min(limits)
+    def may_be_negative(self, cross_score: float, positive: float) -> bool:
+        """Returns whether the cross-encoder lets a candidate be a negative beside a positive.
+
+        Args:
+            cross_score: What it gives the candidate.
+            positive: What it gives the positive.
+        """
+        return not (
+            (self.max_cross_score is not None and cross_score > self.max_cross_score)
+            or (self.cross_margin is not None and cross_score > positive - self.cross_margin)
+            or self.is_pseudo_positive(cross_score)
+        )
+
+    def is_pseudo_positive(self, cross_score: float) -> bool:
+        """Returns whether the cross-encoder takes a candidate for relevant."""
+        return self.min_pseudo_score is not None and cross_score >= self.min_pseudo_score
 
 
 _UNKNOWN = float("-inf")

@@ -17,8 +17,9 @@ from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.document_file import DocumentFile
 from tfde.errors import ConfigError, require
 from tfde.negatives.candidate_sources import CandidateSource, Corpus
+from tfde.negatives.cross_scores import PairScorer
 from tfde.negatives.judged_queries import JudgedQueries
-from tfde.negatives.part_miner import PairScorer, PartMiner
+from tfde.negatives.part_miner import PartMiner
 from tfde.negatives.selection import REASONS
 from tfde.progress import progress_bar
 from tfde.storage.json_lines import json_line
@@ -29,7 +30,9 @@ class MiningReport(NamedTuple):
     """What mining did.
 
     `short` of the `pairs` have fewer negatives than were asked for, `empty` of these none;
-    `removed` counts candidates by `tfde.negatives.selection.REASONS`.
+    `removed` counts candidates by `tfde.negatives.selection.REASONS`. `pseudo_positives` of the
+    `pairs` have a positive that a cross-encoder chose; `without_positive` unlabelled queries have
+    none, and no pair.
     """
 
     pairs: int
@@ -38,6 +41,8 @@ class MiningReport(NamedTuple):
     empty: int
     candidates: int
     removed: dict[str, int]
+    pseudo_positives: int = 0
+    without_positive: int = 0
 
     @classmethod
     def of(cls, counts: Mapping[str, int]) -> MiningReport:
@@ -49,6 +54,8 @@ class MiningReport(NamedTuple):
             empty=counts.get("empty", 0),
             candidates=counts.get("candidates", 0),
             removed={reason: counts.get(reason, 0) for reason in REASONS},
+            pseudo_positives=counts.get("pseudo_positives", 0),
+            without_positive=counts.get("without_positive", 0),
         )
 
     def text(self, count: int) -> str:
@@ -58,10 +65,17 @@ class MiningReport(NamedTuple):
             count: How many negatives of each pair were asked for.
         """
         left_out = [f"  {REASONS[reason]}: {n:,}" for reason, n in self.removed.items() if n]
+        pseudo = []
+        if self.pseudo_positives or self.without_positive:
+            pseudo = [
+                f"pseudo-positives: {self.pseudo_positives:,} of the pairs;"
+                f" unlabelled queries without one: {self.without_positive:,}"
+            ]
         return "\n".join(
             [
                 f"{self.pairs:,} pairs, {self.negatives:,} negatives,"
                 f" {self.short:,} pairs with fewer than {count} ({self.empty:,} with none)",
+                *pseudo,
                 f"candidates: {self.candidates:,}; left out:",
                 *left_out,
             ]
@@ -78,6 +92,7 @@ def mine_negatives(
     judged: JudgedQueries | None = None,
     documents: Literal["ids", "texts"] = "ids",
     cross_encoder: PairScorer | None = None,
+    unlabelled: bool = False,
     queries_at_once: int = 500,
     show_progress: bool = False,
 ) -> MiningReport:
@@ -96,8 +111,10 @@ def mine_negatives(
         split: Whose pairs.
         judged: Other queries with their positives, in place of those of the split.
         documents: Whether the file names documents by id or holds their texts.
-        cross_encoder: Throws out candidates that it takes for relevant; its scores are written
-            as `cross_scores`.
+        cross_encoder: Throws out candidates that it takes for relevant, or makes positives of them;
+            its scores are written as `cross_scores`.
+        unlabelled: Whether queries that no split judges take part, for their pseudo-positives; not
+            with `judged`.
         queries_at_once: Queries a part.
         show_progress: Whether progress bars go to stderr.
 
@@ -109,6 +126,8 @@ def mine_negatives(
         CorruptError: a file of the killed run differs from what was written.
     """
     _check(source, rules, cross_encoder, queries_at_once)
+    if unlabelled and not (rules.pseudo_positives and judged is None):
+        raise ConfigError("`unlabelled` goes with `pseudo_positives`, and not with `judged`.")
     settings = mining_settings(
         dataset,
         source.describe(),
@@ -118,13 +137,15 @@ def mine_negatives(
         cross_encoder=None if cross_encoder is None else cross_encoder.fingerprint(),
         queries_at_once=queries_at_once,
     )
+    if unlabelled:
+        settings["unlabelled"] = True
     work = PartedFile(output, settings)
     done = work.finished()
     if done is not None:
         return MiningReport.of(done)
     if judged is None:
         dataset.validate([split])
-        judged = JudgedQueries.read(dataset, split)
+        judged = JudgedQueries.read(dataset, split, unlabelled=unlabelled)
     total = len(judged.queries)
     starts = range(0, total, queries_at_once)
     with (
@@ -169,11 +190,14 @@ def mining_settings(
         cross_encoder: Its fingerprint.
         queries_at_once: As `mine_negatives`.
     """
+    described = dataclasses.asdict(rules)
+    if not rules.pseudo_positives:  # so that what was made before there were any is not made anew
+        del described["pseudo_positives"], described["min_pseudo_score"]
     return {
         "dataset": dataset.checksums(),
         "split": split,
         "source": dict(source),
-        "rules": dataclasses.asdict(rules),
+        "rules": described,
         "documents": documents,
         "cross_encoder": cross_encoder,
         "queries_at_once": queries_at_once,
@@ -190,6 +214,7 @@ def _check(
         raise ConfigError("a margin and `choice` sampled need scores; random candidates have none.")
     if rules.needs_cross_encoder != (cross_encoder is not None):
         raise ConfigError(
-            "`cross_encoder` goes with `max_cross_score` or `cross_margin`; give both or neither."
+            "`cross_encoder` goes with `max_cross_score`, `cross_margin` or `min_pseudo_score`;"
+            " give both or neither."
         )
     require(queries_at_once >= 1, "queries_at_once", "at least 1", queries_at_once)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Literal, Protocol
-
-import numpy as np
+from typing import Any, Literal
 
 from tfde.config.negatives import MiningRules
 from tfde.data.document_file import DocumentFile
-from tfde.errors import ConfigError, DataError
+from tfde.errors import DataError
 from tfde.negatives.candidate_sources import CandidateSource, Ranking
+from tfde.negatives.cross_scores import CrossScores, PairScorer
 from tfde.negatives.judged_queries import JudgedQueries
+from tfde.negatives.pseudo_positives import find_pseudo_positives
 from tfde.negatives.selection import (
     ReadText,
     choice_order,
@@ -25,19 +25,6 @@ from tfde.negatives.selection import (
 from tfde.types import Document, Query
 
 _TEXTS_IN_MEMORY = 8192
-_CROSS_BATCH = 32
-
-
-class PairScorer(Protocol):
-    """What mining needs of a cross-encoder; `tfde.CrossEncoder` has it."""
-
-    def fingerprint(self) -> str:
-        """Returns what changes with the model."""
-        ...
-
-    def score(self, pairs: Sequence[tuple[str, Document]], *, batch_size: int) -> np.ndarray:
-        """Returns one score a pair, (P,) float32."""
-        ...
 
 
 @dataclass
@@ -45,6 +32,7 @@ class _MinedPair:
     query: Query
     positive: Document
     score: float | None
+    is_pseudo: bool = False
     waiting: Ranking = field(default_factory=list)  # in the order of the choice
     negatives: Ranking = field(default_factory=list)
     cross_score: float = 0.0
@@ -60,7 +48,7 @@ class PartMiner:
         judged: All queries of the split.
         rules: What is left out and what is taken.
         documents: Whether lines name documents by id or hold their texts.
-        cross_encoder: Throws out candidates that it takes for relevant.
+        cross_encoder: Throws out candidates that it takes for relevant, or makes positives of them.
     """
 
     def __init__(
@@ -92,17 +80,22 @@ class PartMiner:
         rules, counts = self._rules, Counter[str]()
         found = self._source.search(queries, rules.max_rank)
         rankings = {query.query_id: found for query, found in zip(queries, found, strict=True)}
-        pairs = self._pairs(queries, rankings)
-        ruled_out = {
-            query.query_id: like_positives(
-                rankings[query.query_id],
-                self._read,
-                rules,
-                self._judged.known_positives(query),
-                query,
-            )
-            for query in queries
-        }
+        cross_scores, pseudo = None, dict[str, list[str]]()
+        if self._cross_encoder is not None:
+            cross_scores = CrossScores(self._cross_encoder, lambda one: self._read(one).document)
+            if rules.pseudo_positives:
+                pseudo = find_pseudo_positives(
+                    queries, rankings, self._read, rules, self._judged, cross_scores
+                )
+        pairs = self._pairs(queries, rankings, pseudo)
+        ruled_out = {}
+        for query in queries:
+            taken = pseudo.get(query.query_id, [])
+            positives = [*self._judged.known_positives(query), *taken]
+            counts["without_positive"] += not (self._judged.positives[query.query_id] or taken)
+            ruled_out[query.query_id] = like_positives(
+                rankings[query.query_id], self._read, rules, positives, query, first=rules.min_rank
+            ) | dict.fromkeys(taken, "pseudo_positive")
         for pair in pairs:
             ranking = rankings[pair.query.query_id]
             counts["candidates"] += len(ranking)
@@ -121,25 +114,33 @@ class PartMiner:
                 doc_id=pair.positive.doc_id,
             )
             pair.waiting = [kept[place] for place in order]
-        if self._cross_encoder is None:
+        if cross_scores is None:
             for pair in pairs:
                 pair.negatives = pair.waiting[: rules.count]
         else:
-            self._ask(self._cross_encoder, pairs, counts)
+            self._ask(cross_scores, pairs, counts)
         for pair in pairs:
             counts["pairs"] += 1
+            counts["pseudo_positives"] += pair.is_pseudo
             counts["negatives"] += len(pair.negatives)
             counts["short"] += len(pair.negatives) < rules.count
             counts["empty"] += not pair.negatives
         return [self._line(pair) for pair in pairs], counts
 
-    def _pairs(self, queries: Iterable[Query], rankings: dict[str, Ranking]) -> list[_MinedPair]:
+    def _pairs(
+        self,
+        queries: Iterable[Query],
+        rankings: Mapping[str, Ranking],
+        pseudo: Mapping[str, list[str]],
+    ) -> list[_MinedPair]:
         pairs = []
         for query in queries:
             scores = dict(rankings[query.query_id])
-            for doc_id in self._judged.positives[query.query_id]:
+            positives = dict.fromkeys(self._judged.positives[query.query_id], False)
+            positives |= dict.fromkeys(pseudo.get(query.query_id, ()), True)
+            for doc_id, is_pseudo in positives.items():
                 positive = self._read(doc_id).document
-                pairs.append(_MinedPair(query, positive, scores.get(doc_id)))
+                pairs.append(_MinedPair(query, positive, scores.get(doc_id), is_pseudo))
         unknown = [pair for pair in pairs if pair.score is None]
         scores_of = self._source.score([(pair.query, pair.positive) for pair in unknown])
         for pair, score in zip(unknown, scores_of, strict=True):
@@ -147,10 +148,10 @@ class PartMiner:
         return pairs
 
     def _ask(
-        self, cross_encoder: PairScorer, pairs: Sequence[_MinedPair], counts: Counter[str]
+        self, cross_scores: CrossScores, pairs: Sequence[_MinedPair], counts: Counter[str]
     ) -> None:
         """Gives each pair its first candidates that the cross-encoder takes for irrelevant."""
-        scores = self._cross_scores(cross_encoder, [(p.query, p.positive) for p in pairs])
+        scores = cross_scores.of([(pair.query, pair.positive.doc_id) for pair in pairs])
         for pair, score in zip(pairs, scores, strict=True):
             pair.cross_score = score
         while True:
@@ -161,30 +162,13 @@ class PartMiner:
                 pair.waiting = pair.waiting[missing:]
             if not asked:
                 return
-            scores = self._cross_scores(
-                cross_encoder,
-                [(pair.query, self._read(doc_id).document) for pair, (doc_id, _) in asked],
-            )
+            scores = cross_scores.of([(pair.query, doc_id) for pair, (doc_id, _) in asked])
             for (pair, candidate), score in zip(asked, scores, strict=True):
-                if score > self._rules.highest_cross_score(pair.cross_score):
-                    counts["cross_encoder"] += 1
-                else:
+                if self._rules.may_be_negative(score, pair.cross_score):
                     pair.negatives.append(candidate)
                     pair.cross_scores.append(score)
-
-    def _cross_scores(
-        self, cross_encoder: PairScorer, pairs: Sequence[tuple[Query, Document]]
-    ) -> list[float]:
-        texts = [(query.text, document) for query, document in pairs]
-        scores = cross_encoder.score(texts, batch_size=_CROSS_BATCH)
-        if scores.shape != (len(pairs),):
-            raise ConfigError(
-                "`cross_encoder` must give one score a pair."
-                f" Received: a model with {scores.shape[-1]} labels"
-            )
-        if not np.isfinite(scores).all():
-            raise ConfigError("`cross_encoder` must give finite scores; it gives NaN or infinity.")
-        return [float(score) for score in scores]
+                else:
+                    counts["cross_encoder"] += 1
 
     def _read_text(self, doc_id: str) -> ReadText:
         document = self._store.get(doc_id)
@@ -199,6 +183,8 @@ class PartMiner:
             "positive": self._written(pair.positive.doc_id),
             "negatives": [self._written(doc_id) for doc_id, _ in pair.negatives],
         }
+        if pair.is_pseudo:
+            line["pseudo"] = True
         if self._source.has_scores:
             scores = [score for _, score in pair.negatives]
             line["scores"] = {"positive": pair.score, "negatives": scores}

@@ -21,6 +21,7 @@ from tfde.types import Document, Query
 # cross-encoder is asked last, and only about candidates that would be taken.
 REASONS = {
     "positive": "known positives",
+    "pseudo_positive": "taken for positives",
     "query": "the query itself",
     "rank": "ranked above the window",
     "same_text": "the text of a positive",
@@ -90,6 +91,8 @@ def like_positives(
     rules: MiningRules,
     positive_ids: Sequence[str],
     query: Query,
+    *,
+    first: int,
 ) -> dict[str, str]:
     """Returns the candidates that a query and its positives rule out, whatever the pair, and why.
 
@@ -99,6 +102,7 @@ def like_positives(
         rules: What to leave out.
         positive_ids: Every known positive of the query.
         query: The query; where queries are documents (Quora, ArguAna), it finds itself.
+        first: Texts are looked at from this rank on.
     """
     known = frozenset(positive_ids)
     positives = [read(doc_id) for doc_id in positive_ids]
@@ -109,7 +113,7 @@ def like_positives(
         if doc_id in known:
             found[doc_id] = "positive"
             continue
-        if rank < rules.min_rank:
+        if rank < first:
             continue
         candidate = read(doc_id)
         if candidate.words == asked or (rules.ignore_identical_ids and doc_id == query.query_id):

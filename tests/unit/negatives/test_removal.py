@@ -31,7 +31,7 @@ def keep(ranking, *, known=("good",), score=10.0, query=ASKED, **options):
         ranking,
         read,
         rules,
-        ruled_out=like_positives(ranking, read, rules, known, query),
+        ruled_out=like_positives(ranking, read, rules, known, query, first=rules.min_rank),
         positive_score=score,
         removed=removed,
     )
