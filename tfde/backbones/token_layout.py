@@ -32,11 +32,12 @@ class TokenLayout:
         self._is_real = (tf.reshape(padding_mask, (-1,)) > 0) | first
         # Of each real token its place in the batch, (N,); of each place the number of its token,
         # (B*L,). Padding has that of the token before it: something that can be gathered.
-        self._places = tf.cast(tf.where(self._is_real)[:, 0], tf.int32)
-        self._numbers = tf.maximum(tf.cumsum(tf.cast(self._is_real, tf.int32)) - 1, 0)
         if control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()):
             # XLA compiles for fixed shapes: padding stays among the tokens.
             self._places = self._numbers = tf.range(batch * length)
+        else:
+            self._places = tf.cast(tf.where(self._is_real)[:, 0], tf.int32)
+            self._numbers = tf.maximum(tf.cumsum(tf.cast(self._is_real, tf.int32)) - 1, 0)
         # Of each head of each real token its place in (B, A, L), (N, A), and the way back.
         heads = tf.range(num_heads)
         text, place = self._places // length, self._places % length

@@ -32,6 +32,7 @@ _OF_BUNDLES = (
     "retriever_dtype",
     "target_recall",
     "precision",
+    "tpu",
 )
 _OF_INDEXES = ("target_recall", "shard")
 _RECALL_QUERIES = 1000
@@ -91,6 +92,12 @@ def build_parser() -> CommandParser:
         default=_AS_IT_IS,
         help="what the towers compute in; int8: matrices stored in 8 bits, computed in bfloat16",
     )
+    parser.add_argument(
+        "--tpu",
+        action="store_true",
+        help="encoders alone, for a converter to TPUs: rows of one length, and their function under"
+        " the alias tpu_func",
+    )
     add_lengths(parser)
     return parser
 
@@ -119,6 +126,11 @@ def run(args: Any) -> int:
             raise ValueError(
                 f"`--{name}` needs `--index` or `--embeddings`. Received: {args[name]} alone"
             )
+    if args.tpu and (args.index or args.embeddings):
+        raise ValueError(
+            "`--tpu` exports the encoders alone. Received: an index or embeddings; export them"
+            " without it, for the host"
+        )
     refuse_existing(args.output, overwrite=False)
     return _export_bundle(args)
 
@@ -164,6 +176,7 @@ def _export_bundle(args: Any) -> int:
         version=args.version,
         scann=args.scann,
         int8_weights=args.precision == "int8",
+        tpu=args.tpu,
         retriever_dtype=args.retriever_dtype,
         target_recall=args.target_recall,
         recall_queries=recall_queries,

@@ -15,8 +15,9 @@ import tensorflow as tf
 
 from tfde.argument_types import typed
 from tfde.environment import require_extra
-from tfde.errors import MismatchError, require
+from tfde.errors import require
 from tfde.export.bundle_directory import FORMAT, MANIFEST
+from tfde.export.bundle_index import check_index, documents_of, scann_index, vectors_of
 from tfde.export.cards import bundle_card
 from tfde.export.documents_model import DocumentsModel, save_documents_model
 from tfde.export.partitioned_retriever import build_partitioned_retriever, check_target_recall
@@ -31,6 +32,7 @@ from tfde.export.serving_files import (
     write_warmup,
 )
 from tfde.export.stored_rows import RowsDtype, check_rows_dtype
+from tfde.export.tpu_encoder import FUNCTION_ALIAS, TpuEncoder
 from tfde.retrieval.embeddings import Embeddings
 from tfde.retrieval.exact_index import ExactIndex
 from tfde.retrieval.index import Index
@@ -60,6 +62,7 @@ def export_bundle(
     version: int = 1,
     scann: bool = True,
     int8_weights: bool = False,
+    tpu: bool = False,
     retriever_dtype: RowsDtype = "float32",
     target_recall: float | None = None,
     recall_queries: Iterable[str | Query] = (),
@@ -82,6 +85,9 @@ def export_bundle(
         scann: Whether to export the retriever with ScaNN's ops too.
         int8_weights: Whether the towers' matrices are stored in 8 bits; a SavedModel's are as
             they are.
+        tpu: Whether the towers work on rows of one length, the longest text's, in a function with
+            the alias `tpu_func`, as converters for TPUs ask for; then without `index`, and not of
+            a SavedModel.
         retriever_dtype: How the retrievers of ordinary ops store the documents' embeddings.
         target_recall: Export `retriever_partitioned` too, which searches as many of its leaves as
             find this share of the 10 best documents.
@@ -95,8 +101,8 @@ def export_bundle(
 
     Raises:
         MissingExtraError: the extra `serve` is not installed.
-        ConfigError: `output` is not empty, `version` below 1, an unknown `retriever_dtype`, or
-            `target_recall` not in (0, 1] or without an index.
+        ConfigError: `output` is not empty, `version` below 1, an unknown `retriever_dtype`,
+            `target_recall` not in (0, 1] or without an index, or `tpu` with one.
         MismatchError: the index comes from another model, or a document of it is missing.
         OSError: the bundle cannot be written; then nothing is left of it.
     """
@@ -108,23 +114,26 @@ def export_bundle(
     if target_recall is not None:
         check_target_recall(target_recall)
         require(index is not None, "index", "given where `target_recall` is", index)
+    if tpu:
+        require(index is None, "index", "left out with `tpu`: a TPU has the encoders", index)
+        require(isinstance(model, DualEncoder), "model", "a tfde.DualEncoder with `tpu`", model)
     fingerprint = model.fingerprint()  # that of an index of the same model, adapters and all
     if isinstance(model, DualEncoder):
         model = without_adapters(model)
     texts = None
     if index is not None:
-        _check_index(model, index, fingerprint)
+        check_index(model, index, fingerprint)
         if documents is not None:
-            texts = _documents_of(index, documents)
+            texts = documents_of(index, documents)
     golden = _texts(golden_queries)
     with _writing(output), atomic_directory(output) as temporary:
         exporter = _Exporter(
-            model, temporary / "models", str(version), golden, int8_weights=int8_weights
+            model, temporary / "models", str(version), golden, int8_weights=int8_weights, tpu=tpu
         )
         answers = exporter.encoders()
         rows = 0
         if index is not None:
-            vectors, doc_ids = _vectors(index), list(index.doc_ids)
+            vectors, doc_ids = vectors_of(index), list(index.doc_ids)
             rows = len(doc_ids)
             exporter.exact_retriever(vectors, doc_ids, answers, dtype=retriever_dtype)
             if target_recall is not None:
@@ -137,7 +146,7 @@ def export_bundle(
                     recall_queries=_texts(recall_queries),
                 )
             if scann:
-                exporter.scann_retriever(_scann_index(index, vectors), answers)
+                exporter.scann_retriever(scann_index(index, vectors), answers)
             if texts is not None:
                 exporter.documents(texts, temporary)
         _write_config(temporary, exporter.names, str(version))
@@ -154,6 +163,7 @@ def export_bundle(
             "embedding_dim": model.embedding_dim,
             "documents": rows,
             "int8_weights": int8_weights,
+            "tpu": tpu,
             **_about_towers(model),
             "golden_k": GOLDEN_K,
             "golden_queries": [
@@ -182,12 +192,15 @@ class _Exporter:
         golden: list[str],
         *,
         int8_weights: bool,
+        tpu: bool,
     ) -> None:
         self._model = model
         self._directory = directory
         self._version = version
         self._golden = golden
-        self._query_encoder, self._document_encoder = _encoders_of(model, int8=int8_weights)
+        self._query_encoder, self._document_encoder = _encoders_of(
+            model, int8=int8_weights, tpu=tpu
+        )
         self._golden_embeddings = model.encode_queries(golden)
         self.names: list[str] = []
         self.retrievers: dict[str, dict[str, Any]] = {}
@@ -201,9 +214,9 @@ class _Exporter:
                 "trained_dims": [d for d in config.trained_dims if d < dim],
                 "normalize": config.normalize,
             }
-        save_encoder(self._query_encoder, self._place("query_encoder"), **cut)
+        self._encoder("query_encoder", self._query_encoder, cut)
         self._warm_up("query_encoder", [{"text": [text]} for text in self._golden])
-        save_encoder(self._document_encoder, self._place("document_encoder"), **cut)
+        self._encoder("document_encoder", self._document_encoder, cut)
         return [{"embedding": row.tolist()} for row in self._golden_embeddings]
 
     def exact_retriever(
@@ -263,6 +276,12 @@ class _Exporter:
         save_documents_model(DocumentsModel(documents, ids_file), self._place("documents"))
         ids_file.unlink()
 
+    def _encoder(self, name: str, encoder: Any, cut: Mapping[str, Any]) -> None:
+        aliases = {}
+        if isinstance(encoder, TpuEncoder):
+            aliases[FUNCTION_ALIAS] = encoder.encode_tokens
+        save_encoder(encoder, self._place(name), **cut, function_aliases=aliases)
+
     def _place(self, name: str) -> Path:
         self.names.append(name)
         return self._directory / name / self._version
@@ -303,14 +322,19 @@ def _writing(output: Path) -> Iterator[None]:
         raise OSError(error.errno, error.strerror or str(error), str(output)) from error
 
 
-def _encoders_of(model: DualEncoder | SavedEncoder, *, int8: bool) -> tuple[Any, Any]:
+def _encoders_of(model: DualEncoder | SavedEncoder, *, int8: bool, tpu: bool) -> tuple[Any, Any]:
     """Returns the modules that encode queries and documents."""
     if isinstance(model, SavedEncoder):
         require(not int8, "int8_weights", "false for a SavedModel, which is taken as it is", int8)
         return model.modules()
+    query = QueryEncoder(model.query_tower, model.preprocessor, int8_weights=int8)
+    document = DocumentEncoder(model.document_tower, model.preprocessor, int8_weights=int8)
+    if not tpu:
+        return query, document
+    lengths = model.preprocessor.text_config
     return (
-        QueryEncoder(model.query_tower, model.preprocessor, int8_weights=int8),
-        DocumentEncoder(model.document_tower, model.preprocessor, int8_weights=int8),
+        TpuEncoder(query, lengths.query_max_length_tokens),
+        TpuEncoder(document, lengths.document_max_length_tokens),
     )
 
 
@@ -325,51 +349,8 @@ def _about_towers(model: DualEncoder | SavedEncoder) -> dict[str, Any]:
     }
 
 
-def _check_index(
-    model: DualEncoder | SavedEncoder, index: Index | Embeddings, fingerprint: str
-) -> None:
-    if index.fingerprint != fingerprint:
-        raise MismatchError(
-            f"`index` must come from this model ({fingerprint}): build it of the model's embeddings"
-            f" with `fingerprint=model.fingerprint()`. Received: fingerprint {index.fingerprint!r}"
-        )
-    if index.shape[1] != model.embedding_dim:
-        raise MismatchError(
-            f"`index` must hold vectors of {model.embedding_dim} dimensions, the model's."
-            f" Received: {index.shape[1]}"
-        )
-
-
-def _documents_of(index: Index | Embeddings, documents: Iterable[Document]) -> list[Document]:
-    """Returns the index's documents, in its order."""
-    doc_ids = list(index.doc_ids)
-    wanted = set(doc_ids)
-    chosen = {}
-    for document in documents:
-        require(isinstance(document, Document), "documents", "tfde.Document", document)
-        if document.doc_id in wanted:
-            chosen[document.doc_id] = document
-    missing = next((doc_id for doc_id in doc_ids if doc_id not in chosen), None)
-    if missing is not None:
-        raise MismatchError(
-            f"`documents` must hold every document of the index; {len(wanted) - len(chosen)}"
-            f" are missing. Received: none with id {missing!r}"
-        )
-    return [chosen[doc_id] for doc_id in doc_ids]
-
-
 def _texts(queries: Iterable[str | Query]) -> list[str]:
     return [query if isinstance(query, str) else query.text for query in queries]
-
-
-def _vectors(index: Index | Embeddings) -> np.ndarray:
-    return index.read() if isinstance(index, Embeddings) else index.vectors()
-
-
-def _scann_index(index: Index | Embeddings, vectors: np.ndarray) -> ScannIndex:
-    if isinstance(index, ScannIndex):
-        return index
-    return ScannIndex.build(vectors, list(index.doc_ids), fingerprint=index.fingerprint)
 
 
 def _write_config(bundle: Path, names: list[str], version: str) -> None:

@@ -64,6 +64,10 @@ class Encoder(tf.Module):
     )
     def encode_tokens(self, token_ids: tf.Tensor, padding_mask: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns `embeddings` (B, D) float32 of token ids and mask, (B, L) int32."""
+        return self.embed(token_ids, padding_mask)
+
+    def embed(self, token_ids: tf.Tensor, padding_mask: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Returns what `encode_tokens` does, as ops of the graph that is traced."""
         tokens = {"token_ids": token_ids, "padding_mask": padding_mask}
         with keras.StatelessScope() as scope:
             for weight in self._weights.value.read(self._tower.value):
@@ -182,6 +186,7 @@ def save_encoder(
     *,
     trained_dims: Sequence[int] = (),
     normalize: bool = True,
+    function_aliases: Mapping[str, Any] | None = None,
 ) -> None:
     """Writes an encoder with the signatures of `encoder_signatures`.
 
@@ -190,9 +195,10 @@ def save_encoder(
         directory: The version's directory.
         trained_dims: As for `encoder_signatures`.
         normalize: As for `encoder_signatures`.
+        function_aliases: As for `save`.
     """
     signatures = encoder_signatures(encoder, trained_dims=trained_dims, normalize=normalize)
-    save(encoder, directory, signatures)
+    save(encoder, directory, signatures, function_aliases=function_aliases)
 
 
 def encoder_signatures(
@@ -275,6 +281,7 @@ def save(
     signatures: Mapping[str, Any],
     *,
     op_namespaces: tuple[str, ...] = (),
+    function_aliases: Mapping[str, Any] | None = None,
 ) -> None:
     """Writes a SavedModel.
 
@@ -283,11 +290,13 @@ def save(
         directory: The version's directory.
         signatures: Functions by signature name.
         op_namespaces: Op libraries, other than TensorFlow's and its text's, that it needs.
+        function_aliases: Functions by the names under which a tool that changes graphs finds them.
     """
     options = tf.saved_model.SaveOptions(
         namespace_whitelist=list(op_namespaces) or None,
         # No paths and stack traces of the machine that exported.
         save_debug_info=False,
+        function_aliases=dict(function_aliases or {}),
     )
     tf.saved_model.save(module, str(directory), dict(signatures), options)
 

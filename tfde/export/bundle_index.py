@@ -1,0 +1,71 @@
+"""The index that a bundle is made with: that of the model, its documents and vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from tfde.errors import MismatchError, require
+from tfde.export.saved_encoder import SavedEncoder
+from tfde.retrieval.embeddings import Embeddings
+from tfde.retrieval.index import Index
+from tfde.retrieval.scann_index import ScannIndex
+from tfde.towers.dual_encoder import DualEncoder
+from tfde.types import Document
+
+
+def check_index(
+    model: DualEncoder | SavedEncoder, index: Index | Embeddings, fingerprint: str
+) -> None:
+    """Raises a `MismatchError` for an index that another model made.
+
+    Args:
+        model: What is exported.
+        index: Its index.
+        fingerprint: Of the model.
+    """
+    if index.fingerprint != fingerprint:
+        raise MismatchError(
+            f"`index` must come from this model ({fingerprint}): build it of the model's embeddings"
+            f" with `fingerprint=model.fingerprint()`. Received: fingerprint {index.fingerprint!r}"
+        )
+    if index.shape[1] != model.embedding_dim:
+        raise MismatchError(
+            f"`index` must hold vectors of {model.embedding_dim} dimensions, the model's."
+            f" Received: {index.shape[1]}"
+        )
+
+
+def documents_of(index: Index | Embeddings, documents: Iterable[Document]) -> list[Document]:
+    """Returns the index's documents, in its order.
+
+    Raises:
+        MismatchError: a document of the index is not among `documents`.
+    """
+    doc_ids = list(index.doc_ids)
+    wanted = set(doc_ids)
+    chosen = {}
+    for document in documents:
+        require(isinstance(document, Document), "documents", "tfde.Document", document)
+        if document.doc_id in wanted:
+            chosen[document.doc_id] = document
+    missing = next((doc_id for doc_id in doc_ids if doc_id not in chosen), None)
+    if missing is not None:
+        raise MismatchError(
+            f"`documents` must hold every document of the index; {len(wanted) - len(chosen)}"
+            f" are missing. Received: none with id {missing!r}"
+        )
+    return [chosen[doc_id] for doc_id in doc_ids]
+
+
+def vectors_of(index: Index | Embeddings) -> np.ndarray:
+    """Returns the embeddings of an index, (N, D)."""
+    return index.read() if isinstance(index, Embeddings) else index.vectors()
+
+
+def scann_index(index: Index | Embeddings, vectors: np.ndarray) -> ScannIndex:
+    """Returns the index, or one that ScaNN makes of its embeddings."""
+    if isinstance(index, ScannIndex):
+        return index
+    return ScannIndex.build(vectors, list(index.doc_ids), fingerprint=index.fingerprint)
