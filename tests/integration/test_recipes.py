@@ -21,7 +21,10 @@ VIRT = sorted(FOLDER.glob("virt_*.yaml"))
 RERANKER = FOLDER / "reranker.yaml"
 RECIPES = sorted(set(FOLDER.glob("*.yaml")) - {*VIRT, RERANKER})
 # Their smaller twins differ in nothing but sizes, which a dry run replaces.
-LARGER = ("dong_base", "dong_large", "gtr_ft_base", "gtr_pt_base")
+LARGER = (
+    "dong_base", "dong_large", "gtr_ft_base", "gtr_large", "gtr_nq_base", "gtr_pt_base", "gtr_xl",
+    "gtr_xxl",
+)  # fmt: skip
 BACKBONES = {
     "t5": {"num_layers": 1, "num_heads": 2, "hidden_dim": 8, "key_value_dim": 4},
     "bert": {"num_layers": 1, "num_heads": 2, "hidden_dim": 8},
@@ -34,6 +37,8 @@ PLACES = {
     "MS_MARCO_PAIRS": "pairs",
     "SQUAD_PAIRS": "pairs",
     "MS_MARCO": "dataset",
+    "NQ_PAIRS": "pairs",
+    "NQ": "dataset",
     "DATASET": "dataset",
     "SQUAD_SENTENCES": "dataset",
     "PAGES": "pages",
@@ -41,6 +46,9 @@ PLACES = {
     "BERT_BASE": "checkpoint",
     "TFDE_MINILM": "checkpoint",
     "T5_BASE": "checkpoint",
+    "T5_LARGE": "checkpoint",
+    "T5_XL": "checkpoint",
+    "T5_XXL": "checkpoint",
     "T5_1_1_SMALL": "checkpoint",
     "T5_1_1_BASE": "checkpoint",
     "T5_1_1_LARGE": "checkpoint",
@@ -74,6 +82,26 @@ def places(tmp_path_factory):
 def test_every_recipe_is_understood(path):
     run = train.build_parser().parse_args(["--run", str(path), "--output", "x"]).run
     assert list(run.stages) == list(yaml.safe_load(path.read_text())["stages"])
+
+
+GTR = sorted(path for path in FOLDER.glob("gtr_*.yaml") if not path.stem.endswith("small"))
+
+
+@pytest.mark.parametrize("path", GTR, ids=lambda path: path.stem)
+def test_recipe_of_gtr_is_the_papers(path):
+    """Ni et al. 2021, section 4.1: all sizes have the same hyper-parameters."""
+    run = train.build_parser().parse_args(["--run", str(path), "--output", "x"]).run
+    assert (run.model.embedding_dim, run.model.pooling, run.model.sharing) == (768, "mean", "sde")
+    lengths = run.model.text
+    assert (lengths.query_max_length_tokens, lengths.document_max_length_tokens) == (64, 512)
+    assert {"pretrain": 800_000, "finetune": 20_000}.items() >= {
+        name: stage.steps for name, stage in run.stages.items()
+    }.items()
+    for stage in run.stages.values():
+        assert (stage.batch_size, stage.temperature, stage.bidirectional) == (2048, 0.01, True)
+        optimizer = stage.optimizer
+        assert (optimizer.name, optimizer.learning_rate) == ("adafactor", 1e-3)
+        assert (optimizer.schedule, optimizer.warmup_steps) == ("linear", 0)
 
 
 @pytest.mark.parametrize(
