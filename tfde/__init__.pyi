@@ -11,6 +11,7 @@ from tfde.config.model import PairTextConfig as PairTextConfig
 from tfde.config.model import ParentConfig as ParentConfig
 from tfde.config.model import Sharing as Sharing
 from tfde.config.model import TextConfig as TextConfig
+from tfde.config.phrases import PhraseConfig as PhraseConfig
 from tfde.config.validation import ValidationConfig as ValidationConfig
 from tfde.data.dataset_directory import DatasetDirectory as DatasetDirectory
 from tfde.data.pairs.dataset import pairs as pairs
@@ -28,6 +29,8 @@ from tfde.matching.match_trainer import MatchTrainer as MatchTrainer
 from tfde.matching.match_trainer import Teaching as Teaching
 from tfde.matching.matcher import Matcher as Matcher
 from tfde.matching.stored_texts import StoredTexts as StoredTexts
+from tfde.phrases.phrase_encoder import PhraseEncoder as PhraseEncoder
+from tfde.phrases.phrase_index import PhraseIndex as PhraseIndex
 from tfde.retrieval.bm25_index import Bm25Index as Bm25Index
 from tfde.retrieval.embeddings import Embeddings as Embeddings
 from tfde.retrieval.encode_corpus import encode_corpus as encode_corpus

@@ -37,6 +37,7 @@ CLASSES = {
     ),
     "tfde.matching.matcher": ("Matcher",),
     "tfde.matching.meetings": ("TokenFilter",),
+    "tfde.phrases.phrase_encoder": ("PhraseEncoder",),
     "tfde.tasks.adapters": ("FunctionTask", "SumTask"),
     "tfde.tasks.matryoshka": ("MatryoshkaTask",),
     "tfde.tasks.retrieval_task": ("RetrievalTask",),

@@ -22,7 +22,14 @@ GROUPS = {
     "models": (
         "Models",
         "What embeds texts, and what scores pairs of texts.",
-        ["DualEncoder", "CrossEncoder", "Matcher", "DualEncoderScorer", "average_models"],
+        [
+            "DualEncoder",
+            "CrossEncoder",
+            "Matcher",
+            "DualEncoderScorer",
+            "PhraseEncoder",
+            "average_models",
+        ],
     ),
     "configurations": (
         "Configurations",
@@ -37,6 +44,7 @@ GROUPS = {
             "TextConfig",
             "ParentConfig",
             "MatcherConfig",
+            "PhraseConfig",
             "CrossEncoderConfig",
             "PairTextConfig",
         ],
@@ -81,6 +89,7 @@ GROUPS = {
             "LiveIndex",
             "Bm25Index",
             "MultiVectorIndex",
+            "PhraseIndex",
             "StoredTexts",
             "retrieve",
             "rerank",

@@ -27,6 +27,7 @@ COMMANDS = {
     "split": "few train queries, or other splits, of a dataset",
     "train": "train a dual encoder by a recipe",
     "train-matcher": "train a cross-encoder or a matcher on pairs with labels",
+    "phrases": "train, index, search, evaluate: phrases of passages that answer questions",
     "average": "several models of one start -> one, the mean of their weights",
     "mine-negatives": "the pairs of a dataset with hard negatives",
     "cluster-queries": "topics of the train queries, for batches of one topic",

@@ -65,9 +65,9 @@ def _suggestion(line: str, options: list[str]) -> str:
 
 def _fields() -> list[str]:
     """Returns the names of all fields of recipes and studies."""
-    from tfde.config import matching, study, training
+    from tfde.config import matching, phrases, study, training
 
-    return field_names(training, matching, study)
+    return field_names(training, matching, phrases, study)
 
 
 def command_parser(command: str, description: str) -> CommandParser:

@@ -1,0 +1,1 @@
+"""Phrases of passages, found by the vectors of their first and last tokens."""
