@@ -21,6 +21,7 @@ from tfde.data.pairs.dataset import PairDataset
 from tfde.data.pairs.labelled import LabelledBatches, LabelledPairs
 from tfde.matching.match_trainer import MatchTrainer
 from tfde.matching.matcher import Matcher
+from tfde.tasks.adapters import SumTask
 from tfde.training.masked_language_model import MaskedLanguageModel
 from tfde.types import Document, Pair, Query
 
@@ -31,6 +32,7 @@ CASES = {
     "hard_negatives": {"negatives": 2},
     "bidirectional": {"bidirectional": True},
     "sampling_correction": {"sampling_correction": True},
+    "anchored": {"anchored": True, "negatives": 2},
     "guided": {"guided": True, "bidirectional": True, "negatives": 2},
     "matryoshka": {"dims": (2, 6)},
     "all_in_chunks": {
@@ -79,6 +81,7 @@ def train(
     adamw: bool = False,
     masked_lm: bool = False,
     guided: bool = False,
+    anchored: bool = False,
     dims: tuple[int, ...] = (),
     lora: bool = False,
     own_losses: bool = False,
@@ -93,7 +96,7 @@ def train(
         # SGD clips every step, and says what a gradient is, not only what sign it has.
         optimizer = keras.optimizers.SGD(0.5, momentum=0.9, global_clipnorm=0.2)
         if adamw:
-            optimizer = tfde.adamw(0.01, decay_steps=10, clip_norm=0.2)
+            optimizer = tfde.adamw(0.01, decay_steps=10, clip_norm=0.2, start_decay=0.5)
         if masked_lm:
             model = MaskedLanguageModel(model, seed=4)
             model._head.choose = every_third_token
@@ -101,6 +104,7 @@ def train(
             bidirectional=bidirectional,
             sampling_correction=sampling_correction,
             guided=guided,
+            anchored=anchored,
             dims=dims,
         )
         options = {"task": task}
@@ -130,9 +134,12 @@ def train(
     return kept | {"texts": [dataclasses.astuple(part) for part in model.trained_texts()]}
 
 
-def task_of(*, guided: bool, dims: tuple[int, ...], **options: bool) -> tfde.Task:
-    """Returns the loss; its guide is a random model of another kind."""
+def task_of(*, guided: bool, anchored: bool, dims: tuple[int, ...], **options: bool) -> tfde.Task:
+    """Returns the loss; its guide or anchor is a random model of another kind."""
     task: tfde.Task = tfde.RetrievalTask(0.1, **options)
+    if anchored:
+        anchor = tiny.dual_encoder(dataclasses.replace(tiny.BERT, dropout=0.0), seed=8)
+        return SumTask([task, tfde.AnchorTask(anchor, embedding_weight=0.0, score_weight=1.0)])
     if guided:
         guide = tiny.dual_encoder(dataclasses.replace(tiny.BERT, dropout=0.0), seed=8)
         task = tfde.GuidedTask(guide, 0.1, relative_margin=0.01, **options)

@@ -45,6 +45,7 @@ from tfde.retrieval.runs import write_run as write_run
 from tfde.retrieval.scann_index import ScannIndex as ScannIndex
 from tfde.serving.client import Client as Client
 from tfde.serving.sharded_client import ShardedClient as ShardedClient
+from tfde.tasks.anchor import AnchorTask as AnchorTask
 from tfde.tasks.guided import GuidedTask as GuidedTask
 from tfde.tasks.matryoshka import MatryoshkaTask as MatryoshkaTask
 from tfde.tasks.retrieval_task import RetrievalTask as RetrievalTask

@@ -64,6 +64,7 @@ GROUPS = {
         "Tasks, optimizers, validation while training, and teachers.",
         [
             "RetrievalTask",
+            "AnchorTask",
             "GuidedTask",
             "MatryoshkaTask",
             "ScoreTask",

@@ -7,6 +7,8 @@ import pytest
 import tensorflow as tf
 import tiny
 
+from tfde.tasks.adapters import SumTask
+from tfde.tasks.anchor import AnchorTask
 from tfde.tasks.guided import GuidedTask
 from tfde.tasks.matryoshka import MatryoshkaTask
 from tfde.tasks.retrieval_task import RetrievalTask
@@ -25,6 +27,7 @@ VARIANTS = {
     "hard_negatives": (BERT, {}, {}, {"negatives": 2}),
     "bidirectional": (BERT, {}, {"bidirectional": True}, {"negatives": 1, "positives": 3}),
     "sampling_correction": (T5, {}, {"sampling_correction": True}, {"negatives": 1}),
+    "anchored": (BERT, {"embedding_dim": 3}, {"anchored": True}, NEGATIVES),
     "guided_and_cut": (BERT, {"embedding_dim": 5}, {"guided": True, "dims": (2, 5)}, NEGATIVES),
 }
 
@@ -34,8 +37,11 @@ def build(backbone, *, dropout, task, **options):
     return model, {"task": task_of(**task)}
 
 
-def task_of(*, guided=False, dims=None, **options):
+def task_of(*, guided=False, anchored=False, dims=None, **options):
     task = RetrievalTask(0.1, **options)
+    if anchored:
+        anchor = AnchorTask(tiny.dual_encoder(T5, seed=8, embedding_dim=3), score_weight=0.5)
+        task = SumTask([task, anchor])
     if guided:
         guide = tiny.dual_encoder(T5, seed=8, embedding_dim=3)
         task = GuidedTask(guide, 0.1, score_margin=0.02, **options)

@@ -59,7 +59,7 @@ def test_the_guide_leaves_out_what_it_takes_for_an_answer(
     )
     task = GuidedTask(guide, 0.1, bidirectional=bidirectional, **margins)
     nothing = dict.fromkeys(
-        f"guide_{side}_{name}"
+        f"other_{side}_{name}"
         for side in ("query", "document")
         for name in ("token_ids", "padding_mask")
     )

@@ -111,7 +111,7 @@ def test_guide_and_first_numbers(peer, strategy, margin, negatives, dims):
     )
     task = GuidedTask(towers, 0.1, **{name: margin})
     nothing = dict.fromkeys(
-        f"guide_{side}_{part}"
+        f"other_{side}_{part}"
         for side in ("query", "document")
         for part in ("token_ids", "padding_mask")
     )

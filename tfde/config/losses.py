@@ -31,6 +31,41 @@ class GuideConfig:
 
 
 @dataclass(frozen=True)
+class AnchorConfig:
+    """Embeddings and scores stay near those of another model (`tfde.AnchorTask`).
+
+    Args:
+        model: A model directory or a checkpoint; `null` takes the one that the run starts from.
+        embedding_weight: Of the distance between embeddings, beside the loss of the pairs.
+        score_weight: Of the divergence between scores, beside the loss of the pairs.
+        temperature: Divides the scores.
+    """
+
+    model: str | None = None
+    embedding_weight: float = 1.0
+    score_weight: float = 0.0
+    temperature: float = 0.05
+
+    def check(self, where: str) -> None:
+        """Raises a `ConfigError` for an impossible value; `where` is the place in the run."""
+        with naming(where):
+            check_anchor_weights(self.embedding_weight, self.score_weight, self.temperature)
+
+
+def check_anchor_weights(embedding_weight: float, score_weight: float, temperature: float) -> None:
+    """Refuses numbers of an anchor that make no loss.
+
+    Raises:
+        ConfigError: a weight below 0, both 0, or a temperature that is not above 0.
+    """
+    for name, weight in (("embedding_weight", embedding_weight), ("score_weight", score_weight)):
+        require(0 <= weight < math.inf, name, "a number from 0", weight)
+    above = embedding_weight + score_weight > 0
+    require(above, "embedding_weight", "above 0, or score_weight is", embedding_weight)
+    require(temperature > 0, "temperature", "above 0", temperature)
+
+
+@dataclass(frozen=True)
 class MatryoshkaConfig:
     """The first numbers of embeddings learn to serve alone (`tfde.MatryoshkaTask`).
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from tfde.config.lora import LoraConfig
-from tfde.config.losses import GuideConfig, MatryoshkaConfig
+from tfde.config.losses import AnchorConfig, GuideConfig, MatryoshkaConfig
 from tfde.config.model import Pooling, TextConfig
 from tfde.config.negatives import RefreshConfig
 from tfde.config.optimizer import OptimizerConfig
@@ -17,6 +17,7 @@ from tfde.errors import ConfigError, require
 TowerPart = Literal["token_embedder", "encoder", "projection"]
 Precision = Literal["auto", "float32", "mixed_bfloat16", "mixed_float16"]
 Distribution = Literal["auto", "one_device", "mirrored", "multi_worker", "tpu"]
+_OTHER_MODELS = ("guide", "anchor")
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,11 @@ class StageConfig:
         split: The split of a dataset directory.
         dataset: For a pair file that names documents by id: the directory that holds them.
         mixture: Several sources, or pages; each batch has rows of all, by their weights.
+        homogeneous: Each batch of a mixture is of one source, whose turn comes by its weight; else
+            of all.
+        source_temperature: The weight of each source of a mixture is multiplied by its number of
+            pairs to the power of 1 / this: 1 takes pairs as they come, a large one all sources
+            alike. `null`: weights alone count.
         objective: `retrieval`, in-batch softmax of queries and documents; or `masked_lm`, which
             trains the backbone to find masked tokens of the same texts (then `temperature`,
             `bidirectional` and `sampling_correction` do not count).
@@ -130,12 +136,16 @@ class StageConfig:
             random, and each tower's own where it is separate. `null` changes nothing.
         sampling_correction: Subtract the log of each document's share of the training pairs.
         guide: Leave out candidates that another model takes for answers; `null` for none.
+        anchor: Keep embeddings near those of another model, such as the start; `null`: no.
         matryoshka: First numbers of embeddings that learn to serve alone; `null`: the whole only.
         lora: Low-rank adapters train in this stage, in place of token embedder and encoder, and
             stay in the model. `null`: all weights train, into which those of an earlier stage
             are folded first.
         optimizer: Optimizer and learning rate.
         validation: Retrieval on a dev split at intervals.
+        start_shares: After the last step, means of the trained weights and those that the run
+            started from are validated too, with so large shares of the start: the best of all is
+            kept (WiSE-FT).
         checkpoint_every_steps: Steps between checkpoints from which a killed run goes on.
         log_every_steps: Steps between lines of `history.jsonl` and TensorBoard.
     """
@@ -144,6 +154,8 @@ class StageConfig:
     split: str = "train"
     dataset: str | None = None
     mixture: tuple[SourceConfig, ...] = ()
+    homogeneous: bool = False
+    source_temperature: float | None = None
     objective: Literal["retrieval", "masked_lm"] = "retrieval"
     steps: int | None = None
     epochs: int | None = None
@@ -162,10 +174,12 @@ class StageConfig:
     embedding_dim: int | None = None
     sampling_correction: bool = False
     guide: GuideConfig | None = None
+    anchor: AnchorConfig | None = None
     matryoshka: MatryoshkaConfig | None = None
     lora: LoraConfig | None = None
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     validation: ValidationConfig | None = None
+    start_shares: tuple[float, ...] = ()
     checkpoint_every_steps: int = 500
     log_every_steps: int = 50
 
@@ -173,6 +187,12 @@ class StageConfig:
     def sources(self) -> tuple[SourceConfig, ...]:
         """Where the pairs come from; `data` is a single source."""
         return self.mixture or (SourceConfig(self.data, self.split, self.dataset, self.limit),)
+
+    @property
+    def other_models(self) -> dict[str, GuideConfig | AnchorConfig]:
+        """The parts that name a model beside the one in training, by their fields."""
+        found = {name: getattr(self, name) for name in _OTHER_MODELS}
+        return {name: part for name, part in found.items() if part is not None}
 
     def check(self, where: str) -> None:
         """Raises a `ConfigError` for an impossible value; `where` is the place in the run."""
@@ -190,14 +210,23 @@ class StageConfig:
                 f"`{where}` needs either `steps` or `epochs`, and not both."
                 f" Received: steps={self.steps}, epochs={self.epochs}"
             )
-        of_retrieval = ("chunk_size", "freeze", "validation", "refresh", "guide", "matryoshka")
-        for name in (*of_retrieval, "lora"):
+        of_retrieval = ("chunk_size", "freeze", "validation", "refresh", "matryoshka", "lora")
+        for name in (*of_retrieval, *_OTHER_MODELS):
             value, default = getattr(self, name), getattr(StageConfig, name)
             holds = self.objective == "retrieval" or value == default
             must(holds, name, f"{default} with objective masked_lm", value)
         for name in ("dataset", "limit"):
             value = getattr(self, name)
             must(not self.mixture or value is None, name, "that of a source", value)
+        for name, default in (("homogeneous", False), ("source_temperature", None)):
+            value = getattr(self, name)
+            must(
+                bool(self.mixture) or value == default, name, f"{default} without `mixture`", value
+            )
+        power = self.source_temperature
+        must(power is None or power >= 1, "source_temperature", "at least 1", power)
+        sized = power is None or all(source.pages is None for source in self.mixture)
+        must(sized, "source_temperature", "null with pages, whose pairs are not counted", power)
         for name in ("topic_clusters", "refresh"):
             value = getattr(self, name)
             must(not self.mixture or value is None, name, "null with `mixture`", value)
@@ -224,10 +253,16 @@ class StageConfig:
         must(self.temperature > 0, "temperature", "above 0", self.temperature)
         for place, source in enumerate(self.mixture):
             source.check(f"{where}.mixture[{place}]")
+        shares = self.start_shares
+        must(all(0 < x < 1 for x in shares), "start_shares", "numbers between 0 and 1", shares)
+        for name, value in (("validation", self.validation), ("lora", not self.lora)):
+            rule = f"empty without `{name}`" if name == "validation" else "empty with `lora`"
+            must(not shares or bool(value), "start_shares", rule, shares)
         adapted = self.lora is not None
         rule = "without token_embedder and encoder, which `lora` freezes but for adapters"
         must(not adapted or set(self.freeze) <= {"projection"}, "freeze", rule, self.freeze)
-        for name in ("optimizer", "validation", "refresh", "guide", "matryoshka", "lora"):
+        parts = ("optimizer", "validation", "refresh", "matryoshka", "lora", *_OTHER_MODELS)
+        for name in parts:
             part = getattr(self, name)
             if part is not None:
                 part.check(f"{where}.{name}")
@@ -284,6 +319,13 @@ class TrainRun:
                     f" `stages.{near[0]}`?"
                 )
             stage.check(f"stages.{name}")
+
+        remade = ""
+        for name, stage in self.stages.items():
+            remade = name if stage.sharing or stage.embedding_dim else remade
+            rule = f"empty from stages.{remade} on, whose towers are not those of the start"
+            shares = stage.start_shares
+            require(not (shares and remade), f"stages.{name}.start_shares", rule, shares)
 
     def competing_stages(self, last: str) -> list[str]:
         """Returns the validated stages up to `last` that were measured alike, one after the other.

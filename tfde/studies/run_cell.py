@@ -220,8 +220,9 @@ def _key(run: TrainRun, checksum_of: Callable[[Path], Any]) -> str:
         for name in [backbone] if Path(backbone).exists() else backbone.split(","):
             content += map(checksum_of, checkpoint_files(Path(name.strip())))
     for stage in expanded.stages.values():
-        if stage.guide is not None and stage.guide.model and Path(stage.guide.model).exists():
-            content += map(checksum_of, checkpoint_files(Path(stage.guide.model)))
+        for other in stage.other_models.values():
+            if other.model and Path(other.model).exists():
+                content += map(checksum_of, checkpoint_files(Path(other.model)))
     if tokenizer is not None and (files := checkpoint_files(Path(tokenizer))):
         model = dataclasses.replace(run.model, tokenizer=" ".join(map(checksum_of, files)))
         run = dataclasses.replace(run, model=model)

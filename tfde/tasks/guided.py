@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
-import keras
 import tensorflow as tf
 
 from tfde.argument_types import typed
 from tfde.errors import require
-from tfde.tasks.gradient_cache import embed_in_chunks
+from tfde.tasks.other_model import OTHER_MODEL_RULE, OtherModel, embed_as, read_as
 from tfde.tasks.retrieval_task import RetrievalTask
-from tfde.tasks.task import Rows, candidate_texts
-from tfde.text.preprocessor import TextPreprocessor
+from tfde.tasks.task import Rows
 
 # Of two equal texts one product may be rounded up and the other down: neither is above the other.
 _ROUNDING = 1e-6
-_TOKENS = ("token_ids", "padding_mask")
-
-
-class Guide(Protocol):
-    """A model of two towers, such as `tfde.DualEncoder`."""
-
-    query_tower: keras.Model
-    document_tower: keras.Model
-    preprocessor: TextPreprocessor
 
 
 class GuidedTask(RetrievalTask):
@@ -59,7 +47,7 @@ class GuidedTask(RetrievalTask):
     @typed
     def __init__(
         self,
-        guide: Guide,
+        guide: OtherModel,
         temperature: float = 0.05,
         *,
         score_margin: float = 0.0,
@@ -70,8 +58,7 @@ class GuidedTask(RetrievalTask):
         super().__init__(
             temperature, bidirectional=bidirectional, sampling_correction=sampling_correction
         )
-        rule = "a model of two towers, such as tfde.DualEncoder.load(PATH)"
-        require(hasattr(guide, "query_tower"), "guide", rule, guide)
+        require(hasattr(guide, "query_tower"), "guide", OTHER_MODEL_RULE, guide)
         require(score_margin >= 0, "score_margin", "at least 0", score_margin)
         require(0 <= relative_margin < 1, "relative_margin", "in [0, 1)", relative_margin)
         self.guide = guide
@@ -88,27 +75,14 @@ class GuidedTask(RetrievalTask):
 
     def prepare(self, batch: Mapping[str, tf.Tensor], *, replicas: int) -> dict[str, tf.Tensor]:
         """Returns the batch as the guide reads it, beside what `RetrievalTask` prepares."""
-        titles, texts = (candidate_texts(batch, name) for name in ("title", "text"))
-        read = self.guide.preprocessor
-        sides = {"query": read.queries(batch["query"]), "document": read.documents(titles, texts)}
-        return super().prepare(batch, replicas=replicas) | {
-            f"guide_{side}_{name}": part
-            for side, parts in sides.items()
-            for name, part in zip(_TOKENS, parts, strict=True)
-        }
+        return super().prepare(batch, replicas=replicas) | read_as(self.guide, batch)
 
     def describe(
         self, prepared: Mapping[str, tf.Tensor], *, chunk_size: int | None
     ) -> tuple[Rows, Rows]:
         """Returns the guide's embeddings, and of queries what they give a candidate at most."""
-        towers = {"query": self.guide.query_tower, "document": self.guide.document_tower}
-        found = {}
-        for side, tower in towers.items():
-            tokens = {name: prepared[f"guide_{side}_{name}"] for name in _TOKENS}
-            embed = functools.partial(tower, training=False)
-            embeddings = embed_in_chunks(embed, tokens, chunk_size=chunk_size)
-            found[side] = tf.stop_gradient(tf.math.l2_normalize(embeddings, axis=-1))
-        queries, documents = found["query"], found["document"]
+        embeddings = embed_as(self.guide, prepared, chunk_size=chunk_size)
+        queries, documents = (tf.math.l2_normalize(part, axis=-1) for part in embeddings)
         own = tf.reduce_sum(queries * documents[: tf.shape(queries)[0]], axis=-1)
         limit = tf.minimum(own - self.score_margin, own - self.relative_margin * tf.abs(own))
         of_queries, of_documents = super().describe(prepared, chunk_size=chunk_size)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import keras
@@ -60,6 +61,37 @@ def average_models(
         weight.assign(sums[name])
     mean.config = dataclasses.replace(mean.config, trained_dims=common)
     return mean
+
+
+def float32_weights(model: DualEncoder) -> dict[str, np.ndarray]:
+    """Returns a copy of the weights of both towers, float32, each once by its name."""
+    return {name: _float32(weight) for name, weight in _weights(model).items()}
+
+
+@contextlib.contextmanager
+def averaged(model: DualEncoder, other: Mapping[str, np.ndarray], share: float) -> Iterator[None]:
+    """Makes a model's weights a mean while a block runs; then they are what they were.
+
+    Args:
+        model: The model.
+        other: What `float32_weights` gave of one of the same parts.
+        share: Of `other` in the mean, between 0 and 1.
+
+    Raises:
+        MismatchError: the weights are not those of the same parts.
+    """
+    weights = _weights(model)
+    own = float32_weights(model)
+    alike = {name: value.shape for name, value in own.items()}
+    if alike != {name: value.shape for name, value in other.items()}:
+        raise MismatchError("models of other parts or sizes cannot be averaged.")
+    try:
+        for name, weight in weights.items():
+            weight.assign((1 - share) * own[name] + share * other[name])
+        yield
+    finally:
+        for name, weight in weights.items():
+            weight.assign(own[name])
 
 
 def _weights(model: DualEncoder) -> dict[str, keras.Variable]:

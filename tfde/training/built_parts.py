@@ -12,6 +12,8 @@ import tensorflow as tf
 from tfde.config.backbones import backbone_from_mapping
 from tfde.config.training import ModelConfig, StageConfig, TrainRun
 from tfde.errors import ConfigError, require
+from tfde.tasks.adapters import SumTask
+from tfde.tasks.anchor import AnchorTask
 from tfde.tasks.guided import GuidedTask
 from tfde.tasks.matryoshka import MatryoshkaTask
 from tfde.tasks.retrieval_task import RetrievalTask
@@ -116,7 +118,7 @@ def build_task(stage: StageConfig, model: DualEncoder, *, start: str) -> Task:
     Args:
         stage: The stage.
         model: What is trained.
-        start: The checkpoint that the run starts from, which is a guide where none is named.
+        start: The checkpoint that the run starts from, the guide and anchor where none is named.
     """
     options = {
         "bidirectional": stage.bidirectional,
@@ -137,6 +139,15 @@ def build_task(stage: StageConfig, model: DualEncoder, *, start: str) -> Task:
     if stage.matryoshka is not None:
         dims, weights = stage.matryoshka.dims, stage.matryoshka.weights
         task = MatryoshkaTask(task, dims, weights, normalize=model.config.normalize)
+    if stage.anchor is not None:
+        anchor = stage.anchor
+        anchored = AnchorTask(
+            DualEncoder.load(anchor.model or start),
+            embedding_weight=anchor.embedding_weight,
+            score_weight=anchor.score_weight,
+            temperature=anchor.temperature,
+        )
+        task = SumTask([task, anchored])
     return task
 
 

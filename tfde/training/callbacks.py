@@ -6,6 +6,7 @@ import json
 import logging
 import math
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,6 +22,8 @@ from tfde.evaluation.measures import depth, mean_values, needs_answers, per_quer
 from tfde.retrieval.exact_index import ExactIndex
 from tfde.retrieval.retrieve import retrieve
 from tfde.storage.atomic import atomic_file
+from tfde.towers.average import averaged
+from tfde.towers.dual_encoder import DualEncoder
 from tfde.training.checkpoint import Progress, save_checkpoint
 from tfde.training.run_record import CHECKPOINT_FILE, HISTORY_FILE
 from tfde.types import Query
@@ -246,6 +249,22 @@ class StageCallback(keras.callbacks.Callback):
         if self.writes and due:
             save_checkpoint(self.output / CHECKPOINT_FILE, self.model, self.progress)
 
+    def validate_averages(
+        self, model: DualEncoder, start: Mapping[str, np.ndarray], shares: Sequence[float]
+    ) -> None:
+        """Validates means of the trained model and its start; a better one is kept as the best.
+
+        Args:
+            model: After the last step.
+            start: `float32_weights` of the start.
+            shares: Of the start, in each mean.
+        """
+        self.set_model(model)
+        for share in shares:
+            with averaged(model, start, share):
+                if self.validation is not None:
+                    self._validate(self.validation, averaged=f"with {share:g} of the start")
+
     def on_train_end(self, logs: dict[str, float] | None = None) -> None:
         """Closes the TensorBoard file."""
         if self._board is not None:
@@ -259,7 +278,7 @@ class StageCallback(keras.callbacks.Callback):
         step = self.progress.step + ahead
         return step % every == 0 or step == self.last_step
 
-    def _validate(self, validation: Validation) -> None:
+    def _validate(self, validation: Validation, **about: str) -> None:
         began = time.perf_counter()
         measures = validation(self.model)
         if self._lacks_start():
@@ -273,8 +292,9 @@ class StageCallback(keras.callbacks.Callback):
             self.model.save_to_preset(self.output / BEST_MODEL)
         verdict = ", the best so far" if better else f", away from home: {harm}" if harm else ""
         logger.info(
-            "\nstep %d: %s (%s, %.0f s)%s",
+            "\nstep %d%s: %s (%s, %.0f s)%s",
             self.progress.step,
+            "".join(f", averaged {what}" for what in about.values()),
             "  ".join(
                 f"{name} {value:.4f}" + (f" ({value - start[name]:+.4f})" if start else "")
                 for name, value in measures.items()
@@ -283,7 +303,7 @@ class StageCallback(keras.callbacks.Callback):
             time.perf_counter() - began,
             verdict,
         )
-        about = {"harm": harm} if harm else {}
+        about |= {"harm": harm} if harm else {}
         self.write(measures, validated_on=validation.extent, **about)
 
     def write(self, values: dict[str, float], **about: str) -> None:
@@ -293,6 +313,8 @@ class StageCallback(keras.callbacks.Callback):
         record = {"stage": self.progress.stage, "step": self.progress.step, **values, **about}
         with (self.output / HISTORY_FILE).open("a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
+        if "averaged" in about:  # no model of this step
+            return
         with self._board.as_default(step=self.progress.step):
             for name, value in values.items():
                 tf.summary.scalar(name, value)
@@ -308,7 +330,8 @@ def forget_history(path: Path, *, stage: str, after: int) -> None:
             record = json.loads(line)
         except ValueError:  # the line being written when the run was killed
             continue
-        if record["stage"] != stage or record["step"] <= after:
+        # Means with the start are validated anew wherever the stage is taken up.
+        if record["stage"] != stage or (record["step"] <= after and "averaged" not in record):
             kept.append(line + "\n")
     with atomic_file(path) as temporary:
         temporary.write_text("".join(kept), "utf-8")

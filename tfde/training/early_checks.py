@@ -45,13 +45,15 @@ def expand_run(run: TrainRun) -> TrainRun:
         validation = stage.validation
         if validation is not None:
             validation = _expand_validation(validation, f"{where}.validation")
-        guide = stage.guide
-        if guide is not None:
-            model_path = expand_path(guide.model, f"{where}.guide.model")
-            guide = dataclasses.replace(guide, model=model_path)
+        others: dict[str, Any] = {
+            part: dataclasses.replace(
+                other, model=expand_path(other.model, f"{where}.{part}.model")
+            )
+            for part, other in stage.other_models.items()
+        }
         stages[name] = dataclasses.replace(
             _expand_source(stage, where),
-            guide=guide,
+            **others,
             mixture=tuple(
                 _expand_source(source, f"{where}.mixture[{place}]")
                 for place, source in enumerate(stage.mixture)
@@ -96,8 +98,8 @@ def check_run(run: TrainRun) -> None:
         clusters = stage.topic_clusters
         if clusters is not None and not Path(clusters).is_file():
             raise ConfigError(f"stages.{name}.topic_clusters: {clusters} does not exist.")
-        if stage.guide is not None:
-            _check_guide(stage.guide.model or run.model.backbone, f"stages.{name}.guide.model")
+        for part, other in stage.other_models.items():
+            _check_other(other.model or run.model.backbone, f"stages.{name}.{part}.model")
         if stage.validation is not None:
             for inside, measured in stage.validation.measured().items():
                 dataset = DatasetDirectory(measured.dataset)
@@ -190,7 +192,7 @@ def _check_start(backbone: str | dict[str, Any], tokenizer: str | None) -> None:
         raise ConfigError(f"model.tokenizer: {tokenizer} does not exist.")
 
 
-def _check_guide(model: Any, where: str) -> None:
+def _check_other(model: Any, where: str) -> None:
     rule = "a model directory or a checkpoint, where the run starts from random weights"
     require(isinstance(model, str), where, rule, None)  # a mapping is the start's own sizes
     with naming(where):

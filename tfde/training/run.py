@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import sys
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tfde.config.training import TrainRun
+from tfde.towers.average import float32_weights
 from tfde.towers.change_sharing import check_resharing, reshare, set_adapters
 from tfde.towers.dual_encoder import DualEncoder
 from tfde.towers.sharing import check_adapters, check_freeze, frozen_parts
@@ -88,8 +92,9 @@ def train(run: TrainRun, output: str | Path, *, verbose: int | None = None) -> D
         check_stages(run, data, with_pages=False)
         check_replicas(run, strategy.num_replicas_in_sync)
         chief = is_chief(strategy)
-        guides = (stage.guide.model for stage in run.stages.values() if stage.guide is not None)
-        starts = checkpoint_checksums(run.model.backbone, run.model.tokenizer, *guides)
+        stages = run.stages.values()
+        others = [other.model for stage in stages for other in stage.other_models.values()]
+        starts = checkpoint_checksums(run.model.backbone, run.model.tokenizer, *others)
         with open_output(output, run, data_checksums(run) | starts) if chief else nullcontext():
             if chief:
                 data.build_page_stores(run)
@@ -130,6 +135,8 @@ def _train_stages(run: TrainRun, data: StageData, output: Path, verbose: int) ->
             stage_preprocessor(model, stage)
             if stage.objective == "masked_lm":
                 check_encoder(model)
+    wanted = any(stage.start_shares for stage in run.stages.values())
+    start = float32_weights(model) if wanted else {}
     checkpoint = output / CHECKPOINT_FILE
     names = list(run.stages)
     progress = Progress(names[0])
@@ -149,7 +156,7 @@ def _train_stages(run: TrainRun, data: StageData, output: Path, verbose: int) ->
             alone = run.competing_stages(name) == [name]
             progress = Progress(name) if alone else replace(progress, stage=name, step=0)
         if number >= first:
-            _train_stage(model, run, data, output, progress, verbose)
+            _train_stage(model, run, data, output, progress, verbose, start=start)
     if is_chief(tf.distribute.get_strategy()):
         model.save_to_preset(output / "model")
         validations = [s.validation for s in run.stages.values() if s.validation is not None]
@@ -169,8 +176,14 @@ def _train_stage(
     output: Path,
     progress: Progress,
     verbose: int,
+    *,
+    start: Mapping[str, np.ndarray],
 ) -> None:
-    """Trains the stage that `progress` names, from its step on."""
+    """Trains the stage that `progress` names, from its step on.
+
+    Args:
+        start: `float32_weights` of the model that the run started from, for `start_shares`.
+    """
     stage = run.stages[progress.stage]
     batches = data.batches(stage)
     total = stage_steps(stage, batches)
@@ -195,7 +208,7 @@ def _train_stage(
         model.note_task(trained.compiled_task())
         if progress.step:
             restore_checkpoint(output / CHECKPOINT_FILE, trained)
-        if progress.step >= total:
+        if progress.step >= total and not stage.start_shares:
             return
         logger.info(
             "stage %s: %d pairs, batches of %d, step %d of %d; the first step takes longer",
@@ -207,22 +220,24 @@ def _train_stage(
         if stage.refresh is not None:
             folder = output / NEGATIVES / progress.stage
             refresh = NegativeRefresh(stage, stage.refresh, folder, data=data)
+        recorder = functools.partial(
+            StageCallback,
+            output,
+            progress,
+            log_every_steps=stage.log_every_steps,
+            checkpoint_every_steps=stage.checkpoint_every_steps,
+            refresh_every_steps=None if stage.refresh is None else stage.refresh.every_steps,
+            last_step=total,
+            validation=validation,
+            show=chief and not verbose,
+            writes=chief,
+        )
         while progress.step < total:
-            recorder = StageCallback(
-                output,
-                progress,
-                log_every_steps=stage.log_every_steps,
-                checkpoint_every_steps=stage.checkpoint_every_steps,
-                refresh_every_steps=None if stage.refresh is None else stage.refresh.every_steps,
-                last_step=total,
-                validation=validation,
-                show=chief and not verbose,
-                writes=chief,
-            )
+            records = recorder()
             stop = total
             if refresh is not None:
                 if chief and refresh.is_due(progress.step):
-                    recorder.write(refresh.mine(model, progress.step))
+                    records.write(refresh.mine(model, progress.step))
                 wait_for_all(strategy)
                 batches = refresh.batches(progress.step)
                 stop = min(refresh.next_step(progress.step), total)
@@ -231,6 +246,8 @@ def _train_stage(
                 steps=stop,
                 initial_step=progress.step,
                 preprocessor=stage_preprocessor(model, stage),
-                callbacks=[recorder],
+                callbacks=[records],
                 verbose=verbose,
             )
+        if stage.start_shares:
+            recorder().validate_averages(model, start, stage.start_shares)

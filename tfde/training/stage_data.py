@@ -10,7 +10,7 @@ from tfde.config.training import SourceConfig, StageConfig, TrainRun
 from tfde.data.ids import id_of_text
 from tfde.data.pairs.batches import PairBatches
 from tfde.data.pairs.dataset import PairDataset
-from tfde.data.pairs.mixture import PairMixture, shares_of_batch
+from tfde.data.pairs.mixture import PairMixture, PairTurns, shares_of_batch
 from tfde.data.pairs.query_clusters import read_clusters
 from tfde.data.pairs.read_pairs import read_pairs
 from tfde.data.pairs.streamed import StreamedPairs
@@ -81,8 +81,15 @@ class StageData:
             ConfigError, DataError: the pairs cannot be read or batched so.
         """
         sources = stage.sources
-        rows = shares_of_batch(stage.batch_size, [source.weight for source in sources])
         tables = self._read(sources, mined)
+        weights = [source.weight for source in sources]
+        if stage.source_temperature is not None:
+            power = 1 / stage.source_temperature
+            weights = [weight * len(tables[i]) ** power for i, weight in enumerate(weights)]
+        if stage.homogeneous:
+            rows = [stage.batch_size] * len(sources)
+        else:
+            rows = shares_of_batch(stage.batch_size, weights)
         parts: list[PairBatches] = []
         for place, (source, size) in enumerate(zip(sources, rows, strict=True)):
             # Apart: twice the same data is not to give twice the same pairs.
@@ -120,7 +127,11 @@ class StageData:
                 "`negatives_per_query` must be 0 where no source has negatives; tfde mine-negatives"
                 f" finds some. Received: {wanted}"
             )
-        return parts[0] if len(parts) == 1 else PairMixture(parts)
+        if len(parts) == 1:
+            return parts[0]
+        return (
+            PairTurns(parts, weights, seed=self.seed) if stage.homogeneous else PairMixture(parts)
+        )
 
     def _read(self, sources: Sequence[SourceConfig], mined: Path | None) -> dict[int, PairTable]:
         """Returns the pairs of the sources that are no pages, by their place among all."""

@@ -40,7 +40,8 @@ def write_training_cards(
     best = _best(validated, leading)
     kept = BEST_MODEL if (output / BEST_MODEL).exists() else "model"
     # What was measured before the last stage is nothing that `model/` has.
-    last = next((line for line in validated[-1:] if line["stage"] == history[-1]["stage"]), None)
+    own = [line for line in validated if "averaged" not in line]
+    last = next((line for line in own[-1:] if line["stage"] == history[-1]["stage"]), None)
     for name, line in (("model", last), (BEST_MODEL, best)):
         if (output / name).exists():
             measured = tested if name == kept else None
@@ -70,7 +71,7 @@ def format_gains(output: Path, *, leading: str, stages: Collection[str]) -> str:
         return ""
     names = list(_numbers(start))
     width = max(map(len, names))
-    lines = [f"{'':{width}}   start    best   (step {best['step']} of stage {best['stage']})"]
+    lines = [f"{'':{width}}   start    best   ({_place(best)})"]
     lines += [
         f"{name:{width}}  {start[name]:.4f}  {best[name]:.4f}  {best[name] - start[name]:+.4f}"
         for name in names
@@ -95,6 +96,11 @@ def _best(validated: list[dict[str, Any]], leading: str | None) -> dict[str, Any
     return max(allowed, key=lambda line: line[str(leading)], default=None)
 
 
+def _place(validated: Mapping[str, Any]) -> str:
+    averaged = f", averaged {validated['averaged']}" if "averaged" in validated else ""
+    return f"step {validated['step']} of stage {validated['stage']}{averaged}"
+
+
 def _training(
     record: Mapping[str, Any],
     command: str,
@@ -110,9 +116,9 @@ def _training(
         shown = ", ".join(f"{name} {value[:_DIGITS]}".strip() for name, value in files.items())
         lines.append(f"- `{path}`: {shown}")
     if validated is not None:
-        where = f"step {validated['step']} of stage {validated['stage']}"
         on = validated["validated_on"]
-        lines += ["", f"On the validation data ({on}), at {where}: {_values(validated)}."]
+        where = f"On the validation data ({on}), at {_place(validated)}"
+        lines += ["", f"{where}: {_values(validated)}."]
     if tested is not None:
         lines += ["", f"On the test data: {_values(tested)}."]
     return "\n".join(lines)

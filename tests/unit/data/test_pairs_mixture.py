@@ -7,7 +7,7 @@ import tiny
 from tfde.config.training import SourceConfig, StageConfig
 from tfde.data.ids import id_of_text, key_of
 from tfde.data.pairs.dataset import PairDataset, pairs
-from tfde.data.pairs.mixture import PairMixture, shares_of_batch
+from tfde.data.pairs.mixture import PairMixture, PairTurns, shares_of_batch
 from tfde.data.pairs.streamed import StreamedPairs
 from tfde.data.pairs.table import PairTable, pool_known_positives
 from tfde.errors import ConfigError
@@ -73,6 +73,54 @@ def test_a_mixture_has_the_rows_of_all(tmp_path):
         assert batch["document_probability"][5] == pytest.approx(1 / 6)
     batch = next(mixture.dataset(start_step=7, steps=1).as_numpy_iterator())
     assert batch["query"].tolist() == mixture.batch(7)["query"].tolist()
+
+
+def test_sources_take_turns(tmp_path):
+    """Every batch is one of a single source; in a hundred each has its share, in its own order."""
+    given = [Pair(Query("q", "asked"), Document("d", "", "found"), (Document("x", "", "no"),))] * 2
+    parts = [
+        pairs(tiny.write_dataset(tmp_path / "data", documents=40), batch_size=2, seed=5),
+        StreamedPairs(Squares(), batch_size=2),
+        PairDataset(given, batch_size=2, negatives_per_query=1),
+    ]
+    mixture = PairTurns(parts, [6, 3, 1], seed=3)
+    assert (mixture.batch_size, mixture.negatives_per_query, mixture.num_pairs) == (2, 1, 44)
+    next_of = [0, 0, 0]
+    for step in range(200):
+        part, number = mixture.turn(step)
+        assert number == next_of[part]  # none is left out, none comes twice
+        next_of[part] += 1
+        if step % 29 == 0:
+            batch, own = mixture.batch(step), parts[part].batch(number)
+            assert batch["query"].tolist() == own["query"].tolist()
+            assert batch["negative_text"].shape == (2, 1)
+            assert batch["document_probability"].tolist() == own["document_probability"].tolist()
+        if step == 99:
+            assert next_of == [60, 30, 10]
+    assert next_of == [120, 60, 20]
+    assert [mixture.turn(step) for step in range(99)] != [
+        PairTurns(parts, [6, 3, 1], seed=4).turn(step) for step in range(99)
+    ]
+    batch = next(mixture.dataset(start_step=7, steps=1).as_numpy_iterator())
+    assert batch["query"].tolist() == mixture.batch(7)["query"].tolist()
+    with pytest.raises(ConfigError, match="`weight` must be such that each source is a row of"):
+        PairTurns(parts, [1000, 1, 1], seed=0)
+
+
+@pytest.mark.parametrize(("temperature", "rows"), [(1, [6, 2]), (2, [5, 3])])
+def test_sources_weigh_by_their_size(tmp_path, temperature, rows):
+    """Nine pairs beside three: 9:3, and 3:1.7 at temperature 2."""
+    sources = []
+    for name, count in (("large", 9), ("small", 3)):
+        path = tmp_path / f"{name}.jsonl"
+        lines = [f'{{"query": "{name} {n}", "positive": "{n}"}}\n' for n in range(count)]
+        path.write_text("".join(lines))
+        sources.append(SourceConfig(str(path)))
+    stage = StageConfig(
+        mixture=tuple(sources), steps=1, batch_size=8, source_temperature=temperature
+    )
+    found = texts(StageData(seed=0, stores=tmp_path).batches(stage).batch(0)["query"])
+    assert [sum(name in query for query in found) for name in ("large", "small")] == rows
 
 
 def test_sources_that_know_the_same_documents(tmp_path):

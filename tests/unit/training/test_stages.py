@@ -14,11 +14,13 @@ from tfde.config.training import ModelConfig, SourceConfig, StageConfig, TrainRu
 from tfde.config.validation import GuardConfig, ValidationConfig
 from tfde.data.pages import Page, Section, write_pages
 from tfde.errors import ConfigError
+from tfde.towers.average import average_models
 from tfde.towers.dual_encoder import DualEncoder
 from tfde.towers.sharing import frozen_parts
 from tfde.training.callbacks import RetrievalValidation
 from tfde.training.checkpoint import read_progress
 from tfde.training.run import train
+from tfde.training.training_card import format_gains
 
 BOW = {"kind": "bag_of_words", "embedding_dim": 4, "hidden_dim": 4}
 
@@ -150,6 +152,52 @@ def test_a_model_that_harms_a_guard_is_not_the_best(tmp_path, run, max_loss, cap
     assert ("away from home: away RR -0." in caplog.text) is (max_loss == 0.0)
     progress = read_progress(tmp_path / "run" / "checkpoint.safetensors")
     assert progress.start == {name: start[name] for name in ("RR", "away RR", "guards' mean")}
+
+
+def test_means_with_the_start_are_measured_and_the_best_of_all_is_kept(tmp_path, run):
+    """As `tfde average` makes them; taken up after its last step a run measures them anew."""
+    train(run, tmp_path / "start", verbose=0)
+    start, folder = str(tmp_path / "start" / "model"), tmp_path / "run"
+    data = run.stages["first"].data
+    validation = ValidationConfig(data, every_steps=3, measures=("RR",), measure_start=True)
+    stage = dataclasses.replace(
+        run.stages["first"],
+        steps=3,
+        validation=validation,
+        start_shares=(0.75, 0.25),
+        optimizer=OptimizerConfig("adamw", 0.05, "constant"),
+    )
+    run = dataclasses.replace(run, model=ModelConfig(start), stages={"only": stage})
+    model = train(run, folder, verbose=0)
+    measure = RetrievalValidation(validation, seed=run.seed)
+    expected = {None: measure(model)["RR"]}
+    at_start = measure(DualEncoder.load(start))["RR"]
+    for share in stage.start_shares:
+        mean = average_models([folder / "model", start], [1 - share, share])
+        expected[f"with {share} of the start"] = measure(mean)["RR"]
+    for _ in range(2):
+        lines = list(map(json.loads, (folder / "history.jsonl").read_text().splitlines()))
+        found = {x.get("averaged"): x["RR"] for x in lines if "RR" in x and x["step"]}
+        assert found == pytest.approx(expected, abs=1e-6)
+        best = measure(DualEncoder.load(folder / "best_model"))["RR"]
+        assert best == pytest.approx(max(at_start, *expected.values()), abs=1e-6)
+        gains = format_gains(folder, leading="RR", stages=["only"])
+        assert f"{at_start:.4f}  {best:.4f}" in gains
+        shutil.rmtree(folder / "model")
+        train(run, folder, verbose=0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "rule"),
+    [
+        ({"start_shares": (0.5,)}, "empty without `validation`"),
+        ({"homogeneous": True}, "False without `mixture`"),
+        ({"source_temperature": 2.0}, "None without `mixture`"),
+    ],
+)
+def test_what_needs_something_else(tmp_path, run, changes, rule):
+    with pytest.raises(ConfigError, match=f"`stages.second.{next(iter(changes))}` must be {rule}"):
+        train(with_second(run, **changes), tmp_path / "run", verbose=0)
 
 
 def test_the_start_is_measured_again_where_no_checkpoint_has_it(tmp_path, run):

@@ -12,7 +12,22 @@ from tfde.data.pairs.batches import PairBatches
 from tfde.errors import ConfigError, require
 
 
-class PairMixture(PairBatches):
+class _Sources(PairBatches):
+    """Batches that are made of those of several parts."""
+
+    parts: tuple[PairBatches, ...]
+
+    @property
+    def num_pairs(self) -> int:
+        """Pairs in an epoch of all parts."""
+        return sum(part.num_pairs for part in self.parts)
+
+    def texts(self) -> Iterator[str]:
+        """Yields texts of all parts."""
+        return itertools.chain.from_iterable(part.texts() for part in self.parts)
+
+
+class PairMixture(_Sources):
     """Each batch has the rows of one batch of each part, one part after the other.
 
     So every batch has the same share of each part, whose epochs end apart.
@@ -30,15 +45,6 @@ class PairMixture(PairBatches):
         self.parts = tuple(parts)
         self.batch_size = sum(part.batch_size for part in parts)
         self.negatives_per_query = max(part.negatives_per_query for part in parts)
-
-    @property
-    def num_pairs(self) -> int:
-        """Pairs in an epoch of all parts."""
-        return sum(part.num_pairs for part in self.parts)
-
-    def texts(self) -> Iterator[str]:
-        """Yields texts of all parts."""
-        return itertools.chain.from_iterable(part.texts() for part in self.parts)
 
     @property
     def smallest_batch(self) -> int:
@@ -61,12 +67,74 @@ class PairMixture(PairBatches):
         return {name: _stack([batch[name] for batch in batches]) for name in batches[0]}
 
 
-def shares_of_batch(batch_size: int, weights: Sequence[float]) -> list[int]:
+class PairTurns(_Sources):
+    """Each batch is one of a single part; parts take turns, as often as their weights say.
+
+    In every hundred batches each part has its share, so no part is far behind at any step. A query
+    chooses among documents of its own source only.
+
+    Args:
+        parts: Batches of pairs, all of the same size.
+        weights: How often each part's turn comes, above 0.
+        seed: Decides whose turn it is.
+
+    Raises:
+        ConfigError: there are no parts; they differ in size; a weight is not above 0, or so small
+            that the part would have no batch in a hundred.
+    """
+
+    _ROUND = 100
+
+    def __init__(
+        self, parts: Sequence[PairBatches], weights: Sequence[float], *, seed: int
+    ) -> None:
+        sizes = {part.batch_size for part in parts}
+        require(len(sizes) == 1, "parts", "sources with batches of one size", sorted(sizes))
+        self._turns = shares_of_batch(self._ROUND, weights, of="a hundred batches")
+        self.parts = tuple(parts)
+        self.seed = seed
+        self.batch_size = sizes.pop()
+        self.negatives_per_query = max(part.negatives_per_query for part in parts)
+
+    @property
+    def smallest_batch(self) -> int:
+        """Pairs in the smallest batch."""
+        return min(part.smallest_batch for part in self.parts)
+
+    def shares_of(self, keys: np.ndarray) -> np.ndarray:
+        """Returns how often a document is the positive of a row, (N,) float32."""
+        turns = zip(self.parts, self._turns, strict=True)
+        return np.asarray(
+            sum(part.shares_of(keys) * count for part, count in turns) / self._ROUND, np.float32
+        )
+
+    def turn(self, step: int) -> tuple[int, int]:
+        """Returns whose turn a batch is, and which of that part's batches it is."""
+        before, place = divmod(step, self._ROUND)
+        generator = np.random.Generator(np.random.PCG64([self.seed, before, 2]))
+        order = generator.permutation(np.repeat(np.arange(len(self.parts)), self._turns))
+        part = int(order[place])
+        return part, before * self._turns[part] + int((order[:place] == part).sum())
+
+    def batch(self, step: int) -> dict[str, np.ndarray]:
+        """Returns batch number `step` as NumPy arrays, strings as `bytes` objects."""
+        part, number = self.turn(step)
+        batch = self.parts[part].batch(number)
+        widths = {
+            name: spec.shape[1] for name, spec in self.element_spec.items() if spec.shape.rank == 2
+        }
+        return {name: _stack([rows], widths.get(name)) for name, rows in batch.items()}
+
+
+def shares_of_batch(
+    batch_size: int, weights: Sequence[float], *, of: str | None = None
+) -> list[int]:
     """Returns how many rows of a batch each source has (largest remainders).
 
     Args:
         batch_size: Rows of a batch.
         weights: Above 0.
+        of: What has so many rows, where it is no batch.
 
     Raises:
         ConfigError: a weight is not above 0; a source would have no row.
@@ -74,6 +142,9 @@ def shares_of_batch(batch_size: int, weights: Sequence[float]) -> list[int]:
     for weight in weights:
         require(0 < weight < float("inf"), "weight", "above 0", weight)
     rows = largest_remainders(batch_size, weights)
+    if 0 in rows and of is not None:
+        share = min(weights) / sum(weights)
+        require(False, "weight", f"such that each source is a row of {of}", f"{share:g} of all")
     if 0 in rows:
         raise ConfigError(
             "`batch_size` must be large enough for a row of each source."
@@ -82,11 +153,11 @@ def shares_of_batch(batch_size: int, weights: Sequence[float]) -> list[int]:
     return rows
 
 
-def _stack(parts: list[np.ndarray]) -> np.ndarray:
+def _stack(parts: list[np.ndarray], width: int | None = None) -> np.ndarray:
     """Stacks rows; narrower ones are filled up with 0 or the empty string, "none"."""
     if parts[0].ndim == 1:
         return np.concatenate(parts)
-    width = max(part.shape[1] for part in parts)
+    width = max(part.shape[1] for part in parts) if width is None else width
     filler = b"" if parts[0].dtype == object else 0
     stacked = np.full((sum(map(len, parts)), width), filler, parts[0].dtype)
     start = 0
