@@ -46,6 +46,7 @@ PLACES = {
     "CLUSTERS": "clusters",
     "BERT_BASE": "checkpoint",
     "TFDE_MINILM": "checkpoint",
+    "START": "checkpoint",
     "T5_BASE": "checkpoint",
     "T5_LARGE": "checkpoint",
     "T5_XL": "checkpoint",

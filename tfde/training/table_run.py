@@ -99,7 +99,9 @@ def prepare_table(
             except ConfigError as error:
                 reason = str(error).removeprefix(f"{folder / 'all'}: ")
                 raise ConfigError(f"{table}: has too few questions: {reason}") from error
-        described = _recipe(data, str(output / TABLE_DATA), model, guards)
+        qrels = DatasetDirectory(data).qrels("train")
+        pairs = sum(grade > 0 for judged in qrels.values() for grade in judged.values())
+        described = describe_run(str(output / TABLE_DATA), model, guards, pairs=pairs)
         text = yaml.safe_dump(described, sort_keys=False, allow_unicode=True)
         text = f"{_COMMENT}{_ASKED}{json.dumps(asked)}\n{text}"
         (temporary / TABLE_RECIPE).write_text(text, "utf-8")
@@ -133,10 +135,17 @@ def _asked_before(recipe: Path) -> dict[str, Any] | None:
     return found
 
 
-def _recipe(data: Path, place: str, model: str, guards: Mapping[str, str]) -> dict[str, Any]:
-    """Returns a recipe for the data set `data`, which will lie at `place`."""
-    qrels = DatasetDirectory(data).qrels("train")
-    pairs = sum(grade > 0 for judged in qrels.values() for grade in judged.values())
+def describe_run(
+    place: str, model: str, guards: Mapping[str, str], *, pairs: int
+) -> dict[str, Any]:
+    """Returns a recipe for a data set, as a mapping.
+
+    Args:
+        place: Where the data set lies.
+        model: The start.
+        guards: Name -> dataset directory away from home.
+        pairs: How many it has to train by.
+    """
     steps = min(math.ceil(_EPOCHS * pairs / _BATCH_SIZE), _MOST_STEPS)
     every = max(10, -(-steps // _VALIDATIONS))
     validation: dict[str, Any] = {
@@ -169,6 +178,7 @@ def _recipe(data: Path, place: str, model: str, guards: Mapping[str, str]) -> di
                     "warmup_steps": max(1, steps // 10),
                 },
                 "validation": validation,
+                "start_shares": [0.25, 0.5],
                 "checkpoint_every_steps": max(50, every),
             }
         },

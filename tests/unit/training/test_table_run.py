@@ -2,15 +2,17 @@
 
 import csv
 import json
+from pathlib import Path
 
 import pytest
 import tiny
+import yaml
 
 from tfde.cli.main import main
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.errors import ConfigError
 from tfde.towers.dual_encoder import DualEncoder
-from tfde.training.table_run import prepare_table
+from tfde.training.table_run import describe_run, prepare_table
 
 
 def write_table(path, rows=100, *, header=("question", "answer")):
@@ -39,8 +41,9 @@ def test_a_model_by_one_command(tmp_path, capsys, monkeypatch):
     counts = {s: len(DatasetDirectory("run/data").qrels(s)) for s in ("train", "dev", "test")}
     assert counts == {"train": 81, "dev": 9, "test": 10}
     history = list(map(json.loads, (tmp_path / "run/history.jsonl").read_text().splitlines()))
-    measured = [line["step"] for line in history if "nDCG@10" in line]
-    assert measured == [0, 8]
+    measured = [(x["step"], x.get("averaged")) for x in history if "nDCG@10" in x]
+    means = [(8, f"with {share} of the start") for share in (0.25, 0.5)]
+    assert measured == [(0, None), (8, None), *means]
     assert "away nDCG@10" in history[0]
     DualEncoder.load("run/best_model")
     # The same again finds all done; the recipe alone trains the same.
@@ -55,6 +58,13 @@ def test_a_model_by_one_command(tmp_path, capsys, monkeypatch):
     write_table(tmp_path / "my.csv", rows=90)
     assert main([*command, "--guard", "away"]) == 1
     assert "another `table`; choose another output. Received: 'my.csv'" in capsys.readouterr().err
+
+
+def test_the_recipe_of_a_dataset_is_that_of_a_table():
+    """pipelines/recipes/finetune.yaml, for as many pairs as it says."""
+    path = Path(__file__).parents[3] / "pipelines" / "recipes" / "finetune.yaml"
+    expected = yaml.safe_load(path.read_text())
+    assert describe_run("${DATASET}", "${START}", {}, pairs=21_334) == expected
 
 
 def prepare(table, output, **options):
