@@ -93,11 +93,22 @@ class PassageReader:
         if len(tokens) > room and tokens[room - 1] == self._separator:
             kept -= 1  # a separator does not come last
         before = before[:kept]
-        spans = np.array(text.offsets[: kept - len(before)], np.int32).reshape(-1, 2)
+        offsets = text.offsets[: kept - len(before)]
+        spans = np.array([_trimmed(document.text, *span) for span in offsets], np.int32)
+        spans = spans.reshape(-1, 2)
         token_ids = [*self._start, *tokens[:kept], self._end]
         first = len(self._start) + len(before)
         cut = len(text.ids) - len(spans)
         return Passage(document, np.array(token_ids, np.int32), first, spans, cut)
+
+
+def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
+    """Returns a token's place without white space around it, which SentencePiece counts in."""
+    while start < end and text[start].isspace():
+        start += 1
+    while start < end and text[end - 1].isspace():
+        end -= 1
+    return start, end
 
 
 class Places(NamedTuple):

@@ -102,7 +102,9 @@ class PhraseEncoder(StoredModel):
         }
         for name in ENCODERS:
             embedder, encoder = backbones[name].token_embedder, backbones[name].encoder
-            self._parts |= {f"{name}_token_embedder": embedder, f"{name}_encoder": encoder}
+            # Those of passages have the names that other models look for when they start from it.
+            prefix = "" if name == "passage" else f"{name}_"
+            self._parts |= {f"{prefix}token_embedder": embedder, f"{prefix}encoder": encoder}
             outputs[name] = encoder(embedder(inputs["token_ids"]), inputs["padding_mask"])
         initializer = keras.initializers.GlorotUniform(seed)
         self._parts["filter"] = keras.layers.Dense(

@@ -15,6 +15,8 @@ from tfde.data.formats.squad import read_squad
 from tfde.errors import ConfigError
 from tfde.phrases.passages import PassageReader, answer_places
 from tfde.text.preprocessor import TextPreprocessor
+from tfde.text.read_tokenizer import read_tokenizer
+from tfde.text.sentence_piece.train import train_sentencepiece
 from tfde.text.word_piece.tokenizer import WordPieceTokenizer
 from tfde.types import Document
 
@@ -99,6 +101,23 @@ def test_real_paragraphs(data_dir, minilm):
     check_ids(preprocessor, read)
     assert check_offsets(tokenizer, read) > 10_000
     assert any(passage.cut for passage in read)
+
+
+def test_sentence_piece_has_no_blanks_in_its_tokens(tmp_path):
+    texts = tiny.document_texts()[:200]
+    tokenizer = read_tokenizer(
+        train_sentencepiece(texts, tmp_path / "words.model", vocabulary_size=50)
+    )
+    preprocessor, read = passages(
+        [("red", text) for text in (*ODD, "red  apple\ndog")], tokenizer=tokenizer
+    )
+    check_ids(preprocessor, read)
+    passage = read[-1]
+    spelled = [passage.document.text[start:end] for start, end in passage.spans]
+    assert [token for token in spelled if token != token.strip() or not token] == []
+    assert {*"".join(spelled)} == {*"redappledog"}
+    (span,) = answer_places(passage, ["apple"], max_tokens=9).spans
+    assert passage.document.text[passage.spans[span[0], 0] : passage.spans[span[1], 1]] == "apple"
 
 
 def test_a_cut_passage_says_so():

@@ -57,6 +57,10 @@ def test_saved_and_loaded(tmp_path):
     model.save(tmp_path / "model.keras")
     expected = model.encode_queries(QUERIES)
     read = model.reader.read(DOCUMENTS[:2])
+    start = tfde.PhraseEncoder.from_backbone(tmp_path / "model")  # its passage encoder, thrice
+    np.testing.assert_allclose(
+        by_number(start, read)[0].vectors, by_number(model, read)[0].vectors, atol=1e-6
+    )
     for loaded in (
         tfde.PhraseEncoder.from_preset(tmp_path / "model"),
         keras.saving.load_model(tmp_path / "model.keras"),
