@@ -164,6 +164,7 @@ def test_from_data_to_an_answer_by_commands(tmp_path, dataset, capsys, monkeypat
     changes = {
         "model.backbone": json.dumps(backbone),
         "model.tokenizer": str(tmp_path / "words" / "vocab.txt"),
+        "model.num_layers": "null",
         "model.query_max_length_tokens": 8,
         "model.passage_max_length_tokens": 14,
         "model.max_phrase_tokens": 3,
