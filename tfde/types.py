@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+CONTEXT = "context"
 Metadata = Mapping[str, Any]  # name -> what JSON can hold
 
 
@@ -19,14 +20,19 @@ class Query(NamedTuple):
 class Document(NamedTuple):
     """A document: its id, its title and text (may be empty), and what else is known of it.
 
-    `metadata` goes wherever the document goes and comes back with what is found; models do not
-    read it. `None` is nothing.
+    `metadata` goes wherever the document goes and comes back with what is found. `None` is nothing.
+    Of it models read the `context` alone, those whose template names it.
     """
 
     doc_id: str
     title: str
     text: str
     metadata: Metadata | None = None
+
+    @property
+    def context(self) -> Any:
+        """What the text is a part of, such as a sentence's passage; `None` where nobody says."""
+        return None if self.metadata is None else self.metadata.get(CONTEXT)
 
 
 class Qrel(NamedTuple):

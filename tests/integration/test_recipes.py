@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,7 @@ PLACES = {
     "NQ": "dataset",
     "DATASET": "dataset",
     "SQUAD_SENTENCES": "dataset",
+    "SQUAD_CONTEXT": "contexts",
     "PAGES": "pages",
     "CLUSTERS": "clusters",
     "BERT_BASE": "checkpoint",
@@ -64,6 +66,11 @@ def places(tmp_path_factory):
     dataset = tiny.write_dataset(folder / "dataset", documents=60)
     for name in ("squad_sent", "squad", "medquad", "fairytaleqa", "stackexchange_bev"):
         (folder / name).symlink_to(dataset)
+    shutil.copytree(dataset, folder / "contexts")
+    lines = (dataset / "corpus.jsonl").read_text().splitlines()
+    rows = [{**json.loads(line), "context": "a black dog"} for line in lines]
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    (folder / "contexts" / "corpus.jsonl").write_text(text)
     vocabulary = folder / "vocab.txt"
     vocabulary.write_text("\n".join(tiny.VOCABULARY) + "\n")
     with (folder / "pairs.jsonl").open("w") as file:
@@ -117,7 +124,7 @@ def test_recipe_runs_dry(tmp_path, monkeypatch, capsys, places, path):
     text = path.read_text()
     stages = yaml.safe_load(text)["stages"]
     names = {"pairs": "pairs.jsonl", "dataset": "dataset", "pages": "pages.jsonl"}
-    names["clusters"] = "near.jsonl"
+    names |= {"clusters": "near.jsonl", "contexts": "contexts"}
     for variable in re.findall(r"\$\{(\w+)\}", text):
         target = "" if variable == "TFDE_DATA" else names.get(PLACES[variable], "none")
         monkeypatch.setenv(variable, str(places / target))

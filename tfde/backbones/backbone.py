@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import keras
 
@@ -114,6 +115,24 @@ def cut_backbone(backbone: Backbone, num_layers: int) -> Backbone:
         for weight in target.weights:
             weight.assign(found[_name_in_layer(weight)])
     return cut
+
+
+def with_second_segment(backbone: Backbone, separator_id: int) -> Backbone:
+    """Returns the backbone, whose tokens behind the first separator now have segment 1.
+
+    Args:
+        backbone: BERT, or one of its kin with two segments.
+        separator_id: The separator.
+
+    Raises:
+        ConfigError: the backbone has no second segment.
+    """
+    config = backbone.config
+    holds = config.num_segments > 1 and hasattr(config, "separator_id")
+    require(holds, "second_segment", f"False: {config.summary()} has no second segment", True)
+    layer: Any = backbone.token_embedder
+    layer.separator_id = separator_id
+    return Backbone(config.replace(separator_id=separator_id), layer, backbone.encoder)
 
 
 def _name_in_layer(weight: keras.Variable) -> str:

@@ -22,7 +22,8 @@ class BertTokenEmbedder(SeededLayer):
 
     Call arguments:
         token_ids: (B, L) int32, L at most `max_sequence_length`.
-        segment_ids: (B, L) int32, below `num_segments`; `None` for segment 0 everywhere. A
+        segment_ids: (B, L) int32, below `num_segments`; `None` for segment 0 everywhere, or, with
+            `separator_id`, 1 behind the first token of that id. A
             backbone without segments (DistilBERT, MPNet) or with one (RoBERTa) has no use for it.
 
     Returns:
@@ -45,10 +46,12 @@ class BertTokenEmbedder(SeededLayer):
         num_segments: int = 2,
         dropout: float = 0.1,
         layer_norm_epsilon: float = 1e-12,
+        separator_id: int | None = None,
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(dropout=dropout, seed=seed, **kwargs)
+        self.separator_id = separator_id
         self.vocabulary_size = vocabulary_size
         self.hidden_dim = hidden_dim
         self.max_sequence_length = max_sequence_length
@@ -78,6 +81,9 @@ class BertTokenEmbedder(SeededLayer):
     ) -> tf.Tensor:
         """Returns the embedded tokens, (B, L, H)."""
         self._check_length(token_ids)
+        if segment_ids is None and self.separator_id is not None:
+            separators = tf.cast(token_ids == self.separator_id, tf.int32)
+            segment_ids = tf.minimum(tf.cumsum(separators, axis=1, exclusive=True), 1)
         offset = tf.cast(self.position_table.value[: tf.shape(token_ids)[1]], tf.float32)
         if self.segment_table is not None and (segment_ids is None or self.num_segments == 1):
             offset += tf.cast(self.segment_table.value[0], tf.float32)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -17,10 +18,10 @@ from tfde.data.dataset_directory import DatasetDirectory
 from tfde.export.bundle_directory import read_manifest
 from tfde.retrieval.embeddings import Embeddings
 from tfde.retrieval.embeddings_writer import EmbeddingDtype, EmbeddingsWriter
-from tfde.types import Document
+from tfde.types import CONTEXT, Document
 
 # Number of a shard, and title and text of its documents with their ids.
-Shard = tuple[int, list[tuple[str, str, str]]]
+Shard = tuple[int, list[tuple[Any, ...]]]
 
 
 class ReadShards(beam.DoFn):
@@ -43,9 +44,15 @@ class ReadShards(beam.DoFn):
         documents = DatasetDirectory(path).documents_through(bad.intake)
         for number, shard in enumerate(batched(documents, self._shard_size)):
             # Plain tuples have a fast coder; a class of ours would be pickled, one by one.
-            yield number, [(d.doc_id, d.title, d.text) for d in shard]
+            yield number, list(map(_row, shard))
         for letter in bad.letters:
             yield TaggedOutput(BAD, letter)
+
+
+def _row(document: Document) -> tuple[Any, ...]:
+    """Returns what a tower may read of a document."""
+    context = document.context
+    return document[:3] if context is None else (*document[:3], {CONTEXT: context})
 
 
 class EncodeShards(beam.PTransform):

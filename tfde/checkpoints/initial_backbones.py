@@ -8,7 +8,7 @@ from typing import Any
 
 import keras
 
-from tfde.backbones.backbone import build_backbone, cut_backbone
+from tfde.backbones.backbone import build_backbone, cut_backbone, with_second_segment
 from tfde.checkpoints.checkpoint_files import EncoderSteps
 from tfde.checkpoints.keras_objects import take_keras_model, take_tokenizer
 from tfde.checkpoints.loading import LoadedBackbone, load_backbones, only_one
@@ -22,6 +22,7 @@ def load_starts(
     document_backbone: str | Path | None = None,
     *,
     num_layers: int | None,
+    second_segment: bool = False,
     tokenizer: Tokenizer | None,
     dropout: float | None,
     dtype: str | None,
@@ -34,6 +35,7 @@ def load_starts(
             with its weights (see `take_keras_model`).
         document_backbone: The documents' checkpoint, where it is another.
         num_layers: Only the first so many layers; `None` for all.
+        second_segment: Whether what follows the first separator of a text has BERT's segment 1.
         tokenizer: Takes the place of the checkpoint's; needed for random weights and Keras models;
             may be keras-hub's.
         dropout: Replaces the dropout rate.
@@ -42,7 +44,7 @@ def load_starts(
 
     Raises:
         ConfigError: a tokenizer is missing or does not fit; a checkpoint is missing, of a kind
-            that is not supported, or does not fit the other one.
+            that is not supported, or does not fit the other one; it has no second segment.
         DataError: a file of a checkpoint is not what its name says.
     """
     if tokenizer is not None:
@@ -71,6 +73,13 @@ def load_starts(
     if num_layers is not None:
         starts = [
             dataclasses.replace(start, backbone=cut_backbone(start.backbone, num_layers))
+            for start in starts
+        ]
+    if second_segment:
+        starts = [
+            dataclasses.replace(
+                start, backbone=with_second_segment(start.backbone, start.tokenizer.separator_id)
+            )
             for start in starts
         ]
     check_vocabulary(starts[0].tokenizer, starts[0].backbone.config)

@@ -52,6 +52,12 @@ def build_parser() -> CommandParser:
         help="squad and mrqa: what a document is (paragraph)",
     )
     parser.add_argument(
+        "--context",
+        action="store_true",
+        help="squad and mrqa at the level sentence, multireqa: keep each sentence's paragraph as"
+        " its context, which a document template may name: {context}",
+    )
+    parser.add_argument(
         "--topic_field",
         choices=["title", "description", "narrative"],
         help="trec: which part of a topic is the query (title)",
@@ -150,8 +156,9 @@ def _read_with(args: Any, intake: Intake) -> int:
     sources = _sources(args.format, known, args.input, args.split)
     refuse_existing(args.output, overwrite=args.overwrite, flag="--overwrite")
     show_logs()
-    given = {name: getattr(args, name) for name in ("level", "topic_field", "encoding", "columns")}
-    options = {name: value for name, value in given.items() if value is not None}
+    names = ("level", "context", "topic_field", "encoding", "columns")
+    given = {name: getattr(args, name) for name in names}
+    options = {name: value for name, value in given.items() if value not in (None, False)}
     for name in options:
         if name not in known.options:
             takers = ", ".join(other for other, one in FORMATS.items() if name in one.options)

@@ -59,6 +59,12 @@ def build_parser() -> CommandParser:
         help="TREC run, plain or .gz",
     )
     parser.add_argument("--bm25", action="store_true", help="BM25 over title and text")
+    parser.add_argument(
+        "--bm25_fields",
+        nargs="+",
+        default=["title", "text"],
+        help="what BM25 indexes of a document: some of title, text and context",
+    )
     parser.add_argument("--bm25_k1", type=float, default=0.9, help="saturation of frequencies")
     parser.add_argument("--bm25_b", type=float, default=0.4, help="weight of the length")
     parser.add_argument(
@@ -336,7 +342,7 @@ def _bm25(args: Any, dataset: DatasetDirectory, queries: list[Query], k: int) ->
     from tfde.retrieval.bm25_index import Bm25Index, check_bm25
 
     language = None if args.bm25_language == "none" else args.bm25_language
-    check_bm25(args.bm25_k1, args.bm25_b, language)
+    check_bm25(args.bm25_k1, args.bm25_b, language, args.bm25_fields)
 
     def work() -> Run:
         index = Bm25Index.build(
@@ -344,6 +350,7 @@ def _bm25(args: Any, dataset: DatasetDirectory, queries: list[Query], k: int) ->
             k1=args.bm25_k1,
             b=args.bm25_b,
             language=language,
+            fields=args.bm25_fields,
         )
         found = index.search([query.text for query in queries], k, show_progress=True)
         return {query.query_id: dict(row) for query, row in zip(queries, found, strict=True)}

@@ -119,7 +119,8 @@ class BertConfig(BackboneConfig):
     """A BERT encoder, or one of its kin.
 
     DistilBERT has `num_segments=0`; RoBERTa and XLM-RoBERTa have one segment; MPNet has none, and
-    a relative position bias (`relative_buckets=32`) in the way of T5.
+    a relative position bias (`relative_buckets=32`) in the way of T5. With `separator_id`, what
+    follows the first token of that id has segment 1 in towers too, as in BERT's pairs of texts.
 
     Source: Devlin et al. 2019; Song et al. 2020 (MPNet).
     """
@@ -140,9 +141,12 @@ class BertConfig(BackboneConfig):
     layer_norm_epsilon: float = 1e-12
     relative_buckets: int = 0
     relative_max_distance: int = 128
+    separator_id: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        apart = self.separator_id is None or self.num_segments > 1
+        require(apart, "num_segments", "at least 2 with `separator_id`", self.num_segments)
         rule = f"a multiple of `num_heads` ({self.num_heads})"
         require(self.hidden_dim % self.num_heads == 0, "hidden_dim", rule, self.hidden_dim)
 
@@ -197,7 +201,10 @@ def backbone_from_mapping(value: Mapping[str, Any], where: str = "backbone") -> 
 
 def backbone_to_mapping(config: BackboneConfig) -> dict[str, Any]:
     """Returns `{"kind": ..., sizes}`, what `backbone_from_mapping` reads."""
-    return {"kind": config.kind, **dataclasses.asdict(config)}  # type: ignore[call-overload]
+    value = {"kind": config.kind, **dataclasses.asdict(config)}  # type: ignore[call-overload]
+    if value.get("separator_id", 0) is None:  # as before there was such a thing
+        del value["separator_id"]
+    return value
 
 
 def from_mapping(cls: type, value: Mapping[str, Any], where: str) -> Any:

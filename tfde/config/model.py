@@ -31,10 +31,14 @@ HiddenActivation = Literal["tanh", "relu"]
 DEFAULT_BUCKETS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
 
-def _check_template(template: str) -> None:
+DOCUMENT_FIELDS = ("title", "text", "context")
+
+
+def _check_template(template: str, fields: tuple[str, ...]) -> None:
     places = re.findall(r"\{(\w*)\}", template)
-    holds = "text" in places and set(places) <= {"text", "title"}
-    rule = "one with {text}, perhaps {title}, and no other {...}"
+    holds = "text" in places and set(places) <= set(fields)
+    others = " and ".join(f"{{{name}}}" for name in fields if name != "text")
+    rule = f"one with {{text}}, perhaps {others}, and no other {{...}}"
     require(holds, "document_template", rule, template)
 
 
@@ -99,7 +103,8 @@ class TextConfig:
         query_max_length_tokens: Longest query, special tokens included.
         document_max_length_tokens: Longest document, special tokens included.
         document_template: How title and text become one string. `[SEP]` in it stands for the
-            tokenizer's own separator token (Chang et al. use `{title} [SEP] {text}`).
+            tokenizer's own separator token (Chang et al. use `{title} [SEP] {text}`). `{context}`
+            in it is the passage that a sentence is from: then each document must have one.
         query_prompt: Put before every query.
         document_prompt: Put before every document.
         buckets: A batch is padded to the smallest of these that holds it.
@@ -117,8 +122,13 @@ class TextConfig:
             value = getattr(self, name)
             holds = isinstance(value, int) and value >= 3
             require(holds, name, "an integer of at least 3", value)
-        _check_template(self.document_template)
+        _check_template(self.document_template, DOCUMENT_FIELDS)
         object.__setattr__(self, "buckets", tuple(sorted(set(self.buckets))))
+
+    @property
+    def document_fields(self) -> tuple[str, ...]:
+        """What is read of a document: title and text, and the context where the template has it."""
+        return DOCUMENT_FIELDS if "{context}" in self.document_template else DOCUMENT_FIELDS[:2]
 
 
 @dataclass(frozen=True)
@@ -174,7 +184,7 @@ class PairTextConfig:
             isinstance(value, int) and value >= 6, "max_length_tokens", "an integer >= 6", value
         )
         require(self.num_segments in (1, 2), "num_segments", "1 or 2", self.num_segments)
-        _check_template(self.document_template)
+        _check_template(self.document_template, DOCUMENT_FIELDS[:2])
         object.__setattr__(self, "buckets", tuple(sorted(set(self.buckets))))
 
 

@@ -32,6 +32,7 @@ class ModelConfig:
         tokenizer: For random weights: a SentencePiece `.model`, a `vocab.txt`, or a directory
             with either; `null` trains a SentencePiece vocabulary on the first stage's texts.
         num_layers: Only the first so many layers of a checkpoint; `null` for all.
+        second_segment: Whether what follows the first `[SEP]` of a template has BERT's segment 1.
         sharing: A name or a mapping of parts; `null` takes `sde`, or `ade` where queries
             and documents start from checkpoints of their own. Ignored for a tfde model directory,
             like all options that follow.
@@ -49,6 +50,7 @@ class ModelConfig:
     backbone: str | dict[str, Any]
     tokenizer: str | None = None
     num_layers: int | None = None
+    second_segment: bool = False
     sharing: str | dict[str, str] | None = None
     pooling: Pooling | None = None
     embedding_dim: int | None = None

@@ -17,7 +17,7 @@ from tfde.errors import ConfigError, DataError, shorten
 from tfde.storage.compressed import SUFFIXES, read_lines
 from tfde.storage.intake import Intake
 from tfde.storage.json_lines import id_field, read_json_lines, string_field, strings_field
-from tfde.types import Document, Qrels, Query
+from tfde.types import CONTEXT, Document, Qrels, Query
 
 logger = logging.getLogger(__name__)
 
@@ -288,9 +288,15 @@ def stream_documents(path: Path, intake: Intake) -> Iterator[Document]:
         DataError: as `DatasetDirectory.documents`.
     """
     empty, first = 0, 0
+    context: Any = ""
     for line, record in read_json_lines(path, intake):
         document = intake.take(_document, path, line, record)
         if document is not None:
+            if document.metadata and context and document.context == context:
+                # The sentences of a passage follow one another: memory holds it once.
+                metadata = {**document.metadata, CONTEXT: context}
+                document = document._replace(metadata=metadata)
+            context = document.context
             if not document.title.strip() and not document.text.strip():
                 empty, first = empty + 1, first or line
             yield document

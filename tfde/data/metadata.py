@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tfde.errors import DataError
-from tfde.types import Document, Metadata, Query
+from tfde.types import CONTEXT, Document, Metadata, Query
 
 _FIELD = "metadata"
 DOCUMENT_FIELDS = ("_id", "title", "text")
@@ -67,6 +67,12 @@ def document_record(document: Document) -> dict[str, Any]:
     """Returns a document as a line of `corpus.jsonl` holds it."""
     record = {"_id": document.doc_id, "title": document.title, "text": document.text}
     return record | {_FIELD: document.metadata} if document.metadata else record
+
+
+def document_texts(document: Document) -> dict[str, str]:
+    """Returns what models may read of a document, as a file of pairs holds it."""
+    texts = {"title": document.title, "text": document.text}
+    return texts if document.context is None else texts | {CONTEXT: document.context}
 
 
 def query_record(query: Query) -> dict[str, Any]:

@@ -79,6 +79,7 @@ def sentence_transformers_card(
 
 def _example(model: DualEncoder, text: TextConfig) -> str:
     values = {"title": "Hamlet", "text": "A tragedy by William Shakespeare."}
+    values["context"] = f"It is long. {values['text']} He wrote more."
     document = _spelled_out(model, text)
     for name, value in values.items():
         document = document.replace(f"{{{name}}}", value)

@@ -39,8 +39,12 @@ class DocumentsModel(tf.Module):
         self._texts = _column([*(document.text for document in documents), ""])
         self._metadata: tf.Variable | None = None
         if any(document.metadata for document in documents):
+            # The sentences of a passage have the same, which is kept once.
+            places: dict[str, int] = {}
             found = (metadata_json(document.metadata) for document in documents)
-            self._metadata = _column([*found, ""])
+            rows = [places.setdefault(text, len(places)) for text in (*found, "")]
+            self._metadata = _column(list(places))
+            self._metadata_rows = tf.Variable(rows, trainable=False, dtype=tf.int32)
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="doc_ids")])
     def look_up(self, doc_ids: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -51,7 +55,7 @@ class DocumentsModel(tf.Module):
         rows = self._rows.lookup(doc_ids)
         found = {"titles": tf.gather(self._titles, rows), "texts": tf.gather(self._texts, rows)}
         if self._metadata is not None:
-            found["metadata"] = tf.gather(self._metadata, rows)
+            found["metadata"] = tf.gather(self._metadata, tf.gather(self._metadata_rows, rows))
         return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +15,21 @@ import tensorflow as tf
 import tensorflow_text  # noqa: F401
 
 from tfde.argument_types import typed
+from tfde.config.model import DOCUMENT_FIELDS
 from tfde.errors import ConfigError, require, shorten
 from tfde.export.bundle_directory import MANIFEST, SAVED_MODEL, is_saved_encoder, read_manifest
 from tfde.text.cut_texts import CutTexts
 from tfde.towers.batches import encode_by_length
 from tfde.towers.encodes_texts import EncodesTexts
+from tfde.types import CONTEXT
 
 # Of several outputs of one text, the one that is its vector.
 _VECTOR_NAMES = ("embeddings", "outputs", "default", "sentence_embedding", "pooled_output")
 _BLOCK_BYTES = 1 << 20
 _UNIT_WITHIN = 1e-2  # float16 and int8 weights round
 
-# From titles and texts, (B,) strings each, to what the model gives.
-_Encode = Callable[[tf.Tensor, tf.Tensor], Any]
+# From texts of queries, or the fields of documents, (B,) strings each, to what the model gives.
+_Encode = Callable[..., Any]
 
 
 class SavedEncoder(EncodesTexts):
@@ -63,6 +65,7 @@ class SavedEncoder(EncodesTexts):
             )
         bundle = (self.path / MANIFEST).is_file()
         self._manifest = read_manifest(self.path) if bundle else {}
+        self._parts: list[Any] = []
 
     def __repr__(self) -> str:
         return f"SavedEncoder({str(self.path)!r})"
@@ -72,7 +75,7 @@ class SavedEncoder(EncodesTexts):
         """D, the length of an embedding."""
         if self._manifest:
             return int(self._manifest["embedding_dim"])
-        return int(self._vectors("query", [""], ["a"]).shape[-1])
+        return int(self._vectors("query", ["a"]).shape[-1])
 
     def fingerprint(self) -> str:
         """Returns what changes with the model: of a bundle, that of the model exported."""
@@ -96,7 +99,7 @@ class SavedEncoder(EncodesTexts):
     @functools.cached_property
     def _normalizes(self) -> bool:
         """Whether embeddings are unit vectors; a SavedModel does not say, so one is measured."""
-        return bool(abs(np.linalg.norm(self._vectors("query", [""], ["a"])[0]) - 1) < _UNIT_WITHIN)
+        return bool(abs(np.linalg.norm(self._vectors("query", ["a"])[0]) - 1) < _UNIT_WITHIN)
 
     def modules(self) -> tuple[tf.Module, tf.Module]:
         """Returns the query and the document encoder as bundles hold them, each with `encode`.
@@ -113,11 +116,13 @@ class SavedEncoder(EncodesTexts):
 
         @tf.function(input_signature=[strings], autograph=False)
         def encode_query(text: tf.Tensor) -> dict[str, tf.Tensor]:
-            return {"embeddings": self._embed("query", tf.zeros_like(text), text)}
+            return {"embeddings": self._embed("query", text)}
 
-        @tf.function(input_signature=[strings, strings], autograph=False)
-        def encode_document(title: tf.Tensor, text: tf.Tensor) -> dict[str, tf.Tensor]:
-            return {"embeddings": self._embed("document", title, text)}
+        named = [tf.TensorSpec([None], tf.string, name=name) for name in self.document_fields]
+
+        @tf.function(input_signature=named, autograph=False)
+        def encode_document(*texts: tf.Tensor) -> dict[str, tf.Tensor]:
+            return {"embeddings": self._embed("document", *texts)}
 
         for module, encode in ((query, encode_query), (document, encode_document)):
             module.model = self._model  # whose variables are saved
@@ -131,7 +136,7 @@ class SavedEncoder(EncodesTexts):
     def _embeddings_of(
         self,
         side: str,
-        rows: list[tuple[str, str]],
+        rows: Sequence[tuple[str, ...]],
         *,
         batch_size: int,
         max_length_tokens: int | None,
@@ -147,43 +152,61 @@ class SavedEncoder(EncodesTexts):
             show_progress=show_progress,
         )
 
-    def _vectors(self, side: str, titles: list[str], texts: list[str]) -> np.ndarray:
-        embeddings: np.ndarray = self._embed(
-            side, tf.constant(titles, tf.string), tf.constant(texts, tf.string)
-        ).numpy()
+    def _vectors(self, side: str, *texts: Sequence[str]) -> np.ndarray:
+        columns = (tf.constant(column, tf.string) for column in texts)
+        embeddings: np.ndarray = self._embed(side, *columns).numpy()
         return embeddings
 
-    def _embed(self, side: str, titles: tf.Tensor, texts: tf.Tensor) -> tf.Tensor:
+    def _embed(self, side: str, *texts: tf.Tensor) -> tf.Tensor:
         function = self._query_function if side == "query" else self._document_function
-        vectors = _vector_of(function(titles, texts), texts.shape[0], self.path)
+        vectors = _vector_of(function(*texts), texts[0].shape[0], self.path)
         return tf.ensure_shape(tf.cast(vectors, tf.float32), [None, vectors.shape[-1]])
 
     @functools.cached_property
     def _query_function(self) -> _Encode:
         if self._manifest:
             encode = self._part("query_encoder")
-            return lambda titles, texts: encode(text=texts)
+            return lambda texts: encode(text=texts)
         for key in ("question_encoder", "query_encoder"):
             encode = self._model.signatures.get(key)
             if encode is not None:
                 name = _only_string_input(encode, key, self.path)
-                return lambda titles, texts: encode(**{name: texts})
-        function = self._text_function
-        return lambda titles, texts: function(texts)
+                return lambda texts: encode(**{name: texts})
+        return self._text_function
+
+    @functools.cached_property
+    def document_fields(self) -> tuple[str, ...]:
+        """What the model reads of a document: title and text, perhaps its context."""
+        encode = self._document_signature
+        reads = encode is not None and CONTEXT in encode.structured_input_signature[1]
+        return DOCUMENT_FIELDS if reads else DOCUMENT_FIELDS[:2]
+
+    @property
+    def needs_context(self) -> bool:  # type: ignore[override]
+        """Whether each document must have a context; USE-QA's has its title else, or its text."""
+        return bool(self._manifest) or "document_encoder" in self._model.signatures
+
+    @functools.cached_property
+    def _document_signature(self) -> Any:
+        """The function of documents, if there is one: ours, or USE-QA's of answers."""
+        if self._manifest:
+            return self._part("document_encoder")
+        signatures = self._model.signatures
+        return signatures.get("document_encoder") or signatures.get("response_encoder")
 
     @functools.cached_property
     def _document_function(self) -> _Encode:
-        if self._manifest:
-            encode = self._part("document_encoder")
-            return lambda titles, texts: encode(title=titles, text=texts)
-        encode = self._model.signatures.get("document_encoder")
+        encode = self._document_signature
+        if encode is not None and self.needs_context:
+            names = self.document_fields
+            return lambda *texts: encode(**dict(zip(names, texts, strict=True)))
         if encode is not None:
-            return lambda titles, texts: encode(title=titles, text=texts)
-        encode = self._model.signatures.get("response_encoder")
-        if encode is not None:
-            return lambda titles, texts: encode(
-                input=texts, context=tf.where(titles == "", texts, titles)
-            )
+
+            def respond(titles: tf.Tensor, texts: tf.Tensor, contexts: tf.Tensor) -> Any:
+                others = tf.where(titles == "", texts, titles)
+                return encode(input=texts, context=tf.where(contexts == "", others, contexts))
+
+            return respond
         function = self._text_function
         return lambda titles, texts: function(
             tf.strings.strip(tf.strings.join([titles, texts], " "))
@@ -197,9 +220,8 @@ class SavedEncoder(EncodesTexts):
         """Returns the signature of a bundle's encoder."""
         directory = self.path / "models" / name / str(self._manifest["version"])
         model = tf.saved_model.load(str(directory))
-        signature = model.signatures["serving_default"]
-        # The model owns the variables of its signatures.
-        return lambda **inputs: (model, signature(**inputs))[1]
+        self._parts.append(model)  # which owns the variables of its signatures
+        return model.signatures["serving_default"]
 
     @functools.cached_property
     def _text_function(self) -> Callable[[tf.Tensor], Any]:

@@ -29,7 +29,7 @@ from tfde.text.preprocessor import TextPreprocessor
 from tfde.text.tokenizer import Tokenizer
 from tfde.towers.batches import batches_by_length
 from tfde.towers.checkpoint_rules import text_config
-from tfde.towers.texts import title_and_text
+from tfde.towers.texts import texts_of_document
 from tfde.types import Document
 
 _STRINGS = tf.TensorSpec([None], tf.string)
@@ -213,7 +213,7 @@ class Matcher(PairScorer):
             doc_ids = [getattr(d, "doc_id", str(row)) for row, d in enumerate(documents)]
         fits = len(doc_ids) == len(documents)
         require(fits, "doc_ids", f"{len(documents)}, one for each text", len(doc_ids))
-        texts = [title_and_text(document) for document in documents]
+        texts = [texts_of_document(document) for document in documents]
         parts: list[np.ndarray] = [np.empty(0)] * len(texts)
         lengths = [len(title) + len(text) for title, text in texts]
         kept = np.float16 if dtype == "float16" else np.float32

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from tfde.config.negatives import MiningRules
 from tfde.data.document_file import DocumentFile
+from tfde.data.metadata import document_texts
 from tfde.errors import DataError
 from tfde.negatives.candidate_sources import CandidateSource, Ranking
 from tfde.negatives.cross_scores import CrossScores, PairScorer
@@ -196,4 +197,4 @@ class PartMiner:
         if self._documents == "ids":
             return doc_id
         document = self._read(doc_id).document
-        return {"title": document.title, "text": document.text}
+        return document_texts(document)

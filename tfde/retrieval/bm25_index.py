@@ -13,6 +13,7 @@ import numpy as np
 import regex
 
 from tfde.argument_types import typed
+from tfde.config.model import DOCUMENT_FIELDS
 from tfde.environment import require_extra
 from tfde.errors import ConfigError, DataError, require, shorten
 from tfde.progress import progress_bar
@@ -81,8 +82,9 @@ class Bm25Index:
         k1: float = 0.9,
         b: float = 0.4,
         language: str | None = "english",
+        fields: Sequence[str] = ("title", "text"),
     ) -> Bm25Index:
-        """Indexes title and text of the documents.
+        """Indexes title and text of the documents, or what else is named.
 
         Args:
             documents: The corpus; only its words stay in memory.
@@ -90,27 +92,30 @@ class Bm25Index:
             b: Weight of the document's length, in [0, 1].
             language: One of PyStemmer's; stop words are left out where bm25s has a list for it.
                 `None` neither stems nor leaves out anything.
+            fields: Which of `title`, `text` and `context` are indexed.
 
         Raises:
-            ConfigError: no documents, or an impossible `k1`, `b` or `language`.
+            ConfigError: no documents, an impossible `k1`, `b`, `language` or `fields`, or a
+                document without a context where it is to be indexed.
             DataError: an id holds white space or stands twice.
 
         Source:
             Robertson and Zaragoza 2009 in Lucene's form (idf = ln(1 + (N - n + 0.5)/(n + 0.5))).
         """
-        check_bm25(k1, b, language)
+        check_bm25(k1, b, language, fields)
         doc_ids: list[str] = []
 
         def texts() -> Iterable[str]:
             for document in documents:
                 require(isinstance(document, Document), "documents", "tfde.Document", document)
                 doc_ids.append(document.doc_id)
-                if not (isinstance(document.title, str) and isinstance(document.text, str)):
+                found = [getattr(document, name) for name in fields]
+                if not all(isinstance(text, str) for text in found):
                     raise ConfigError(
-                        "`documents` must have texts as title and text."
+                        f"`documents` must have texts as {' and '.join(fields)}."
                         f" Received: {shorten(document)}"
                     )
-                yield f"{document.title} {document.text}"
+                yield " ".join(found)
 
         words = _tokenize(texts(), language, return_ids=True)
         if not doc_ids:
@@ -199,15 +204,20 @@ class Bm25Index:
         return {doc_id: position for position, doc_id in enumerate(self.doc_ids)}
 
 
-def check_bm25(k1: float, b: float, language: str | None) -> None:
+def check_bm25(
+    k1: float, b: float, language: str | None, fields: Sequence[str] = ("text",)
+) -> None:
     """Refuses impossible parameters.
 
     Raises:
         MissingExtraError: the extra `bm25` is not installed.
-        ConfigError: `k1` below 0, `b` outside [0, 1], or a `language` without stemmer.
+        ConfigError: `k1` below 0, `b` outside [0, 1], a `language` without stemmer, or
+            unknown `fields`.
     """
     require(k1 >= 0, "k1", "at least 0", k1)
     require(0 <= b <= 1, "b", "in [0, 1]", b)
+    known_fields = fields and not isinstance(fields, str) and set(fields) <= set(DOCUMENT_FIELDS)
+    require(bool(known_fields), "fields", f"some of {', '.join(DOCUMENT_FIELDS)}", fields)
     _bm25s()
     import Stemmer
 

@@ -277,7 +277,8 @@ def _name(number: int) -> str:
 def _source_sha256(documents: Sequence[Document]) -> str:
     digest = hashlib.sha256()
     for document in documents:
-        for field in (document.doc_id, document.title, document.text):
+        context = document.context  # as before there was such a thing where there is none
+        for field in (*document[:3], *([context] if isinstance(context, str) else [])):
             content = field.encode()
             digest.update(len(content).to_bytes(8, "little"))
             digest.update(content)

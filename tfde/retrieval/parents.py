@@ -16,7 +16,7 @@ import numpy as np
 from tfde.config.model import ParentConfig
 from tfde.data.ids import parent_of
 from tfde.errors import ConfigError, naming, shorten
-from tfde.types import Document
+from tfde.types import CONTEXT, Document
 
 
 class DocumentInParent(Document):
@@ -98,7 +98,8 @@ class ParentEncoder:
         self, titles_and_texts: Iterable[tuple[str, str]], *, batch_size: int
     ) -> np.ndarray:
         return self._model.encode_documents(
-            [{"title": title, "text": text} for title, text in titles_and_texts],
+            # A parent is no part of anything.
+            [{"title": title, "text": text, CONTEXT: ""} for title, text in titles_and_texts],
             batch_size=batch_size,
             max_length_tokens=self._config.max_length_tokens,
         )

@@ -92,25 +92,34 @@ class Client:
         return wire.floats(response.outputs["embeddings"])
 
     def encode_documents(
-        self, texts: Sequence[str], *, titles: Sequence[str] | None = None
+        self,
+        texts: Sequence[str],
+        *,
+        titles: Sequence[str] | None = None,
+        contexts: Sequence[str] | None = None,
     ) -> np.ndarray:
         """Returns document embeddings (B, D) float32.
 
         Args:
             texts: The documents' texts.
             titles: Their titles; `None` means none has one.
+            contexts: Their contexts, for a model whose template names them; else `None`.
 
         Raises:
             ServerError: the server does not answer or refuses.
-            ValueError: there are not as many titles as texts.
+            ValueError: there are not as many titles, or contexts, as texts.
         """
-        texts = _as_list("texts", texts)
-        titles = [""] * len(texts) if titles is None else _as_list("titles", titles)
-        if len(titles) != len(texts):
-            raise ValueError(
-                f"`titles` must be as many as `texts`. Received: {len(titles)} and {len(texts)}"
-            )
-        response = self._predict("document_encoder", {"title": titles, "text": texts})
+        inputs = {"text": _as_list("texts", texts)}
+        inputs["title"] = [""] * len(texts) if titles is None else _as_list("titles", titles)
+        if contexts is not None:
+            inputs["context"] = _as_list("contexts", contexts)
+        for name, column in inputs.items():
+            if len(column) != len(inputs["text"]):
+                raise ValueError(
+                    f"`{name}s` must be as many as `texts`."
+                    f" Received: {len(column)} and {len(texts)}"
+                )
+        response = self._predict("document_encoder", inputs)
         return wire.floats(response.outputs["embeddings"])
 
     def status(self, model: str | None = None) -> dict[int, str]:

@@ -34,9 +34,9 @@ def read_as(model: OtherModel, batch: Mapping[str, tf.Tensor]) -> dict[str, tf.T
         model: The other model, of any vocabulary.
         batch: As `PairBatches` says.
     """
-    titles, texts = (candidate_texts(batch, name) for name in ("title", "text"))
     read = model.preprocessor
-    sides = {"query": read.queries(batch["query"]), "document": read.documents(titles, texts)}
+    texts = [candidate_texts(batch, name) for name in read.text_config.document_fields]
+    sides = {"query": read.queries(batch["query"]), "document": read.documents(*texts)}
     return {
         f"other_{side}_{name}": part
         for side, parts in sides.items()

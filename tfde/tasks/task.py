@@ -14,6 +14,8 @@ from typing import Protocol
 
 import tensorflow as tf
 
+from tfde.errors import ConfigError
+
 # Tensors of one first axis, a row for each text: its embedding and what else is known of it.
 Rows = Mapping[str, tf.Tensor]
 
@@ -85,6 +87,14 @@ def candidate_texts(batch: Mapping[str, tf.Tensor], name: str) -> tf.Tensor:
 
     Args:
         batch: As `PairBatches` says.
-        name: `title`, `text` or `key`.
+        name: `title`, `text`, `context` or `key`.
+
+    Raises:
+        ConfigError: contexts are wanted and a document has none.
     """
+    if f"document_{name}" not in batch:
+        raise ConfigError(
+            f"pairs must have a `{name}` for each document, which the model's template names;"
+            " tfde convert --level sentence --context keeps the passages of sentences."
+        )
     return tf.concat([batch[f"document_{name}"], tf.reshape(batch[f"negative_{name}"], [-1])], 0)

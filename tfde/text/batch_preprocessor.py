@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -123,27 +123,31 @@ def side_by_side(groups: tf.RaggedTensor, order: Sequence[int]) -> tf.RaggedTens
     return tf.RaggedTensor.from_row_splits(parts.values, parts.row_splits[::count], validate=False)
 
 
-def fill_template(template: str, titles: tf.Tensor, texts: tf.Tensor) -> tf.Tensor:
-    """Returns the template with titles and texts put in, shape (B,), string.
+def fill_template(template: str, fields: Mapping[str, tf.Tensor]) -> tf.Tensor:
+    """Returns the template with texts put in for its `{names}`, shape (B,), string.
 
-    Blanks of the template that an empty title or text leaves at an end are dropped. Blanks of the
-    texts themselves stay: to some tokenizers they mean something.
+    Blanks of the template that an empty text leaves at an end are dropped. Blanks of the texts
+    themselves stay: to some tokenizers they mean something.
+
+    Args:
+        template: With names of `fields`, each perhaps.
+        fields: Name -> texts, (B,) string.
     """
-    values = {"{title}": titles, "{text}": texts}
+    rows = tf.shape(next(iter(fields.values())))
+    values = {f"{{{name}}}": texts for name, texts in fields.items()}
+    pattern = "(" + "|".join(map(re.escape, values)) + ")"
 
-    def fill(*absent: str) -> tf.Tensor:
-        kept = template
-        for name in absent:
-            kept = kept.replace(name, "")
+    def fill(kept: str, names: list[str]) -> tf.Tensor:
+        """Fills in what is left of a template; each of `names` may be empty in some rows."""
+        if names:
+            name, *others = names
+            absent = fill(kept.replace(name, ""), others)
+            return tf.where(values[name] == "", absent, fill(kept, others))
         parts = [
-            values[part] if part in values else tf.fill(tf.shape(texts), part)
-            for part in re.split("(" + "|".join(map(re.escape, values)) + ")", kept.strip())
+            values[part] if part in values else tf.fill(rows, part)
+            for part in re.split(pattern, kept.strip())
             if part
         ]
-        return tf.strings.join(parts) if parts else tf.fill(tf.shape(texts), "")
+        return tf.strings.join(parts) if parts else tf.fill(rows, "")
 
-    return tf.where(
-        texts == "",
-        tf.where(titles == "", fill(*values), fill("{text}")),
-        tf.where(titles == "", fill("{title}"), fill()),
-    )
+    return fill(template, [name for name in values if name in template])

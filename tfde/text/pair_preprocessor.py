@@ -73,11 +73,11 @@ class PairPreprocessor(BatchPreprocessor):
             titles: Titles, which may be empty, shape (B,), string.
             texts: Texts, shape (B,), string.
         """
-        return fill_template(
-            self.text_config.document_template,
-            tf.convert_to_tensor(titles, tf.string),
-            tf.convert_to_tensor(texts, tf.string),
-        )
+        fields = {
+            "title": tf.convert_to_tensor(titles, tf.string),
+            "text": tf.convert_to_tensor(texts, tf.string),
+        }
+        return fill_template(self.text_config.document_template, fields)
 
     def _encode_pairs(
         self, first: tf.Tensor, second: tf.Tensor

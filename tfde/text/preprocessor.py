@@ -5,6 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from tfde.config.model import TextConfig
+from tfde.errors import require
 from tfde.text.batch_preprocessor import BatchPreprocessor, fill_template, side_by_side
 from tfde.text.tokenizer import Tokenizer, traced
 
@@ -14,13 +15,13 @@ SEPARATOR = "[SEP]"
 class TextPreprocessor(BatchPreprocessor):
     """Formats, tokenizes, truncates and pads, alike in training, encoding and export.
 
-    A document is its template with title and text put in. The template is cut at `[SEP]` into
-    segments; each is tokenized apart, and the tokenizer's separator goes between those that have
-    tokens, so an empty title leaves none behind. The prompt stands directly before the first
-    segment that is not empty. A row is the start token (if the tokenizer has one), the tokens and
-    the end token; what is too long is cut on the right before the end token is put. An empty text
-    gives the special tokens alone; as every tokenizer has an end token, no row is without a real
-    token.
+    A document is its template with title, text and perhaps context put in. The template is cut at
+    `[SEP]` into segments; each is tokenized apart, and the tokenizer's separator goes between
+    those that have tokens, so an empty title leaves none behind. The prompt stands directly before
+    the first segment that is not empty. A row is the start token (if the tokenizer has one), the
+    tokens and the end token; what is too long is cut on the right before the end token is put. An
+    empty text gives the special tokens alone; as every tokenizer has an end token, no row is
+    without a real token.
 
     `queries` and `documents` work eagerly, in `tf.data` and in other functions that are traced.
 
@@ -38,7 +39,8 @@ class TextPreprocessor(BatchPreprocessor):
         super().__init__(tokenizer, text_config, name="text_preprocessor")
         content = self.fingerprint_bytes()
         self._queries = traced(self._encode_queries, strings=1, content=content)
-        self._documents = traced(self._encode_documents, strings=2, content=content)
+        strings = len(text_config.document_fields)
+        self._documents = traced(self._encode_documents, strings=strings, content=content)
 
     def queries(self, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns what a query tower takes.
@@ -53,17 +55,24 @@ class TextPreprocessor(BatchPreprocessor):
         token_ids, padding_mask, _ = self._queries(tf.convert_to_tensor(texts, tf.string))
         return token_ids, padding_mask
 
-    def documents(self, titles: tf.Tensor, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def documents(
+        self, titles: tf.Tensor, texts: tf.Tensor, contexts: tf.Tensor | None = None
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns what a document tower takes.
 
         Args:
             titles: Titles, which may be empty, shape (B,), string.
             texts: Texts, shape (B,), string.
+            contexts: Contexts, which may be empty, shape (B,), string; `None` where the template
+                has none.
 
         Returns:
             As for `queries`; L is at most the longest document.
+
+        Raises:
+            ConfigError: contexts are missing, or the template has none.
         """
-        token_ids, padding_mask, _ = self.measured_documents(titles, texts)
+        token_ids, padding_mask, _ = self.measured_documents(titles, texts, contexts)
         return token_ids, padding_mask
 
     def measured_queries(self, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -79,20 +88,28 @@ class TextPreprocessor(BatchPreprocessor):
         return self._queries(tf.convert_to_tensor(texts, tf.string))
 
     def measured_documents(
-        self, titles: tf.Tensor, texts: tf.Tensor
+        self, titles: tf.Tensor, texts: tf.Tensor, contexts: tf.Tensor | None = None
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Returns what `documents` returns, and how long the documents are.
 
         Args:
             titles: As for `documents`.
             texts: As for `documents`.
+            contexts: As for `documents`.
 
         Returns:
             Token ids, padding mask, and the lengths as for `measured_queries`, (B, 2) int64.
+
+        Raises:
+            ConfigError: as `documents`.
         """
-        return self._documents(
-            tf.convert_to_tensor(titles, tf.string), tf.convert_to_tensor(texts, tf.string)
-        )
+        columns = [titles, texts, *([] if contexts is None else [contexts])]
+        fields = self.text_config.document_fields
+        if len(columns) != len(fields):
+            template = self.text_config.document_template
+            rule = f"given where the template has {{context}}, and only there: {template!r}"
+            require(False, "contexts", rule, contexts)
+        return self._documents(*(tf.convert_to_tensor(x, tf.string) for x in columns))
 
     def prompt_lengths(self) -> tuple[int, int]:
         """Returns how many tokens stand before a query, and before a document, with a prompt.
@@ -112,9 +129,10 @@ class TextPreprocessor(BatchPreprocessor):
         tokens = self._join([texts], self.text_config.query_prompt)
         return self._pack_up_to(self.text_config.query_max_length_tokens, tokens)
 
-    def _encode_documents(self, titles: tf.Tensor, texts: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    def _encode_documents(self, *columns: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        fields = dict(zip(self.text_config.document_fields, columns, strict=True))
         segments = [
-            fill_template(segment, titles, texts)
+            fill_template(segment, fields)
             for segment in self.text_config.document_template.split(SEPARATOR)
         ]
         tokens = self._join(segments, self.text_config.document_prompt)

@@ -36,8 +36,8 @@ def batches_by_length(
 
 
 def encode_by_length(
-    encode: Callable[[list[str], list[str]], np.ndarray],
-    texts: Sequence[tuple[str, str]],
+    encode: Callable[..., np.ndarray],
+    texts: Sequence[tuple[str, ...]],
     embedding_dim: int,
     *,
     batch_size: int,
@@ -46,8 +46,8 @@ def encode_by_length(
     """Returns the embeddings of texts, (N, D) float32, in the order given.
 
     Args:
-        encode: Gives (B, D) embeddings of B titles and B texts.
-        texts: Titles and texts.
+        encode: Gives (B, D) embeddings of columns of B strings.
+        texts: Rows, a string for each column.
         embedding_dim: D.
         batch_size: Texts a batch.
         show_progress: Whether a progress bar goes to stderr.
@@ -56,7 +56,7 @@ def encode_by_length(
         ConfigError: `batch_size` is below 1.
     """
     embeddings = np.zeros((len(texts), embedding_dim), np.float32)
-    lengths = [len(title) + len(text) for title, text in texts]
+    lengths = [sum(map(len, row)) for row in texts]
     for rows in batches_by_length(lengths, batch_size, unit="text", show_progress=show_progress):
-        embeddings[rows] = encode([texts[row][0] for row in rows], [texts[row][1] for row in rows])
+        embeddings[rows] = encode(*zip(*(texts[row] for row in rows), strict=True))
     return embeddings

@@ -87,6 +87,7 @@ class DualEncoder(AdaptedEncoder, StoredModel):
         *,
         document_backbone: str | Path | None = None,
         num_layers: int | None = None,
+        second_segment: bool = False,
         sharing: str | Sharing | Mapping[str, Any] | None = None,
         tokenizer: Tokenizer | None = None,
         text: TextConfig | None = None,
@@ -108,6 +109,8 @@ class DualEncoder(AdaptedEncoder, StoredModel):
                 random weights; or a Keras model (keras-hub's, or any functional one).
             document_backbone: The documents' checkpoint, where it is another (DPR).
             num_layers: Only the first so many layers of the checkpoint; `None` for all.
+            second_segment: Whether what follows the first separator of a text has BERT's segment
+                1, such as the context in `{text} [SEP] {context}`.
             sharing: `"sde"`, `"ade"`, `"ade_ste"`, `"ade_fte"`, `"ade_spl"`, or a mix by parts;
                 `None` takes `"sde"`, or `"ade"` where queries and documents have checkpoints of
                 their own.
@@ -139,6 +142,7 @@ class DualEncoder(AdaptedEncoder, StoredModel):
             backbone,
             document_backbone=document_backbone,
             num_layers=num_layers,
+            second_segment=second_segment,
             sharing=sharing,
             tokenizer=tokenizer,
             text=text,

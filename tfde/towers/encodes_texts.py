@@ -3,31 +3,41 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from tfde.argument_types import typed
 from tfde.towers.other_words import takes_words_of_encode
-from tfde.towers.texts import elements_of, query_text, title_and_text
+from tfde.towers.texts import elements_of, query_text, texts_of_document
 from tfde.types import Document, Query
 
 
 class EncodesTexts:
     """Base of models that embed queries and documents."""
 
+    needs_context: bool = True  # of every document, where a model reads it at all
+
+    @property
+    @abstractmethod
+    def document_fields(self) -> tuple[str, ...]:
+        """What the model reads of a document: `title` and `text`, perhaps `context`."""
+
     @abstractmethod
     def _embeddings_of(
         self,
         side: str,
-        rows: list[tuple[str, str]],
+        rows: Sequence[tuple[str, ...]],
         *,
         batch_size: int,
         max_length_tokens: int | None,
         show_progress: bool,
     ) -> np.ndarray:
-        """Returns (N, D) float32 of titles and texts; `side` is `query` or `document`."""
+        """Returns (N, D) float32; `side` is `query` or `document`.
+
+        A row holds a text, of documents their fields.
+        """
 
     @takes_words_of_encode("query")
     @typed
@@ -51,7 +61,7 @@ class EncodesTexts:
                 asks for what is done elsewhere.
         """
         found, alone = elements_of("texts", texts, alone=(Query,))
-        rows = [("", query_text(text)) for text in found]
+        rows = [(query_text(text),) for text in found]
         options: dict[str, Any] = {"batch_size": batch_size, "show_progress": show_progress}
         embeddings = self._embeddings_of("query", rows, max_length_tokens=None, **options)
         return _only(embeddings) if alone else embeddings
@@ -72,8 +82,9 @@ class EncodesTexts:
         """Returns the embeddings of documents, (N, D) float32, in the order given.
 
         Args:
-            documents: `tfde.Document`s, mappings with `text` (and `title`), or plain texts, in
-                whatever `encode_queries` takes; of one alone the embedding is (D,).
+            documents: `tfde.Document`s, mappings with `text` (and `title`, and a `context` where
+                the template has it), or plain texts, in whatever `encode_queries` takes; of one
+                alone the embedding is (D,).
             batch_size: Documents per batch; those of like length share one.
             max_length_tokens: Longest document, in place of the model's own length.
             show_progress: Whether a progress bar goes to stderr.
@@ -82,7 +93,8 @@ class EncodesTexts:
             ConfigError: as of `encode_queries`, or a length that the model cannot have.
         """
         found, alone = elements_of("documents", documents, alone=(Document, Mapping))
-        rows = [title_and_text(document) for document in found]
+        fields, strict = self.document_fields, self.needs_context
+        rows = [texts_of_document(document, fields, strict=strict) for document in found]
         embeddings = self._embeddings_of(
             "document",
             rows,

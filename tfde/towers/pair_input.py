@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
+from tfde.config.model import DOCUMENT_FIELDS
 from tfde.data.pairs.batches import PairBatches
 from tfde.data.pairs.dataset import PairDataset
 from tfde.data.pairs.read_pairs import read_pairs
@@ -108,8 +109,9 @@ def texts_of_pairs(x: Any, *, steps: int | None) -> tuple[list[bytes], list[dict
     documents: list[dict[str, bytes]] = []
     for batch in batches.as_numpy_iterator():
         queries += list(batch["query"])
-        texts = zip(batch["document_title"], batch["document_text"], strict=True)
-        documents += [{"title": title, "text": text} for title, text in texts]
+        fields = [name for name in DOCUMENT_FIELDS if f"document_{name}" in batch]
+        texts = zip(*(batch[f"document_{name}"] for name in fields), strict=True)
+        documents += [dict(zip(fields, row, strict=True)) for row in texts]
     return queries, documents
 
 
@@ -137,7 +139,8 @@ def _of_strings(
     if None in texts or not strings or set(parts) - set(STRINGS) or ranks not in ({0}, {1}):
         raise ConfigError(
             f"`{name}` must be a dataset of (query, document) strings, or of dicts of strings with"
-            f" `query`, `document` and perhaps `title`, single or in batches. Received: {spec}"
+            " `query`, `document`, perhaps `title` and `context`, single or in batches."
+            f" Received: {spec}"
         )
     if ranks == {0}:
         x = x.batch(batch_size or _BATCH_SIZE, drop_remainder=drop_remainder)
@@ -151,11 +154,12 @@ def _keyed(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     """
     rows = tf.shape(batch["query"])[0]
     titles = batch.get("title", tf.fill([rows], ""))
+    contexts = [batch[name] for name in ("context",) if name in batch]
     keys = tf.strings.to_hash_bucket_fast(
-        tf.strings.join([titles, batch["document"]], separator="\0"), _KEYS
+        tf.strings.join([titles, batch["document"], *contexts], separator="\0"), _KEYS
     )
     none = tf.zeros([rows, 0], tf.int64)
-    return {
+    keyed = {
         "query": batch["query"],
         "document_title": titles,
         "document_text": batch["document"],
@@ -166,6 +170,9 @@ def _keyed(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         "negative_key": none,
         "document_probability": tf.ones([rows], tf.float32) / tf.cast(rows, tf.float32),
     }
+    if contexts:
+        keyed |= {"document_context": contexts[0], "negative_context": tf.strings.as_string(none)}
+    return keyed
 
 
 class Plan(NamedTuple):

@@ -191,10 +191,11 @@ class PairSteps(Measured):
             (C,) int64, `cut_counts` (2, 4) int64, what the function of this name counts of queries
             and of documents, and what the task prepares.
         """
-        titles, texts, keys = (candidate_texts(batch, name) for name in ("title", "text", "key"))
         preprocessor = preprocessor or self.preprocessor
+        keys = candidate_texts(batch, "key")
+        texts = [candidate_texts(batch, f) for f in preprocessor.text_config.document_fields]
         query_ids, query_mask, query_lengths = preprocessor.measured_queries(batch["query"])
-        document_ids, document_mask, lengths = preprocessor.measured_documents(titles, texts)
+        document_ids, document_mask, lengths = preprocessor.measured_documents(*texts)
         prepared = {
             "query_token_ids": query_ids,
             "query_padding_mask": query_mask,

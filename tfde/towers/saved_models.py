@@ -92,30 +92,32 @@ class QueryEncoder(Encoder):
 
 
 class DocumentEncoder(Encoder):
-    """Titles and texts to embeddings."""
+    """Documents to embeddings: `title`, `text`, and `context` where the template has it.
 
-    @tf.function(
-        input_signature=[
-            tf.TensorSpec([None], tf.string, name="title"),
-            tf.TensorSpec([None], tf.string, name="text"),
-        ],
-        autograph=False,
-    )
-    def tokenize(self, title: tf.Tensor, text: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns `token_ids` and `padding_mask`, (B, L) int32, of documents (B,)."""
-        token_ids, padding_mask = self.preprocessor.documents(title, text)
-        return {"token_ids": token_ids, "padding_mask": padding_mask}
+    Arguments are those of `Encoder`.
 
-    @tf.function(
-        input_signature=[
-            tf.TensorSpec([None], tf.string, name="title"),
-            tf.TensorSpec([None], tf.string, name="text"),
-        ],
-        autograph=False,
-    )
-    def encode(self, title: tf.Tensor, text: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns `embeddings` (B, D) float32 of documents (B,)."""
-        return self.encode_tokens(**self.tokenize(title, text))
+    Attributes:
+        tokenize: Function of strings (B,) each -> `token_ids`, `padding_mask`, (B, L) int32.
+        encode: Function of the same -> `embeddings` (B, D) float32.
+    """
+
+    def __init__(self, tower: keras.Model, preprocessor: TextPreprocessor, **options: Any) -> None:
+        super().__init__(tower, preprocessor, **options)
+        signature = [
+            tf.TensorSpec([None], tf.string, name=name)
+            for name in preprocessor.text_config.document_fields
+        ]
+
+        @tf.function(input_signature=signature, autograph=False)
+        def tokenize(*texts: tf.Tensor) -> dict[str, tf.Tensor]:
+            token_ids, padding_mask = self.preprocessor.documents(*texts)
+            return {"token_ids": token_ids, "padding_mask": padding_mask}
+
+        @tf.function(input_signature=signature, autograph=False)
+        def encode(*texts: tf.Tensor) -> dict[str, tf.Tensor]:
+            return self.encode_tokens(**tokenize(*texts))
+
+        self.tokenize, self.encode = tokenize, encode
 
 
 class NotTracked:

@@ -14,8 +14,8 @@ from tfde.data.pairs.dataset import PairDataset
 from tfde.data.pairs.read_pairs import read_pairs
 from tfde.errors import ConfigError, require
 
-STRINGS = ("query", "document", "title")
-_RULE = "(queries, documents), or a dict of `query`, `document` and perhaps `title`"
+STRINGS = ("query", "document", "title", "context")
+_RULE = "(queries, documents), or a dict of `query`, `document`, perhaps `title` and `context`"
 
 
 def joined(x: Any, y: Any) -> Any:
@@ -67,14 +67,15 @@ def streamed_strings(x: Any) -> tuple[Any, tf.data.Dataset | None]:
             `plain_rows` says. A generator is read once. All else yields none.
     """
     if isinstance(x, keras.utils.PyDataset):
-        return x, _dataset_of(lambda: _epoch(x))
+        return x, _dataset_of(lambda: _epoch(x), _columns(x[0]) or {})
     if not isinstance(x, Iterator):
         return x, None
     first = next(x, None)
     x = itertools.chain([] if first is None else [first], x)
-    if first is None or _columns(first) is None:
+    columns = None if first is None else _columns(first)
+    if columns is None:
         return x, None
-    return x, _dataset_of(lambda: x)
+    return x, _dataset_of(lambda: x, columns)
 
 
 def _epoch(x: keras.utils.PyDataset) -> Iterator[Any]:
@@ -83,17 +84,20 @@ def _epoch(x: keras.utils.PyDataset) -> Iterator[Any]:
     x.on_epoch_end()
 
 
-def _dataset_of(elements: Any) -> tf.data.Dataset:
+def _dataset_of(elements: Any, first: Mapping[str, Any]) -> tf.data.Dataset:
+    """Returns batches of strings: titles or "", and contexts where the first batch has them."""
+    names = [name for name in STRINGS if name != "context" or name in first]
+
     def batches() -> Iterable[dict[str, np.ndarray]]:
         for element in elements():
             columns = _columns(element)
             if columns is None:
                 raise ConfigError(f"a batch must be {_RULE}. Received: {type(element).__name__}")
             size = len(columns["query"])
-            texts = {name: columns.get(name, [""] * size) for name in STRINGS}
+            texts = {name: columns.get(name, [""] * size) for name in names}
             yield {name: np.array(column, object) for name, column in texts.items()}
 
-    spec = {name: tf.TensorSpec([None], tf.string) for name in STRINGS}
+    spec = {name: tf.TensorSpec([None], tf.string) for name in names}
     return tf.data.Dataset.from_generator(batches, output_signature=spec)
 
 

@@ -82,6 +82,11 @@ class TextEncoder(OtherWords, EncodesTexts, PairTrainer):
         self._encoders, self._single = {}, None
 
     @property
+    def document_fields(self) -> tuple[str, ...]:
+        """What is read of a document: title and text, and the context where the template has it."""
+        return self.preprocessor.text_config.document_fields
+
+    @property
     def _normalizes(self) -> bool:
         return bool(self.config.normalize)
 
@@ -153,7 +158,7 @@ class TextEncoder(OtherWords, EncodesTexts, PairTrainer):
     def _embeddings_of(
         self,
         side: str,
-        rows: list[tuple[str, str]],
+        rows: Sequence[tuple[str, ...]],
         *,
         batch_size: int,
         max_length_tokens: int | None,

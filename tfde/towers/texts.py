@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tfde.errors import ConfigError, require, shorten, utf8_fault
-from tfde.types import Document, Query
+from tfde.types import CONTEXT, Document, Query
 
 
 def elements_of(argument: str, value: Any, *, alone: tuple[type, ...]) -> tuple[list[Any], bool]:
@@ -64,21 +64,35 @@ def query_text(query: Any) -> str:
     return checked_text("texts", query.text if isinstance(query, Query) else query)
 
 
-def title_and_text(document: Any) -> tuple[str, str]:
-    """Returns the title (empty if there is none) and the text of what `encode_documents` takes.
+def texts_of_document(
+    document: Any, fields: Sequence[str] = ("title", "text"), *, strict: bool = True
+) -> tuple[str, ...]:
+    """Returns the title (empty if there is none), text and so on of what `encode_documents` takes.
+
+    Args:
+        document: A text, a `tfde.Document`, or a mapping of texts.
+        fields: What is wanted of it.
+        strict: Whether a wanted `context` must be there, though perhaps empty.
 
     Raises:
-        ConfigError: it is none of these, or a text cannot be written in UTF-8.
+        ConfigError: it is none of these, or a text cannot be written in UTF-8; a context is wanted
+            and there is none.
     """
-    title, text = "", None
+    found: dict[str, Any] = {}
     if isinstance(document, str | bytes):
-        text = document
+        found = {"text": document}
     elif isinstance(document, Document):
-        title, text = document.title, document.text
+        found = {"title": document.title, "text": document.text, CONTEXT: document.context}
     elif isinstance(document, Mapping):
-        title, text = document.get("title") or "", document.get("text")
-    if isinstance(title, str | bytes) and isinstance(text, str | bytes):
-        return checked_text("documents", title), checked_text("documents", text)
+        found = {name: document.get(name) for name in (*fields, "text")}
+    if CONTEXT in fields and strict and found and found.get(CONTEXT) is None:
+        raise ConfigError(
+            "`documents` must have a `context`, which the model's template names; it may be empty."
+            f" Received: {shorten(document)}"
+        )
+    texts = [found.get("text") if name == "text" else found.get(name) or "" for name in fields]
+    if all(isinstance(text, str | bytes) for text in texts):
+        return tuple(checked_text("documents", text) for text in texts)
     raise ConfigError(
         "`documents` must hold tfde.Document, strings, or mappings with a `text` (and a `title`)"
         f" of strings. Received: {shorten(document)}"

@@ -15,7 +15,7 @@ from tfde.towers.batches import encode_by_length
 
 
 class TowerEncoder:
-    """Encodes titles and texts by one tower, those of like length in one batch.
+    """Encodes texts by one tower, those of like length in one batch.
 
     Args:
         tower: Functional model, `token_ids` and `padding_mask` -> (B, D).
@@ -27,7 +27,7 @@ class TowerEncoder:
     """
 
     def __init__(self, tower: keras.Model, preprocessor: TextPreprocessor, *, side: str) -> None:
-        strings = tf.TensorSpec([None], tf.string)
+        columns = 1 if side == "query" else len(preprocessor.text_config.document_fields)
         kinds = {
             "query": ("queries", preprocessor.text_config.query_max_length_tokens),
             "document": ("documents", preprocessor.text_config.document_max_length_tokens),
@@ -35,23 +35,25 @@ class TowerEncoder:
         self.cut = CutTexts(*kinds[side])
         self._embedding_dim = int(tower.output_shape[-1])
 
-        def encode(titles: tf.Tensor, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        def encode(*texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             if side == "query":
-                token_ids, padding_mask, lengths = preprocessor.measured_queries(texts)
+                token_ids, padding_mask, lengths = preprocessor.measured_queries(*texts)
             else:
-                token_ids, padding_mask, lengths = preprocessor.measured_documents(titles, texts)
+                token_ids, padding_mask, lengths = preprocessor.measured_documents(*texts)
             tokens = {"token_ids": token_ids, "padding_mask": padding_mask}
             return tf.cast(tower(tokens, training=False), tf.float32), cut_counts(lengths)
 
-        self._encode_batch = graph_function(encode, input_signature=[strings, strings])
+        self._encode_batch = graph_function(
+            encode, input_signature=[tf.TensorSpec([None], tf.string)] * columns
+        )
 
     def __call__(
-        self, texts: Sequence[tuple[str, str]], *, batch_size: int, show_progress: bool
+        self, texts: Sequence[tuple[str, ...]], *, batch_size: int, show_progress: bool
     ) -> np.ndarray:
         """Returns the embeddings, (N, D) float32, in the order given.
 
         Args:
-            texts: Titles and texts; the title of a query is not looked at.
+            texts: Of documents what their template names: title, text and so on.
             batch_size: Texts per batch.
             show_progress: Whether a progress bar goes to stderr.
         """
@@ -63,9 +65,9 @@ class TowerEncoder:
             show_progress=show_progress,
         )
 
-    def _encode(self, titles: list[str], texts: list[str]) -> np.ndarray:
-        batch = tf.constant(titles, tf.string), tf.constant(texts, tf.string)
-        embeddings, counts = self._encode_batch(*batch)
+    def _encode(self, *texts: Sequence[str]) -> np.ndarray:
+        columns = (tf.constant(column, tf.string) for column in texts)
+        embeddings, counts = self._encode_batch(*columns)
         self.cut.add(counts.numpy())
         rows: np.ndarray = embeddings.numpy()
         return rows

@@ -62,6 +62,7 @@ def build_model(run: TrainRun, data: StageData, output: Path) -> DualEncoder:
     return DualEncoder.from_backbone(
         backbone,
         num_layers=config.num_layers,
+        second_segment=config.second_segment,
         sharing=config.sharing,
         tokenizer=tokenizer,
         text=config.text,

@@ -202,8 +202,10 @@ def write_bert_config(config: BertConfig, tokenizer: Tokenizer) -> dict[str, Any
     """Returns the `config.json` of a `BertModel`, with position biases of an `MPNetModel`.
 
     Raises:
-        ConfigError: transformers has no model with such position biases.
+        ConfigError: transformers has no model with such position biases, or segments.
     """
+    rule = "None: transformers' models of one text have one segment"
+    require(config.separator_id is None, "separator_id", rule, config.separator_id)
     if config.relative_buckets:
         return _mpnet_config(config, tokenizer)
     return {**_bert_config(config), "type_vocab_size": max(config.num_segments, 1)}

@@ -25,14 +25,18 @@ MARK = re.compile(r"\s*\[(DOC|PAR|TLE|SEP)\]\s*")
 
 
 def read(
-    sources: Sequence[Source], intake: Intake, *, level: Level = "paragraph"
+    sources: Sequence[Source],
+    intake: Intake,
+    *,
+    level: Level = "paragraph",
+    context: bool = False,
 ) -> Iterator[Record]:
     """Yields the records of MRQA files; documents are contexts or their sentences."""
     known = KnownIds()
     for source in sources:
         for paragraph in map(without_marks, read_mrqa(source.path, intake)):
             new = known.add(paragraph.document.doc_id)
-            for record in paragraph_records(paragraph, source.split, level=level):
+            for record in paragraph_records(paragraph, source.split, level=level, context=context):
                 # Some sets ask about one context in several lines.
                 if new or not isinstance(record, Document):
                     yield record

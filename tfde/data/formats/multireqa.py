@@ -14,7 +14,7 @@ from tfde.data.formats.records import Answers, Judgement, Record, Source
 from tfde.errors import ConfigError, DataError
 from tfde.storage.intake import Intake
 from tfde.storage.json_lines import id_field, read_json_lines
-from tfde.types import Document
+from tfde.types import CONTEXT, Document
 
 # "SQuAD_<qid>/<qid>/_0": the set, MRQA's ids of the questions about the context, one counter
 # ("HotpotQA_<qid>/_0_1": or two).
@@ -28,11 +28,12 @@ class _Candidate(NamedTuple):
     line: int
 
 
-def read(sources: Sequence[Source], intake: Intake) -> Iterator[Record]:
+def read(sources: Sequence[Source], intake: Intake, *, context: bool = False) -> Iterator[Record]:
     """Yields sentences as documents, and questions; a sentence that holds an answer is relevant.
 
     Each split needs an MRQA file (role `mrqa`) and the file of boundaries that belongs to it
-    (role `boundaries`). A document's id is the candidate's id. Memory holds the boundaries.
+    (role `boundaries`). A document's id is the candidate's id; with
+    `context` it has MRQA's context, without marks. Memory holds the boundaries.
 
     Raises:
         ConfigError: a split lacks one of the two files.
@@ -47,7 +48,10 @@ def read(sources: Sequence[Source], intake: Intake) -> Iterator[Record]:
                 f" Received: {', '.join(source.role for source in given)}"
             )
         files = {source.role: source.path for source in given}
-        yield from _read_split(files["mrqa"], files["boundaries"], split, intake)
+        for record in _read_split(files["mrqa"], files["boundaries"], split, intake):
+            if isinstance(record, Document) and not context:
+                record = record._replace(metadata=None)
+            yield record
 
 
 def question_ids(candidate_id: str) -> tuple[str, ...]:
@@ -117,6 +121,7 @@ def _paragraph(
     intake: Intake,
 ) -> Iterator[Record]:
     context = paragraph.document.text
+    metadata = {CONTEXT: MARK.sub(" ", context).strip()}
     kept = []
     for sentence, new in sorted(sentences, key=lambda item: item[0].start):
         text = MARK.sub(" ", context[sentence.start : sentence.stop])
@@ -126,7 +131,7 @@ def _paragraph(
         elif text.strip():
             kept.append(sentence)
             if new:
-                yield Document(sentence.candidate_id, "", text.strip())
+                yield Document(sentence.candidate_id, "", text.strip(), metadata)
     for question in paragraph.questions:
         query_id = question.query.query_id
         relevant = [

@@ -8,7 +8,8 @@ from typing import Literal, NamedTuple
 
 from tfde.data.formats.records import Answers, Judgement, Record
 from tfde.data.sentences import split_sentences
-from tfde.types import Document, Query
+from tfde.errors import require
+from tfde.types import CONTEXT, Document, Query
 
 Level = Literal["paragraph", "sentence"]
 
@@ -29,21 +30,28 @@ class Paragraph(NamedTuple):
 
 
 def paragraph_records(
-    paragraph: Paragraph, split: str, *, level: Level = "paragraph"
+    paragraph: Paragraph, split: str, *, level: Level = "paragraph", context: bool = False
 ) -> Iterator[Record]:
     """Yields the paragraph's documents, then each query with its judgement and answers.
 
     At sentence level the sentences of paragraph `ID` are `ID.0`, `ID.1` ..., and the relevant one
     holds the start of most of the annotators' answers; of equally many, that of the first answer.
+    With `context` each sentence has the paragraph as its context.
+
+    Raises:
+        ConfigError: `context` of whole paragraphs.
     """
+    rule = "left out where documents are paragraphs, which have none (level sentence)"
+    require(level == "sentence" or not context, "context", rule, context)
     whole = paragraph.document
     if level == "paragraph":
         spans: tuple[tuple[int, int], ...] = ((0, len(whole.text)),)
         documents = [whole]
     else:
         spans = split_sentences(whole.text)
+        metadata = {CONTEXT: whole.text} if context else None
         documents = [
-            Document(f"{whole.doc_id}.{number}", whole.title, whole.text[start:stop])
+            Document(f"{whole.doc_id}.{number}", whole.title, whole.text[start:stop], metadata)
             for number, (start, stop) in enumerate(spans)
         ]
     yield from documents

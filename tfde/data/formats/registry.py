@@ -66,13 +66,13 @@ FORMATS = {
         "SQuAD JSON, 1.1 or 2.0",
         (Role("articles", "the JSON file"),),
         squad.read,
-        options=("level",),
+        options=("level", "context"),
     ),
     "mrqa": Format(
         "JSON Lines of contexts, questions, detected answers",
         (Role("contexts", "the JSON Lines"),),
         mrqa.read,
-        options=("level",),
+        options=("level", "context"),
     ),
     "multireqa": Format(
         "sentence boundaries of MRQA's contexts",
@@ -81,6 +81,7 @@ FORMATS = {
             Role("boundaries", "candidates.json of the same set"),
         ),
         multireqa.read,
+        options=("context",),
     ),
     "msmarco": Format(
         "TSVs of passages, queries and judgements, or triples of texts alone",

@@ -18,13 +18,17 @@ from tfde.types import Document, Query
 
 
 def read(
-    sources: Sequence[Source], intake: Intake, *, level: Level = "paragraph"
+    sources: Sequence[Source],
+    intake: Intake,
+    *,
+    level: Level = "paragraph",
+    context: bool = False,
 ) -> Iterator[Record]:
     """Yields the records of SQuAD files; documents are paragraphs or their sentences."""
     numbers: Counter[str] = Counter()
     for source in sources:
         for paragraph in read_squad(source.path, intake, numbers=numbers):
-            yield from paragraph_records(paragraph, source.split, level=level)
+            yield from paragraph_records(paragraph, source.split, level=level, context=context)
 
 
 def read_squad(

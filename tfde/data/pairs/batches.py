@@ -12,6 +12,7 @@ import tensorflow as tf
 from tfde.errors import require
 
 _MAX_STEP = np.iinfo(np.int64).max
+_CONTEXTS: Mapping[str, Any] = {"document_context": tf.string, "negative_context": tf.string}
 _DTYPES: Mapping[str, Any] = {
     "query": tf.string,
     "document_title": tf.string,
@@ -35,16 +36,19 @@ class PairBatches(abc.ABC):
     0 = padding; `negative_title`, `negative_text` (B, M) string; `negative_key` (B, M) int64,
     0 = no negative (its texts are empty); `document_probability` (B,) float32, the share of the
     pairs whose positive is that document. P is the most positives that a query of the batch has,
-    rounded up by `padded_width`.
+    rounded up by `padded_width`. Where every document has a context there are `document_context`
+    (B,) and `negative_context` (B, M) string too.
 
     Attributes:
         batch_size: Pairs in a batch, B.
         smallest_batch: Pairs in the smallest batch.
         negatives_per_query: Given negatives in each row, M.
+        has_context: Whether every document has a context.
     """
 
     batch_size: int
     negatives_per_query: int = 0
+    has_context: bool = False
 
     @property
     @abc.abstractmethod
@@ -93,10 +97,12 @@ class PairBatches(abc.ABC):
             "negative_title": self.negatives_per_query,
             "negative_text": self.negatives_per_query,
             "negative_key": self.negatives_per_query,
+            "negative_context": self.negatives_per_query,
         }
+        dtypes = {**_DTYPES, **_CONTEXTS} if self.has_context else _DTYPES
         return {
             name: tf.TensorSpec((None, columns[name]) if name in columns else (None,), dtype)
-            for name, dtype in _DTYPES.items()
+            for name, dtype in dtypes.items()
         }
 
     def dataset(self, *, start_step: int = 0, steps: int | None = None) -> tf.data.Dataset:

@@ -15,7 +15,7 @@ from tfde.data.pairs.query_clusters import TopicOrder
 from tfde.data.pairs.read_pairs import read_pairs
 from tfde.data.pairs.table import PairTable
 from tfde.errors import ConfigError, require
-from tfde.types import Pair
+from tfde.types import CONTEXT, Pair
 
 
 @typed
@@ -103,6 +103,7 @@ class PairDataset(PairBatches):
         self.seed = seed
         self.negatives_per_query = negatives_per_query
         self.shuffle = shuffle
+        self.has_context = self.table.has_context
         self._check()
         count = len(self.table)
         self._topics: TopicOrder | None = None
@@ -169,7 +170,7 @@ class PairDataset(PairBatches):
         queries = table.query_rows[rows]
         # Row -1 is "no negative": title and text are empty, the key is 0.
         keys = np.where(negatives >= 0, table.document_keys[negatives], 0)
-        return {
+        batch = {
             "query": string_array([table.queries[row].text for row in queries], queries.shape),
             "document_title": self._texts(positives, "title"),
             "document_text": self._texts(positives, "text"),
@@ -180,6 +181,10 @@ class PairDataset(PairBatches):
             "negative_key": keys,
             "document_probability": self._shares[positives],
         }
+        if self.has_context:
+            batch["document_context"] = self._texts(positives, CONTEXT)
+            batch["negative_context"] = self._texts(negatives, CONTEXT)
+        return batch
 
     def shares_of(self, keys: np.ndarray) -> np.ndarray:
         """Returns the shares of documents that are positives, (N,) float32; of others 0."""

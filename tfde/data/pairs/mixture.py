@@ -45,6 +45,7 @@ class PairMixture(_Sources):
         self.parts = tuple(parts)
         self.batch_size = sum(part.batch_size for part in parts)
         self.negatives_per_query = max(part.negatives_per_query for part in parts)
+        self.has_context = all(part.has_context for part in parts)
 
     @property
     def smallest_batch(self) -> int:
@@ -64,7 +65,7 @@ class PairMixture(_Sources):
             own = batch["document_probability"] * np.float32(part.batch_size / self.batch_size)
             of_all = self.shares_of(batch["document_key"])
             batch["document_probability"] = np.maximum(own, of_all)
-        return {name: _stack([batch[name] for batch in batches]) for name in batches[0]}
+        return {name: _stack([batch[name] for batch in batches]) for name in self.element_spec}
 
 
 class PairTurns(_Sources):
@@ -95,6 +96,7 @@ class PairTurns(_Sources):
         self.seed = seed
         self.batch_size = sizes.pop()
         self.negatives_per_query = max(part.negatives_per_query for part in parts)
+        self.has_context = all(part.has_context for part in parts)
 
     @property
     def smallest_batch(self) -> int:
@@ -120,10 +122,9 @@ class PairTurns(_Sources):
         """Returns batch number `step` as NumPy arrays, strings as `bytes` objects."""
         part, number = self.turn(step)
         batch = self.parts[part].batch(number)
-        widths = {
-            name: spec.shape[1] for name, spec in self.element_spec.items() if spec.shape.rank == 2
-        }
-        return {name: _stack([rows], widths.get(name)) for name, rows in batch.items()}
+        specs = self.element_spec
+        widths = {name: spec.shape[1] for name, spec in specs.items() if spec.shape.rank == 2}
+        return {name: _stack([batch[name]], widths.get(name)) for name in specs}
 
 
 def shares_of_batch(

@@ -16,10 +16,11 @@ from tfde.data.formats.columns import describe_columns, records_of_row
 from tfde.data.formats.csv_rows import json_cell
 from tfde.data.formats.records import Judgement, Source, TrainingPair
 from tfde.data.ids import id_of_text
+from tfde.data.metadata import document_texts
 from tfde.data.pairs.table import PairTable
 from tfde.errors import ConfigError, DataError, require, shorten
 from tfde.storage.json_lines import id_field, read_json_lines, string_field, write_json_lines
-from tfde.types import Document, Pair, Query
+from tfde.types import CONTEXT, Document, Pair, Query
 
 logger = logging.getLogger(__name__)
 # What messages call the place.
@@ -38,9 +39,10 @@ def read_pairs(
 
     A dataset directory gives one pair for each judgement above 0 of the split. A pair file is
     JSON Lines, `{"query": text, "positive": DOCUMENT, "negatives": [DOCUMENT, ...]}`, where
-    `negatives` may be absent and DOCUMENT is `{"title", "text"}`, or a string: a text, or with
-    `dataset` the id of one of its documents. A text without id gets one from its hash. `query_id`
-    tells queries apart that have one text; other fields, such as `scores`, are not read.
+    `negatives` may be absent and DOCUMENT is `{"title", "text"}` (and perhaps `context`), or a
+    string: a text, or with `dataset` the id of one of its documents. A text without id gets one
+    from its hash. `query_id` tells queries apart that have one text; other fields, such as
+    `scores`, are not read.
 
     Args:
         path: The dataset directory, or the pair file (`.jsonl` or `.jsonl.gz`); or what
@@ -99,8 +101,8 @@ def write_pairs(path: str | Path, pairs: Iterable[Pair]) -> int:
         (
             {
                 "query": pair.query.text,
-                "positive": {"title": pair.positive.title, "text": pair.positive.text},
-                "negatives": [{"title": d.title, "text": d.text} for d in pair.negatives],
+                "positive": document_texts(pair.positive),
+                "negatives": list(map(document_texts, pair.negatives)),
             }
             for pair in pairs
         ),
@@ -194,7 +196,12 @@ def _document(
         raise DataError(path, line, f"field {name!r} must hold {kinds}.", value)
     title = string_field(path, line, value, "title", optional=True)
     text = string_field(path, line, value, "text", blank=bool(title.strip()))
-    return Document(id_of_text(text, title=title), title, text)
+    doc_id = id_of_text(text, title=title)
+    if value.get(CONTEXT) is None:
+        return Document(doc_id, title, text)
+    context = string_field(path, line, value, CONTEXT, blank=True)
+    doc_id = id_of_text(f"{doc_id} {context}")  # a sentence of two passages is two candidates
+    return Document(doc_id, title, text, {CONTEXT: context})
 
 
 def pairs_of_rows(

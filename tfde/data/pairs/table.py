@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import overload
 
@@ -104,6 +105,11 @@ class PairTable(Sequence[Pair]):
             [list({*own, *keys}) for own, keys in zip(self._known_by_query(), more, strict=True)]
         )
         return table
+
+    @functools.cached_property
+    def has_context(self) -> bool:
+        """Whether every document has a context, a text."""
+        return all(isinstance(document.context, str) for document in self.documents)
 
     @property
     def max_negatives(self) -> int:

@@ -8,18 +8,18 @@ from functools import partial
 
 import numpy as np
 
-from tfde.errors import ConfigError, MismatchError
+from tfde.errors import ConfigError, DataError, MismatchError
 from tfde.retrieval.live.live_index import Deletion, LiveIndex
 from tfde.retrieval.live.status import LiveStatus
 from tfde.serving.application.search_service import (
     DOCUMENT_ENCODER,
     DOCUMENTS,
     QUERY_ENCODER,
-    Arrays,
     Found,
     SearchService,
     check_size,
     find_passages,
+    reads_context,
     run_in_parts,
     run_while_awaited,
 )
@@ -28,7 +28,7 @@ from tfde.serving.server.calls import current_call
 from tfde.serving.server.request_size import check_text_count, encoded_texts
 from tfde.serving.server.service import InferenceService
 from tfde.storage.files import check_id
-from tfde.types import Document
+from tfde.types import CONTEXT, Document
 
 
 class LiveSearchService(SearchService):
@@ -101,11 +101,12 @@ class LiveSearchService(SearchService):
             )
         for number, document in enumerate(documents, start=1):
             check_id(document.doc_id, "documents", number)  # before the tower works for them
-        texts = {
-            name: encoded_texts(name, [getattr(d, name) for d in documents], self.limits)
-            for name in ("title", "text")
-        }
-        embeddings = self._encode(DOCUMENT_ENCODER, texts)
+        with self._using([DOCUMENT_ENCODER], "Search") as servables:
+            servable = servables[DOCUMENT_ENCODER]
+            names = ("title", "text", *([CONTEXT] if reads_context(servable) else []))
+            texts = {name: self._column(name, documents) for name in names}
+            run = partial(run_while_awaited, servable, "")
+            embeddings = run_in_parts(run, texts)["embeddings"]
         current_call().check()
         return self._index.add(documents, embeddings, fingerprint=self._fingerprint)
 
@@ -143,10 +144,13 @@ class LiveSearchService(SearchService):
             self._compaction.join()
         self._index.close()
 
-    def _encode(self, model: str, texts: Arrays) -> np.ndarray:
-        with self._using([model], "Search") as servables:
-            run = partial(run_while_awaited, servables[model], "")
-            return run_in_parts(run, texts)["embeddings"]
+    def _column(self, name: str, documents: Sequence[Document]) -> np.ndarray:
+        texts = [getattr(document, name) for document in documents]
+        for number, text in enumerate(texts, start=1):
+            if name == CONTEXT and not isinstance(text, str):
+                rule = "a document must have a context, a text, for the model reads it."
+                raise DataError("documents", number, rule, text)
+        return encoded_texts(name, texts, self.limits)
 
     def _compact(self) -> None:
         try:

@@ -22,6 +22,7 @@ from tfde.serving.server.service import InferenceService
 from tfde.serving.server.signature_runner import DEFAULT_SIGNATURE
 from tfde.serving.server.status import StatusError, invalid_argument, not_found
 from tfde.serving.server.versions import read_server_config
+from tfde.types import CONTEXT
 
 MAX_HITS = 20_000  # of an answer
 _TOKENIZE = "tokenize"
@@ -121,7 +122,7 @@ class SearchService:
         """Encodes texts and counts their tokens.
 
         Args:
-            texts: Queries, or documents without a title.
+            texts: Queries, or documents without a title or a context.
             model: `query_encoder` or `document_encoder`.
             dimensions: Only so many first numbers of each embedding, where the model was trained
                 for it; `None` for all.
@@ -141,6 +142,8 @@ class SearchService:
             inputs["title"] = np.array([b""] * len(texts), object)
         with self._using([model], "Embeddings") as servables:
             servable = servables[model]
+            if reads_context(servable):
+                inputs[CONTEXT] = np.array([b""] * len(texts), object)
             signature = _signature(servable, dimensions)
 
             def encode(part: Arrays) -> Arrays:
@@ -203,6 +206,11 @@ def run_while_awaited(servable: Servable, signature_name: str, inputs: Arrays) -
                 stack.callback(_LARGE_RUNS.release)
             current_call().check()
         return servable.runner.run(signature_name, inputs, timeout_s=current_call().left_s())
+
+
+def reads_context(servable: Servable) -> bool:
+    """Returns whether a document tower reads what a document's text is a part of."""
+    return CONTEXT in servable.runner.signature_defs[DEFAULT_SIGNATURE].inputs
 
 
 def _signature(servable: Servable, dimensions: int | None) -> str:

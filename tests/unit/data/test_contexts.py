@@ -1,0 +1,142 @@
+"""The passages of sentences: kept by `convert`, read once into memory, found again in a bundle."""
+
+import json
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from tfde.cli.main import main
+from tfde.data.dataset_directory import DatasetDirectory
+from tfde.data.dataset_writer import write_dataset
+from tfde.export.documents_model import DocumentsModel
+from tfde.types import Document, Query
+
+SCRIPT = Path(__file__).parents[3] / "pipelines" / "sentence_contexts.py"
+FIRST, SECOND = "A ship left. It sank near Rome.", "A boat left. It sank near Oslo."
+
+
+def squad_file(path):
+    paragraphs = [
+        {
+            "context": context,
+            "qas": [
+                {
+                    "id": f"q{number}",
+                    "question": "Where did it sink?",
+                    "answers": [{"text": context[-5:-1], "answer_start": len(context) - 5}],
+                }
+            ],
+        }
+        for number, context in enumerate((FIRST, SECOND))
+    ]
+    path.write_text(json.dumps({"data": [{"title": "Ships", "paragraphs": paragraphs}]}))
+    return str(path)
+
+
+def test_convert_keeps_the_paragraph_of_each_sentence(tmp_path, capsys):
+    given = ["--format", "squad", "--input", squad_file(tmp_path / "s.json"), "--split", "dev"]
+    output = ["--output", str(tmp_path / "d")]
+    assert main(["convert", *given, *output, "--level", "sentence", "--context"]) == 0
+    dataset = DatasetDirectory(tmp_path / "d")
+    documents = list(dataset.documents())
+    assert [(d.text, d.context) for d in documents] == [
+        ("A ship left.", FIRST),
+        ("It sank near Rome.", FIRST),
+        ("A boat left.", SECOND),
+        ("It sank near Oslo.", SECOND),
+    ]
+    assert documents[0].context is documents[1].context  # one text in memory
+    relevant = {
+        q: dataset.document_store(ids)[ids[0]] for q, ids in dataset.relevant("dev").items()
+    }
+    assert {q: d.text for q, d in relevant.items()} == {
+        "q0": "It sank near Rome.",
+        "q1": "It sank near Oslo.",
+    }
+    capsys.readouterr()
+    for more, message in (
+        (["--context"], "`context` must be left out where documents are paragraphs"),
+        (["--level", "paragraph", "--context"], "`context` must be left out where"),
+    ):
+        assert main(["convert", *given, "--output", str(tmp_path / "e"), *more]) == 1
+        error = capsys.readouterr().err
+        assert message in error
+        assert error.count("\n") == 1
+    beir = ["--format", "beir", "--input", str(tmp_path / "d"), "--context"]
+    assert main(["convert", *beir, "--output", str(tmp_path / "e")]) == 1
+    assert "`--context` is for squad, mrqa, multireqa." in capsys.readouterr().err
+
+
+def test_contexts_are_read_beside_the_text_or_in_metadata(tmp_path):
+    lines = [
+        {"_id": "a", "text": "one", "context": "one two", "page": 1},
+        {"_id": "b", "text": "two", "metadata": {"context": "one two", "page": 2}},
+        {"_id": "c", "text": "three", "metadata": {"page": 2}},
+        {"_id": "d", "text": "four", "context": ""},
+    ]
+    (tmp_path / "corpus.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    documents = list(DatasetDirectory(tmp_path).documents())
+    assert [d.context for d in documents] == ["one two", "one two", None, ""]
+    assert documents[0].context is documents[1].context
+    assert [d.metadata["page"] for d in documents[:3]] == [1, 2, 2]
+
+
+def test_a_bundle_has_equal_metadata_once(tmp_path):
+    corpus = [
+        Document("a", "", "one", {"context": FIRST}),
+        Document("b", "", "two", {"context": FIRST}),
+        Document("c", "", "three"),
+        Document("d", "", "four", {"context": SECOND}),
+    ]
+    model = DocumentsModel(corpus, tmp_path / "ids.txt")
+    found = model.look_up(tf.constant(["d", "b", "nowhere", "c", "a"]))["metadata"].numpy()
+    expected = [json.dumps({"context": text}).encode() for text in (SECOND, FIRST, FIRST)]
+    assert found.tolist() == [expected[0], expected[1], b"", b"", expected[2]]
+    kept = [variable for variable in model.variables if variable.dtype == tf.string]
+    assert sum(FIRST.encode() in text for v in kept for text in v.numpy()) == 1
+
+
+def test_sentences_get_their_passages_from_another_data_set(tmp_path, monkeypatch, capsys):
+    sentences = [Document("p0.0", "", "A ship left."), Document("p1.0", "", "A boat left.")]
+    write_dataset(tmp_path / "s", [*sentences, Query("q", "what?")])
+    passages = [Document("p0", "", FIRST), Document("p1", "", SECOND)]
+    write_dataset(tmp_path / "p", passages)
+    script = runpy.run_path(str(SCRIPT))["main"]
+
+    def run(passages, output):
+        names = {"dataset": "s", "passages": passages, "output": output}
+        given = [x for name, folder in names.items() for x in (f"--{name}", str(tmp_path / folder))]
+        monkeypatch.setattr(sys, "argv", ["script", *given])
+        return script()
+
+    assert run("p", "out") == 0
+    assert [d.context for d in DatasetDirectory(tmp_path / "out").documents()] == [FIRST, SECOND]
+    write_dataset(tmp_path / "few", passages[:1])
+    assert run("few", "other") == 1
+    assert "few: must hold the passage 'p1'." in capsys.readouterr().err
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize("context", [True, False])
+def test_multireqa_keeps_mrqas_context(tmp_path, context):
+    text = f"[PAR] {FIRST}"
+    at = text.index("Rome")
+    answer = {"text": "Rome", "char_spans": [[at, at + 3]]}
+    question = {"qid": "x", "question": "Where?", "answers": ["Rome"], "detected_answers": [answer]}
+    (tmp_path / "m.jsonl").write_text(json.dumps({"context": text, "qas": [question]}))
+    middle = text.index("It sank")
+    boundaries = [
+        {"candidate_id": "x/_0", "response_start": 6, "response_end": middle},
+        {"candidate_id": "x/_1", "response_start": middle, "response_end": len(text)},
+    ]
+    (tmp_path / "b.jsonl").write_text("\n".join(map(json.dumps, boundaries)))
+    given = [x for name in ("mrqa=m", "boundaries=b") for x in ("--input", f"{name}.jsonl")]
+    given = [x.replace("=", f"={tmp_path}/") for x in given]
+    options = ["--split", "test", "--output", str(tmp_path / "d"), *["--context"] * context]
+    assert main(["convert", "--format", "multireqa", *given, *options]) == 0
+    found = list(DatasetDirectory(tmp_path / "d").documents())
+    assert [d.text for d in found] == ["A ship left.", "It sank near Rome."]
+    assert {d.context for d in found} == {FIRST if context else None}
