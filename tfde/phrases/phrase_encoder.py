@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -22,7 +22,6 @@ from tfde.config.backbones import (
 )
 from tfde.config.model import TextConfig
 from tfde.config.phrases import WITH_TITLE, PhraseConfig, QueryPooling
-from tfde.errors import require
 from tfde.layers.pooling import Pooling
 from tfde.matching.model_starts import model_start
 from tfde.phrases.passages import Passage, PassageReader, padded
@@ -33,8 +32,9 @@ from tfde.text.tokenizer import Tokenizer
 from tfde.towers.batches import batches_by_length
 from tfde.towers.checkpoint_rules import cut_lengths
 from tfde.towers.keras_saving import StoredModel
-from tfde.towers.texts import checked_text
+from tfde.towers.texts import elements_of, query_text
 from tfde.towers.weights import fingerprint, named_weights
+from tfde.types import Query
 
 ENCODERS = ("passage", "query_start", "query_end")
 _STRINGS = tf.TensorSpec([None], tf.string)
@@ -240,27 +240,32 @@ class PhraseEncoder(StoredModel):
         return self.passage_encoder(inputs, training=training)
 
     def encode_queries(
-        self, texts: Sequence[str], *, batch_size: int = 64, show_progress: bool = False
+        self,
+        texts: str | Query | Iterable[str | Query],
+        *,
+        batch_size: int = 64,
+        show_progress: bool = False,
     ) -> np.ndarray:
         """Returns the start and the end vector of queries, (Q, 2, H) float32.
 
         Args:
-            texts: Q queries; one that is too long is cut, as everywhere.
+            texts: Q queries, as of `DualEncoder.encode_queries`; of one text alone the vectors are
+                (2, H). One that is too long is cut.
             batch_size: Queries a batch.
             show_progress: Whether a progress bar goes to stderr.
 
         Raises:
-            ConfigError: no list of strings; `batch_size` is below 1.
+            ConfigError: no texts; `batch_size` is below 1.
         """
-        require(not isinstance(texts, str | bytes), "texts", "a list of strings", texts)
-        texts = [checked_text("texts", text) for text in texts]
-        vectors = np.zeros((len(texts), 2, self.config.backbone.hidden_dim), np.float32)
+        elements, alone = elements_of("texts", texts, alone=(Query,))
+        queries = [query_text(element) for element in elements]
+        vectors = np.zeros((len(queries), 2, self.config.backbone.hidden_dim), np.float32)
         for rows in batches_by_length(
-            list(map(len, texts)), batch_size, unit="query", show_progress=show_progress
+            list(map(len, queries)), batch_size, unit="query", show_progress=show_progress
         ):
-            found = self._queries(tf.constant([texts[row] for row in rows], tf.string))
+            found = self._queries(tf.constant([queries[row] for row in rows], tf.string))
             vectors[rows] = np.stack([found["start"].numpy(), found["end"].numpy()], axis=1)
-        return vectors
+        return vectors[0] if alone else vectors
 
     def encode_passages(
         self, passages: Sequence[Passage], *, batch_size: int = 32, show_progress: bool = False

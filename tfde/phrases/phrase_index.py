@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,9 +15,11 @@ from tfde.errors import ConfigError, CorruptError, MismatchError, require
 from tfde.phrases.passages import Passage
 from tfde.phrases.phrase_encoder import PhraseEncoder, TokenVectors
 from tfde.retrieval.index import Index, index_class, open_index
+from tfde.retrieval.index_directory import check_doc_ids
 from tfde.storage.atomic import atomic_directory
 from tfde.storage.files import check_sha256, open_array, read_json, sha256, write_array, write_json
 from tfde.storage.json_lines import write_json_lines
+from tfde.towers.texts import title_and_text
 from tfde.types import Document
 
 logger = logging.getLogger("tfde")
@@ -88,7 +90,7 @@ class PhraseIndex:
     def build(
         cls,
         model: PhraseEncoder,
-        documents: Sequence[Document],
+        documents: Iterable[Document | Mapping[str, str] | str],
         *,
         engine: str = "scann",
         parameters: Any = None,
@@ -100,7 +102,8 @@ class PhraseIndex:
 
         Args:
             model: The phrase encoder.
-            documents: The passages; of one that is too long the beginning is indexed.
+            documents: The passages; of one that is too long the beginning is indexed. Those without
+                an id are numbered, from "0".
             engine: `exact`, `scann` (vectors compressed to codes, the best scored anew) or `faiss`.
             parameters: The engine's.
             least_probability: A token at which the filter finds it less probable that an answer
@@ -111,12 +114,20 @@ class PhraseIndex:
         Raises:
             ConfigError: no document has a text, or the filter leaves nothing; a value is
                 impossible.
+            DataError: an id holds white space or stands twice.
             MissingExtraError: the engine's library is not installed.
         """
         holds = 0 <= least_probability < 1
         require(holds, "least_probability", "in [0, 1)", least_probability)
         chosen = index_class(engine)
-        passages = model.reader.read(documents)
+        single = isinstance(documents, str | Mapping | Document)
+        require(not single, "documents", "a list", documents)
+        passages = model.reader.read(
+            given if isinstance(given, Document) else Document(str(number), *title_and_text(given))
+            for number, given in enumerate(documents)
+        )
+        kept = [passage.document for passage in passages]
+        check_doc_ids([document.doc_id for document in kept], len(kept))
         parts: list[tuple[np.ndarray, np.ndarray]] = [(np.empty(0), np.empty(0))] * len(passages)
         for number, found in model.encode_passages(
             passages, batch_size=batch_size, show_progress=show_progress
@@ -143,7 +154,7 @@ class PhraseIndex:
             fingerprint=model.fingerprint(),
             parameters=parameters,
         )
-        return cls(index, tokens, documents, max_phrase_tokens=model.config.max_phrase_tokens)
+        return cls(index, tokens, kept, max_phrase_tokens=model.config.max_phrase_tokens)
 
     def check_model(self, model: PhraseEncoder) -> None:
         """Raises a `MismatchError` if another model made the index."""
@@ -154,9 +165,7 @@ class PhraseIndex:
             )
 
     @typed
-    def search(
-        self, query_vectors: np.ndarray, k: int = 10, *, tokens_per_query: int = 100
-    ) -> list[list[Phrase]]:
+    def search(self, query_vectors: np.ndarray, k: int = 10, *, tokens_per_query: int = 100) -> Any:
         """Returns the best phrases of each query, the best first; they may overlap.
 
         The tokens nearest to the query's start vector are tried as first ones with every last one
@@ -164,21 +173,28 @@ class PhraseIndex:
         round. Scores are exact.
 
         Args:
-            query_vectors: (Q, 2, H) float32, as `PhraseEncoder.encode_queries` gives them.
+            query_vectors: (Q, 2, H) float32, as `PhraseEncoder.encode_queries` gives them; (2, H)
+                of one query.
             k: Phrases a query gets, at most.
             tokens_per_query: How many tokens are looked up for each of a query's vectors.
 
+        Returns:
+            A list of `Phrase`s for each query; for one query, its list alone.
+
         Raises:
-            ConfigError: `k` or `tokens_per_query` is below 1.
+            ConfigError: `k` or `tokens_per_query` is below 1; texts in the place of vectors.
             MismatchError: vectors of another shape.
         """
         require(k >= 1, "k", "at least 1", k)
         require(tokens_per_query >= 1, "tokens_per_query", "at least 1", tokens_per_query)
-        queries = np.asarray(query_vectors, np.float32)
+        given = np.asarray(query_vectors)
+        rule = "vectors, as `model.encode_queries(texts)` gives them"
+        require(given.dtype.kind not in "USO", "query_vectors", rule, query_vectors)
+        queries = np.asarray(given[None] if given.ndim == 2 else given, np.float32)
         dim = self.vectors.shape[1]
         if queries.ndim != 3 or queries.shape[1:] != (2, dim):
             raise MismatchError(
-                f"`query_vectors` must be (queries, 2, {dim}). Received: shape {queries.shape}"
+                f"`query_vectors` must be (queries, 2, {dim}). Received: shape {given.shape}"
             )
         starts, ends = (
             self.vectors.search_positions(queries[:, side], tokens_per_query)[1]
@@ -186,7 +202,8 @@ class PhraseIndex:
         )
         stored = self.vectors.vectors()
         rows = zip(queries, starts, ends, strict=True)
-        return [self._best(stored, query, k, first, last) for query, first, last in rows]
+        found = [self._best(stored, query, k, first, last) for query, first, last in rows]
+        return found[0] if given.ndim == 2 else found
 
     def _best(
         self, stored: np.ndarray, query: np.ndarray, k: int, starts: np.ndarray, ends: np.ndarray

@@ -15,6 +15,7 @@ import tensorflow as tf
 from tfde.config.backbones import backbone_from_mapping
 from tfde.config.model import TextConfig
 from tfde.config.phrases import TEXT_ALONE, WITH_TITLE, PhraseModelConfig, PhraseRun
+from tfde.data.dataset_directory import DatasetDirectory
 from tfde.errors import naming
 from tfde.phrases.batches import PhraseData
 from tfde.phrases.phrase_encoder import PhraseEncoder
@@ -169,6 +170,7 @@ def train_phrases(
     }
     model_config = dataclasses.replace(run.model, **paths)
     run = dataclasses.replace(run, model=model_config, data=expand_path(run.data, "data"))
+    DatasetDirectory(run.data).qrels_file(run.split)  # before a checkpoint is loaded
     output = Path(output)
     verbose = int(sys.stdout.isatty()) if verbose is None else verbose
     previous = keras.config.dtype_policy()

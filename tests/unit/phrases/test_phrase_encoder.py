@@ -49,6 +49,7 @@ def test_queries_too_long_are_cut(model):
     cut = model.encode_queries(["one two three four five six"])  # 8 with start and end
     np.testing.assert_allclose(vectors[2], cut[0], atol=1e-5)
     assert model.encode_queries([]).shape == (0, 2, 8)
+    np.testing.assert_allclose(model.encode_queries("red apple"), vectors[0], atol=1e-5)
 
 
 def test_saved_and_loaded(tmp_path):
@@ -95,9 +96,7 @@ def test_weights_change_the_fingerprint(model):
 
 
 def test_refusals(model):
-    with pytest.raises(ConfigError, match="`texts` must be a list of strings"):
-        model.encode_queries("red")
-    with pytest.raises(ConfigError, match=r"`texts` must hold strings\. Received: 3"):
+    with pytest.raises(ConfigError, match="`texts` must hold"):
         model.encode_queries([3])
     with pytest.raises(ConfigError, match="`pooling` must be one of first, mean"):
         PhraseConfig(tiny.BERT, "max")

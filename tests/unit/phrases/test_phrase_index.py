@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from tiny_phrases import DOCUMENTS, phrase_encoder
 
-from tfde.errors import ConfigError, CorruptError, MismatchError
+from tfde.errors import ConfigError, CorruptError, DataError, MismatchError
 from tfde.phrases.phrase_encoder import TokenVectors
 from tfde.phrases.phrase_index import PhraseIndex, best_span
 from tfde.types import Document
@@ -132,8 +132,16 @@ def test_refusals(index, model):
         index.search(vectors, 0)
     with pytest.raises(ConfigError, match="`tokens_per_query` must be at least 1"):
         index.search(vectors, tokens_per_query=0)
-    with pytest.raises(MismatchError, match=r"must be \(queries, 2, 8\). Received: shape \(3, 8\)"):
-        index.search(vectors[:, 0])
+    with pytest.raises(
+        MismatchError, match=r"must be \(queries, 2, 8\). Received: shape \(2, 2, 8, 1\)"
+    ):
+        index.search(vectors[:2, ..., None])
+    with pytest.raises(ConfigError, match="`query_vectors` must be vectors, as"):
+        index.search(["red apple"])
+    with pytest.raises(ConfigError, match="`documents` must be a list"):
+        PhraseIndex.build(model, "red")
+    with pytest.raises(DataError, match="a document id must be unique"):
+        PhraseIndex.build(model, [DOCUMENTS[0], DOCUMENTS[0]])
     with pytest.raises(ConfigError, match=r"`least_probability` must be in \[0, 1\)"):
         PhraseIndex.build(model, DOCUMENTS, least_probability=1.0)
     for documents in ([], [Document("d", "red", "")]):
@@ -141,6 +149,13 @@ def test_refusals(index, model):
             PhraseIndex.build(model, documents)
     with pytest.raises(MismatchError, match="`tokens` must say of each"):
         PhraseIndex(index.vectors, index.tokens[1:], DOCUMENTS, max_phrase_tokens=3)
+
+
+def test_one_query_and_plain_texts(model):
+    index = PhraseIndex.build(model, ["red green", {"title": "sea", "text": "lake"}])
+    (best, *_) = index.search(model.encode_queries("red"), 1)
+    assert best.document in [Document("0", "", "red green"), Document("1", "sea", "lake")]
+    assert best.text == best.document.text[best.start : best.end]
 
 
 def test_no_queries(index):
