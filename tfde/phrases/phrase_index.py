@@ -19,7 +19,7 @@ from tfde.retrieval.index_directory import check_doc_ids
 from tfde.storage.atomic import atomic_directory
 from tfde.storage.files import check_sha256, open_array, read_json, sha256, write_array, write_json
 from tfde.storage.json_lines import write_json_lines
-from tfde.towers.texts import title_and_text
+from tfde.towers.texts import texts_of_document
 from tfde.types import Document
 
 logger = logging.getLogger("tfde")
@@ -123,7 +123,9 @@ class PhraseIndex:
         single = isinstance(documents, str | Mapping | Document)
         require(not single, "documents", "a list", documents)
         passages = model.reader.read(
-            given if isinstance(given, Document) else Document(str(number), *title_and_text(given))
+            given
+            if isinstance(given, Document)
+            else Document(str(number), *texts_of_document(given))
             for number, given in enumerate(documents)
         )
         kept = [passage.document for passage in passages]
