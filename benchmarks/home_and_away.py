@@ -10,9 +10,10 @@ the start) are measured at home and on data sets that no training here sees: at 
 queries, 2,000 documents. --home is measured on multireqa_squad for squad_sent, else on its own
 test split. nDCG@10, searched exactly.
 
-A line of results.jsonl is a way, a seed and a share; what is there is not done again, what was
-interrupted goes on. --table prints gains over the start as Markdown; --figure draws a point for
-each line, home against the mean of the others, and needs matplotlib.
+A line of HOME.jsonl is a way, a seed and a share. What is there is not done again, what was
+interrupted goes on; other --steps or --precision need another --output. --table prints gains over
+the start as Markdown; --figure draws a point for each line, home against the mean of the others,
+and needs matplotlib.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +115,12 @@ def run(args: argparse.Namespace, results: Path) -> None:
     """Measures what is not there yet."""
     import tfde
 
-    for way, seed, share in missing(args, read(results)):
+    known = read(results)
+    for line in known:
+        other = {name: line[name] for name in settings(args)}
+        if other != settings(args):
+            raise SystemExit(f"{results}: is of {other}; choose another --output")
+    for way, seed, share in missing(args, known):
         start = os.environ["TFDE_MINILM"]
         if way == "start":
             model = tfde.DualEncoder.load(start, dtype=args.precision.replace("mixed_", ""))
@@ -124,10 +131,16 @@ def run(args: argparse.Namespace, results: Path) -> None:
                 path = path.parent / "mean"
                 model.save_to_preset(path)
             model = tfde.DualEncoder.load(path, dtype=args.precision.replace("mixed_", ""))
-        line = {"way": way, "seed": seed, "share": share, "measures": measured(model, args.home)}
+        line = {"way": way, "seed": seed, "share": share, **settings(args)}
+        line["measures"] = measured(model, args.home)
         with results.open("a") as file:
             file.write(json.dumps(line) + "\n")
         print(json.dumps(line), flush=True)
+
+
+def settings(args: argparse.Namespace) -> dict[str, Any]:
+    """Returns what all lines of a file have in common."""
+    return {"steps": args.steps, "precision": args.precision, "tensorflow": version("tensorflow")}
 
 
 def read(results: Path) -> list[dict[str, Any]]:

@@ -35,7 +35,8 @@ class AnchorConfig:
     """Embeddings and scores stay near those of another model (`tfde.AnchorTask`).
 
     Args:
-        model: A model directory or a checkpoint; `null` takes the one that the run starts from.
+        model: A model directory or a checkpoint; `null` takes the one that the run starts from, as
+            it comes: whole, whatever `num_layers`, `pooling` and `text` make of it here.
         embedding_weight: Of the distance between embeddings, beside the loss of the pairs.
         score_weight: Of the divergence between scores, beside the loss of the pairs.
         temperature: Divides the scores.

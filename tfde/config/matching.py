@@ -8,7 +8,8 @@ from typing import Any, Literal, get_args
 
 from tfde.config.backbones import BackboneConfig, check_transformer
 from tfde.config.model import check_labels
-from tfde.config.training import OptimizerConfig, Precision
+from tfde.config.optimizer import OptimizerConfig
+from tfde.config.training import Precision
 from tfde.errors import ConfigError, require
 
 MatcherKind = Literal[

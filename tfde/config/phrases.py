@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from tfde.config.backbones import BackboneConfig, check_transformer
-from tfde.config.training import OptimizerConfig, Precision
+from tfde.config.optimizer import OptimizerConfig
+from tfde.config.training import Precision
 from tfde.errors import ConfigError, require
 
 QueryPooling = Literal["first", "mean"]

@@ -119,7 +119,8 @@ def build_task(stage: StageConfig, model: DualEncoder, *, start: str) -> Task:
     Args:
         stage: The stage.
         model: What is trained.
-        start: The checkpoint that the run starts from, the guide and anchor where none is named.
+        start: The checkpoint that the run starts from: as it comes, it is the guide and anchor
+            where none is named.
     """
     options = {
         "bidirectional": stage.bidirectional,
@@ -152,12 +153,22 @@ def build_task(stage: StageConfig, model: DualEncoder, *, start: str) -> Task:
     return task
 
 
-def check_task(stage: StageConfig, *, embedding_dim: int) -> None:
-    """Finds dims that would not train a whole embedding, or more than one has.
+def check_task(stage: StageConfig, *, embedding_dim: int, new_dim: bool) -> None:
+    """Finds what a task cannot train.
+
+    Args:
+        stage: The stage.
+        embedding_dim: The length of an embedding.
+        new_dim: Whether a new projection gives it, and not what the run starts from.
 
     Raises:
-        ConfigError: the last of them is not the length of the embedding.
+        ConfigError: the last of the dims that serve alone is not the length of the embedding;
+            embeddings are to stay near those of a start that has others.
     """
+    if stage.anchor is not None and stage.anchor.model is None:
+        weight = stage.anchor.embedding_weight
+        rule = "0 where `embedding_dim` gives a new projection, which the start does not have"
+        require(not (weight and new_dim), "anchor.embedding_weight", rule, weight)
     if stage.matryoshka is not None:
         last = stage.matryoshka.dims[-1]
         rule = f"{embedding_dim}, the length of an embedding, at the end"

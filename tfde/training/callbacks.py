@@ -264,6 +264,7 @@ class StageCallback(keras.callbacks.Callback):
             with averaged(model, start, share):
                 if self.validation is not None:
                     self._validate(self.validation, averaged=f"with {share:g} of the start")
+        self.on_train_end()
 
     def on_train_end(self, logs: dict[str, float] | None = None) -> None:
         """Closes the TensorBoard file."""

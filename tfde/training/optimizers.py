@@ -156,8 +156,8 @@ class FusedAdamW(keras.optimizers.AdamW):
         weight_decay: Share of a weight that a step at rate 1 takes away.
         undecayed: Weights with one of these in their names do not decay. Keras' own
             `exclude_from_weight_decay` is forgotten where an optimizer is saved.
-        layer_decay: The rate of a layer as a share of that of the layer above it, in (0, 1]; the
-            token embedder is below the first, what follows the encoder has the whole rate.
+        layer_decay: The rate of a layer as a share of that of the layer above it, in (0, 1]; as
+            `layer_shares` says.
         start_decay: Share of its way back to where training began that a step at rate 1 takes a
             weight: w -= rate * start_decay * (w - w_0). All weights do, whatever their names.
         **kwargs: As Keras' AdamW, such as `global_clipnorm`, the largest norm of all gradients
@@ -212,8 +212,9 @@ class FusedAdamW(keras.optimizers.AdamW):
                 self.add_variable_from_reference(variable, name="start", initializer="zeros")
                 for variable in variables
             ]
-            for start, variable in zip(self._starts, variables, strict=True):
-                start.assign(variable)
+            with tf.init_scope():  # now, also where a step that is traced builds the optimizer
+                for start, variable in zip(self._starts, variables, strict=True):
+                    start.assign(variable)
 
     def _clip_gradients(
         self, grads: list[tf.Tensor | tf.IndexedSlices | None]
@@ -271,8 +272,8 @@ def _sum_equal_rows(
 def layer_shares(paths: Sequence[str], decay: float) -> list[float]:
     """Returns each weight's share of the learning rate.
 
-    Of L layers, layer l (0-based) has decay**(L - 1 - l), the token embedder decay**L, and what is
-    no part of the encoder 1.
+    Of L layers, layer l (0-based) has decay**(L - 1 - l), a table of positions that all layers read
+    that of the first layer, the token embedder decay**L, and what comes after the last layer 1.
 
     Args:
         paths: Of weights, as Keras names them in a tower.
@@ -289,8 +290,10 @@ def layer_shares(paths: Sequence[str], decay: float) -> list[float]:
     numbers = [int(match[1]) for match in found if match]
     require(bool(numbers), "layer_decay", "1 for a backbone without layers of numbers", decay)
     top = max(numbers)
+    # T5's table of positions is read by all layers, from the first on.
+    below = {"token_embedder/": top + 1, "relative_table": top}
     shares = []
     for path, match in zip(paths, found, strict=True):
-        depth = top - int(match[1]) if match else top + 1 if "token_embedder/" in path else 0
-        shares.append(decay**depth)
+        depth = next((depth for part, depth in below.items() if part in path), 0)
+        shares.append(decay ** (top - int(match[1]) if match else depth))
     return shares

@@ -17,8 +17,9 @@ import tensorflow as tf
 
 from tfde.config.training import TrainRun
 from tfde.towers.average import float32_weights
-from tfde.towers.change_sharing import check_resharing, reshare, set_adapters
+from tfde.towers.change_sharing import check_resharing, reshare, set_adapters, without_adapters
 from tfde.towers.dual_encoder import DualEncoder
+from tfde.towers.preset import is_preset
 from tfde.towers.sharing import check_adapters, check_freeze, frozen_parts
 from tfde.training.built_parts import build_model, build_task, check_task, stage_preprocessor
 from tfde.training.callbacks import RetrievalValidation, StageCallback
@@ -122,13 +123,16 @@ def _train_stages(run: TrainRun, data: StageData, output: Path, verbose: int) ->
     model = build_model(run, data, output)
     sharing, projected = model.config.sharing, model.config.is_projected
     dim = model.embedding_dim
+    # A model directory has its own, whatever the run says.
+    own = isinstance(run.model.backbone, str) and is_preset(run.model.backbone)
+    stored_dim = dim if own or run.model.embedding_dim is None else None
     for name, stage in run.stages.items():  # what is wrong with the last is found before the first
         with errors_of_stage(name):
             sharing = check_resharing(sharing, stage.sharing)
             projected = projected or stage.embedding_dim is not None
             check_freeze(sharing, stage.freeze, projected=projected)
             dim = stage.embedding_dim or dim
-            check_task(stage, embedding_dim=dim)
+            check_task(stage, embedding_dim=dim, new_dim=dim != stored_dim)
             if stage.lora is not None:
                 encoder = model.towers.query_parts.encoder
                 check_adapters(encoder, stage.lora, trains=sharing.encoder != "frozen")
@@ -136,7 +140,7 @@ def _train_stages(run: TrainRun, data: StageData, output: Path, verbose: int) ->
             if stage.objective == "masked_lm":
                 check_encoder(model)
     wanted = any(stage.start_shares for stage in run.stages.values())
-    start = float32_weights(model) if wanted else {}
+    start = float32_weights(without_adapters(model)) if wanted else {}
     checkpoint = output / CHECKPOINT_FILE
     names = list(run.stages)
     progress = Progress(names[0])

@@ -103,7 +103,10 @@ def test_sources_take_turns(tmp_path):
     ]
     batch = next(mixture.dataset(start_step=7, steps=1).as_numpy_iterator())
     assert batch["query"].tolist() == mixture.batch(7)["query"].tolist()
-    with pytest.raises(ConfigError, match="`weight` must be such that each source is a row of"):
+    with pytest.raises(
+        ConfigError,
+        match=r"`mixture\[1\]` must be large enough for a batch in a h.*a share of 0\.001",
+    ):
         PairTurns(parts, [1000, 1, 1], seed=0)
 
 

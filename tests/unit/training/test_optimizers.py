@@ -126,5 +126,11 @@ def test_layers_of_real_towers():
     shares = dict(zip(paths, layer_shares(paths, 0.5), strict=True))
     assert {share for path, share in shares.items() if path.startswith("token_embedder")} == {0.25}
     assert {share for path, share in shares.items() if "layer_1/" in path} == {1.0}
+    paths = [weight.path for weight in tiny.dual_encoder(tiny.T5).trainable_variables]
+    shares = dict(zip(paths, layer_shares(paths, 0.5), strict=True))
+    table = next(path for path in paths if "relative_table" in path)
+    lowest = {share for path, share in shares.items() if "layer_0/" in path}
+    assert {shares[table]} == lowest == {0.5}
+    assert shares["encoder/norm_gamma"] == 1.0
     with pytest.raises(ConfigError, match="`layer_decay` must be 1 for a backbone without layers"):
         layer_shares(["encoder/table"], 0.5)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tiny
 
+from tfde.config.losses import AnchorConfig
 from tfde.config.model import Sharing, TextConfig
 from tfde.config.optimizer import OptimizerConfig
 from tfde.config.training import ModelConfig, SourceConfig, StageConfig, TrainRun
@@ -154,10 +155,14 @@ def test_a_model_that_harms_a_guard_is_not_the_best(tmp_path, run, max_loss, cap
     assert progress.start == {name: start[name] for name in ("RR", "away RR", "guards' mean")}
 
 
-def test_means_with_the_start_are_measured_and_the_best_of_all_is_kept(tmp_path, run):
+@pytest.mark.parametrize("adapted", [False, True])
+def test_means_with_the_start_are_measured_and_the_best_of_all_is_kept(tmp_path, run, adapted):
     """As `tfde average` makes them; taken up after its last step a run measures them anew."""
-    train(run, tmp_path / "start", verbose=0)
-    start, folder = str(tmp_path / "start" / "model"), tmp_path / "run"
+    first = tiny.dual_encoder(tiny.BERT if adapted else tiny.BAG_OF_WORDS)
+    if adapted:  # they are folded in, for the stage has none
+        first.enable_lora(2)
+    first.save_to_preset(tmp_path / "start")
+    start, folder = str(tmp_path / "start"), tmp_path / "run"
     data = run.stages["first"].data
     validation = ValidationConfig(data, every_steps=3, measures=("RR",), measure_start=True)
     stage = dataclasses.replace(
@@ -185,6 +190,16 @@ def test_means_with_the_start_are_measured_and_the_best_of_all_is_kept(tmp_path,
         assert f"{at_start:.4f}  {best:.4f}" in gains
         shutil.rmtree(folder / "model")
         train(run, folder, verbose=0)
+
+
+def test_an_anchor_without_the_embeddings_of_the_model(tmp_path, run):
+    """A new projection has nothing to stay near."""
+    tiny.dual_encoder().save_to_preset(tmp_path / "start")
+    stage = dataclasses.replace(run.stages["first"], embedding_dim=5, anchor=AnchorConfig())
+    run = TrainRun(ModelConfig(str(tmp_path / "start")), {"only": stage})
+    message = "stages.only: `anchor.embedding_weight` must be 0 where `embedding_dim` gives a new"
+    with pytest.raises(ConfigError, match=message):
+        train(run, tmp_path / "run", verbose=0)
 
 
 @pytest.mark.parametrize(

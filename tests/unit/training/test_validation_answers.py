@@ -4,7 +4,7 @@ import json
 
 import tiny
 
-from tfde.config.training import ValidationConfig
+from tfde.config.validation import ValidationConfig
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.training.callbacks import RetrievalValidation
 

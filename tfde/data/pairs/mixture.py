@@ -91,7 +91,12 @@ class PairTurns(_Sources):
     ) -> None:
         sizes = {part.batch_size for part in parts}
         require(len(sizes) == 1, "parts", "sources with batches of one size", sorted(sizes))
-        self._turns = shares_of_batch(self._ROUND, weights, of="a hundred batches")
+        self._turns = largest_remainders(self._ROUND, weights)
+        if 0 in self._turns:
+            place = self._turns.index(0)
+            share = weights[place] / sum(weights)
+            rule = "large enough for a batch in a hundred (`weight`, or `source_temperature`)"
+            require(False, f"mixture[{place}]", rule, f"a share of {share:.2g}")
         self.parts = tuple(parts)
         self.seed = seed
         self.batch_size = sizes.pop()
@@ -127,15 +132,12 @@ class PairTurns(_Sources):
         return {name: _stack([batch[name]], widths.get(name)) for name in specs}
 
 
-def shares_of_batch(
-    batch_size: int, weights: Sequence[float], *, of: str | None = None
-) -> list[int]:
+def shares_of_batch(batch_size: int, weights: Sequence[float]) -> list[int]:
     """Returns how many rows of a batch each source has (largest remainders).
 
     Args:
         batch_size: Rows of a batch.
         weights: Above 0.
-        of: What has so many rows, where it is no batch.
 
     Raises:
         ConfigError: a weight is not above 0; a source would have no row.
@@ -143,9 +145,6 @@ def shares_of_batch(
     for weight in weights:
         require(0 < weight < float("inf"), "weight", "above 0", weight)
     rows = largest_remainders(batch_size, weights)
-    if 0 in rows and of is not None:
-        share = min(weights) / sum(weights)
-        require(False, "weight", f"such that each source is a row of {of}", f"{share:g} of all")
     if 0 in rows:
         raise ConfigError(
             "`batch_size` must be large enough for a row of each source."
