@@ -47,6 +47,7 @@ COUNTS = {
     "gtr_stages": (45, 0),
     "gtr_losses": (14, 0),
     "gtr_curves": (13, 0),
+    "sizes": (120, 0),
 }
 
 
