@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -122,12 +123,7 @@ class PhraseIndex:
         chosen = index_class(engine)
         single = isinstance(documents, str | Mapping | Document)
         require(not single, "documents", "a list", documents)
-        passages = model.reader.read(
-            given
-            if isinstance(given, Document)
-            else Document(str(number), *texts_of_document(given))
-            for number, given in enumerate(documents)
-        )
+        passages = model.reader.read(map(_document, itertools.count(), documents))
         kept = [passage.document for passage in passages]
         check_doc_ids([document.doc_id for document in kept], len(kept))
         parts: list[tuple[np.ndarray, np.ndarray]] = [(np.empty(0), np.empty(0))] * len(passages)
@@ -280,6 +276,14 @@ class PhraseIndex:
             list(unique_documents(path / _PASSAGES)),
             max_phrase_tokens=int(manifest["max_phrase_tokens"]),
         )
+
+
+def _document(number: int, given: Any) -> Document:
+    """Returns a document; of a text or a mapping one that is called by its number."""
+    if isinstance(given, Document):
+        return given
+    title, text = texts_of_document(given)
+    return Document(str(number), title, text)
 
 
 def best_span(
