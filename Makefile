@@ -96,7 +96,7 @@ bench: $(VENV)/.installed $(PEERS)/.installed ## speed against other libraries, 
 	$(BENCH)/tokenization.py --output $(RESULTS)/tokenization.json
 	$(BENCH)/encoding.py --output $(RESULTS)/encoding.json
 	$(BENCH)/training.py --output $(RESULTS)/training.json
-	$(BENCH)/encoding.py --model random-t5-small --peers sentence_transformers --questions documents_float32 documents_bfloat16 --output $(RESULTS)/encoding_t5.json
+	$(BENCH)/encoding.py --model random-t5-small --peers sentence_transformers --engines tensorflow --questions documents_float32 documents_bfloat16 --output $(RESULTS)/encoding_t5.json
 	$(BENCH)/training.py --model random-t5-small --data fixed --batch 32 --output $(RESULTS)/training_t5.json
 	$(BENCH)/gradient_cache.py --data squad --output $(RESULTS)/gradient_cache.json
 	$(BENCH)/report.py --results $(RESULTS) --output docs/benchmarks.md

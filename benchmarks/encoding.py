@@ -1,18 +1,20 @@
-"""How fast are texts encoded, against sentence-transformers and ONNX Runtime?
+"""How fast are texts encoded, against sentence-transformers, ONNX Runtime and OpenVINO?
 
     python benchmarks/encoding.py [--questions documents_float32 ...] [--peers onnxruntime]
-        [--model DIR | random-t5-small] [--texts 256] [--pairs 5]
+        [--engines tensorflow openvino] [--model DIR | random-t5-small] [--texts 256] [--pairs 5]
 
 The same weights (a sentence-transformers directory; all-MiniLM-L6-v2 by default), the same
 paragraphs of SQuAD (`TFDE_DATA`), batches of 32 by length, all cores. Ours is the exported
-SavedModel: strings in, embeddings out, tokenization included on both sides. Prints one JSON
-object: documents in float32, bfloat16 (autocast in PyTorch) and int8 (dynamic quantisation in
-ONNX Runtime), one query at a time, and the smallest cosine to the library's float32 embeddings.
+SavedModel, or with another engine the model as `DualEncoder.load(..., engine=)` has it: strings
+in, embeddings out, tokenization included on both sides. The peers pad. Prints one JSON object:
+documents in float32, bfloat16 (autocast in PyTorch, a hint in OpenVINO) and int8 (dynamic
+quantisation in ONNX Runtime, TensorFlow alone on our side), one query at a time, and the smallest
+cosine to the library's float32 embeddings.
 For int8 also nDCG@10 on SciFact, in points, of both sides and of our float32.
 """
 
 import argparse
-import inspect
+import itertools
 import subprocess
 import sys
 import tempfile
@@ -27,13 +29,17 @@ import side_by_side
 BATCH = 32
 QUERY = "who wrote the play about a prince of denmark?"
 SENTENCE_TRANSFORMERS, ONNXRUNTIME = "sentence_transformers", "onnxruntime"
+OPENVINO, TENSORFLOW = "openvino", "tensorflow"
 QUESTIONS = [
     ("documents_float32", SENTENCE_TRANSFORMERS),
     ("documents_float32", ONNXRUNTIME),
+    ("documents_float32", OPENVINO),
     ("documents_bfloat16", SENTENCE_TRANSFORMERS),
+    ("documents_bfloat16", OPENVINO),
     ("documents_int8", ONNXRUNTIME),
     ("one_query_float32", SENTENCE_TRANSFORMERS),
     ("one_query_float32", ONNXRUNTIME),
+    ("one_query_float32", OPENVINO),
     ("one_query_bfloat16", SENTENCE_TRANSFORMERS),
 ]
 POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16", "int8": "mixed_bfloat16"}
@@ -49,13 +55,19 @@ def in_batches(texts: list[str], encode: Callable[[list[str]], np.ndarray]) -> n
 
 
 def tfde_encoder(args: argparse.Namespace):
-    """Exports the model, loads the SavedModel, returns a function from texts to embeddings."""
+    """Exports the model, loads the SavedModel, returns a function from texts to embeddings.
+
+    With another engine: the model in it.
+    """
     import tensorflow as tf
 
     from tfde.towers.dual_encoder import DualEncoder
     from tfde.towers.saved_models import QueryEncoder, save_encoder
 
-    model = DualEncoder.load(args.model, dtype=POLICIES[args.dtype])
+    model = DualEncoder.load(args.model, dtype=POLICIES[args.dtype], engine=args.engine)
+    if args.engine != TENSORFLOW:
+        encode = model.encode_queries if args.single else model.encode_documents
+        return lambda texts: encode(texts, batch_size=BATCH)
     options = {"int8_weights": True} if args.dtype == "int8" else {}
     encoder = QueryEncoder(model.query_tower, model.preprocessor, **options)
     with tempfile.TemporaryDirectory() as directory:
@@ -86,10 +98,43 @@ def sentence_transformers_encoder(args: argparse.Namespace):
 
 
 def onnxruntime_encoder(args: argparse.Namespace):
-    """Exports the transformer to ONNX; tokenization by `tokenizers`, pooling in NumPy."""
+    """ONNX Runtime on the transformer as ONNX."""
     import onnxruntime
-    import torch
     from onnxruntime.quantization import quantize_dynamic
+
+    def load(path: str):
+        if args.dtype == "int8":
+            quantize_dynamic(path, f"{path}.int8.onnx")
+            path = f"{path}.int8.onnx"
+        session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+        return lambda tokens: session.run(None, tokens)[0]
+
+    return padded_encoder(args, load)
+
+
+def openvino_encoder(args: argparse.Namespace):
+    """OpenVINO, as its documentation first shows it, on the transformer as ONNX."""
+    sys.modules["openvino_telemetry"] = None  # it would tell Google Analytics of the import
+    import openvino
+
+    hints = {
+        "PERFORMANCE_HINT": "LATENCY" if args.single else "THROUGHPUT",
+        "INFERENCE_PRECISION_HINT": {"float32": "f32", "bfloat16": "bf16"}[args.dtype],
+    }
+
+    def load(path: str):
+        compiled = openvino.Core().compile_model(path, "CPU", hints)
+        return lambda tokens: compiled(tokens)[0]
+
+    return padded_encoder(args, load)
+
+
+def padded_encoder(args: argparse.Namespace, load: Callable):
+    """Exports the transformer to ONNX; tokenization by `tokenizers`, pooling in NumPy.
+
+    `load` makes of the file a function from token ids and mask to a vector a token.
+    """
+    import torch
     from sentence_transformers import SentenceTransformer
 
     model = SentenceTransformer(args.model, device="cpu")
@@ -115,10 +160,7 @@ def onnxruntime_encoder(args: argparse.Namespace):
             dynamo=True,
             verbose=False,
         )
-        if args.dtype == "int8":
-            quantize_dynamic(path, f"{directory}/int8.onnx")
-            path = f"{directory}/int8.onnx"
-        session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+        run = load(path)
 
     def encode_batch(texts: list[str]) -> np.ndarray:
         tokens = tokenizer(
@@ -128,7 +170,7 @@ def onnxruntime_encoder(args: argparse.Namespace):
             max_length=model.max_seq_length,
             return_tensors="np",
         )
-        output = session.run(None, {name: tokens[name] for name in names})[0]
+        output = run({name: tokens[name] for name in names})
         mask = tokens["attention_mask"][:, :, None].astype(np.float32)
         pooled = (output * mask).sum(1) / mask.sum(1)
         return pooled / np.linalg.norm(pooled, axis=1, keepdims=True)
@@ -162,10 +204,12 @@ def work(args: argparse.Namespace) -> None:
     side_by_side.serve(measure)
 
 
-def command(args: argparse.Namespace, worker: str, dtype: str, path: Path) -> tuple:
+def command(
+    args: argparse.Namespace, worker: str, dtype: str, path: Path, engine: str = TENSORFLOW
+) -> tuple:
     """Returns interpreter, script and arguments of a worker that writes embeddings to `path`."""
     python = sys.executable if worker == "tfde" else side_by_side.peers_python()
-    options = ["--worker", worker, "--dtype", dtype, "--embeddings", str(path)]
+    options = ["--worker", worker, "--dtype", dtype, "--embeddings", str(path), "--engine", engine]
     return python, __file__, [*options, "--model", args.model, "--texts", str(args.texts)]
 
 
@@ -193,7 +237,9 @@ def scifact_ndcg(args: argparse.Namespace, worker: str, dtype: str) -> float:
     return round(100 * evaluate(run, qrels, ["nDCG@10"])["nDCG@10"], 2)
 
 
-def compare(args: argparse.Namespace, name: str, peer: str, reference: np.ndarray | None) -> dict:
+def compare(
+    args: argparse.Namespace, name: str, engine: str, peer: str, reference: np.ndarray | None
+) -> dict:
     """Compares ours with the peer on one question; `reference` has the documents' embeddings."""
     dtype = name.rpartition("_")[2]
     single = ["--single", str(args.single)] if reference is None else []
@@ -201,7 +247,7 @@ def compare(args: argparse.Namespace, name: str, peer: str, reference: np.ndarra
     with tempfile.TemporaryDirectory() as directory:
         paths = [Path(directory) / f"{worker}.npy" for worker in ("tfde", peer)]
         for worker, path in zip(("tfde", peer), paths, strict=True):
-            python, script, options = command(args, worker, dtype, path)
+            python, script, options = command(args, worker, dtype, path, engine)
             workers.append(side_by_side.Worker(python, script, [*options, *single]))
         found = side_by_side.compare(*workers, pairs=args.pairs)
         embeddings = [np.load(path).astype(np.float32) for path in paths]
@@ -221,21 +267,15 @@ def compare(args: argparse.Namespace, name: str, peer: str, reference: np.ndarra
     return found
 
 
-def exports_int8() -> bool:
-    """Returns whether the exporter can write int8."""
-    from tfde.towers.saved_models import QueryEncoder
-
-    return "int8_weights" in inspect.signature(QueryEncoder).parameters
-
-
 def main() -> None:
     """Runs a worker, or the comparisons asked for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     names = list(dict.fromkeys(name for name, _ in QUESTIONS))
-    peers = [SENTENCE_TRANSFORMERS, ONNXRUNTIME]
+    peers, engines = [SENTENCE_TRANSFORMERS, ONNXRUNTIME, OPENVINO], [TENSORFLOW, OPENVINO]
     parser.add_argument("--model", default=inputs.MINILM, help="sentence-transformers directory")
     parser.add_argument("--questions", nargs="+", choices=names, default=names)
     parser.add_argument("--peers", nargs="+", choices=peers, default=peers)
+    parser.add_argument("--engines", nargs="+", choices=engines, default=engines)
     parser.add_argument("--texts", type=int, default=256, help="paragraphs a pass")
     parser.add_argument("--pairs", type=int, default=5, help="measurements of each side")
     parser.add_argument("--single", type=int, help="single queries a measurement (default 50)")
@@ -243,7 +283,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help="JSON file, besides standard output")
     parser.add_argument("--scifact", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--once", action="store_true", help=argparse.SUPPRESS)
-    for name in ("worker", "dtype", "embeddings"):
+    for name in ("worker", "dtype", "embeddings", "engine"):
         parser.add_argument(f"--{name}", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.worker:
@@ -256,15 +296,16 @@ def main() -> None:
     reference = None
     if any(name.startswith("documents") for name, _ in asked):
         reference = embed_once(args, SENTENCE_TRANSFORMERS, "float32")
-    for question, peer in asked:
+    for (question, peer), engine in itertools.product(asked, args.engines):
         key = f"{question} against {peer}"
-        if question.endswith("int8") and not exports_int8():
-            result[key] = {"left_out": "the exporter writes no int8"}
-            continue
+        if engine != TENSORFLOW:
+            if question.endswith("int8"):
+                continue
+            key = f"{question} in {engine} against {peer}"
         documents = question.startswith("documents")
-        result[key] = compare(args, question, peer, reference if documents else None)
+        result[key] = compare(args, question, engine, peer, reference if documents else None)
     packages = ("tensorflow", "keras", "torch", "transformers", "sentence-transformers")
-    packages += ("onnx", "onnxruntime")
+    packages += ("onnx", "onnxruntime", "openvino")
     side_by_side.finish(result, packages, args.output)
 
 

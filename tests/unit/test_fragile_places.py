@@ -263,3 +263,43 @@ def test_the_thin_client_needs_no_tensorflow():
         " without tensorflow, or leaves its stand-in behind: the client would take 5 s to import,"
         f" or break a later `import tensorflow`. Said: {done.stdout}{done.stderr[-600:]}"
     )
+
+
+def test_saved_models_name_their_functions_after_python_functions(tmp_path):
+    from tensorflow.python.ops import script_ops
+    from tensorflow.python.saved_model.loader_impl import SavedModelLoader
+
+    module = tf.Module()
+
+    @tf.function(input_signature=[tf.TensorSpec([None])])
+    def encode_tokens(x):
+        return x + 1.0
+
+    @tf.function(input_signature=[tf.TensorSpec([None])])
+    def encode(x):
+        return encode_tokens(x) * 2.0
+
+    module.encode_tokens = encode_tokens
+    tf.saved_model.save(module, str(tmp_path), {"serving_default": encode})
+    graph = SavedModelLoader(str(tmp_path)).get_meta_graph_def_from_tags(["serve"]).graph_def
+    names = [function.signature.name for function in graph.library.function]
+    lost = (
+        "a SavedModel's functions are no longer called __inference_NAME_NUMBER, or Python's"
+        " functions have no registry: tfde/serving/server/engine_graph.py finds the tower by it;"
+        " without it the server runs no other engine"
+    )
+    assert any(name.startswith("__inference_encode_tokens_") for name in names), lost
+    assert hasattr(script_ops._py_funcs, "insert"), lost
+
+
+def test_tensorflow_freezes_a_concrete_function():
+    from tensorflow.python.framework import convert_to_constants
+
+    variable = tf.Variable(2.0)
+    function = tf.function(lambda x: x * variable, input_signature=[tf.TensorSpec([])])
+    frozen = convert_to_constants.convert_variables_to_constants_v2(
+        function.get_concrete_function()
+    )
+    lost = "tfde/towers/engines.py freezes a tower by it; without it no other engine gets one"
+    assert "VarHandleOp" not in {op.type for op in frozen.graph.get_operations()}, lost
+    assert not frozen.captured_inputs, lost

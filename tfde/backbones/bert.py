@@ -11,7 +11,7 @@ import tensorflow as tf
 from tfde.backbones.functional import activate, check_activation, layer_norm
 from tfde.backbones.lora import Matrix
 from tfde.backbones.seeded_layer import SeededLayer, arguments_of
-from tfde.backbones.token_layout import TokenLayout
+from tfde.backbones.token_layout import PaddedLayout, TokenLayout
 from tfde.backbones.transformer import TransformerEncoder, TransformerLayer
 from tfde.config.backbones import BertConfig
 
@@ -167,7 +167,11 @@ class BertTransformerLayer(TransformerLayer):
         }
 
     def call(
-        self, x: tf.Tensor, layout: TokenLayout, bias: tf.Tensor, training: bool = False
+        self,
+        x: tf.Tensor,
+        layout: TokenLayout | PaddedLayout,
+        bias: tf.Tensor,
+        training: bool = False,
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Returns the tokens after this layer, (N, H), its queries and its keys."""
         scale = 1.0 / math.sqrt(self.hidden_dim // self.num_heads)

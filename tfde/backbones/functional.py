@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
+from tfde.backbones.portable_ops import writes_portable_ops
+
 # A fused layer norm costs 0.13 ms before the first token; that is what so many take op by op.
 _FEW_TOKENS = 128
 ACTIVATIONS = ("gelu", "gelu_tanh", "relu", "silu")
@@ -25,7 +27,11 @@ _Gradient = Callable[[tf.Tensor], tuple[tf.Tensor, ...]]
 def activate(name: str, x: tf.Tensor, *, training: bool) -> tf.Tensor:
     """Returns the activation `name` of `x`, in its dtype."""
     if name == "gelu":
-        return _gelu(x) if training else tf.nn.gelu(x, approximate=False)
+        if training:
+            return _gelu(x)
+        if writes_portable_ops():
+            return 0.5 * x * (1.0 + tf.math.erf(x / math.sqrt(2.0)))
+        return tf.nn.gelu(x, approximate=False)
     if name == "gelu_tanh":
         return tf.nn.gelu(x, approximate=True)
     return tf.nn.relu(x) if name == "relu" else tf.nn.silu(x)
@@ -74,6 +80,8 @@ def layer_norm(
     gamma, beta = tf.cast(gamma, tf.float32), tf.cast(beta, tf.float32)
     if training:
         return _trained_layer_norm(x, gamma, beta, epsilon)
+    if writes_portable_ops():
+        return _portable_layer_norm(x, gamma, beta, epsilon)
     flat = tf.reshape(x, (-1, x.shape[-1]))
     flat = tf.cond(
         tf.shape(flat)[0] < _FEW_TOKENS,
@@ -116,6 +124,16 @@ def _layer_norm(
     scale = tf.math.rsqrt(tf.reduce_mean(tf.square(y), axis=-1, keepdims=True) + epsilon)
     normal = y * scale
     return tf.cast(normal * gamma + beta, x.dtype), normal, scale
+
+
+def _portable_layer_norm(
+    x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float
+) -> tf.Tensor:
+    # A list of axes: with a number OpenVINO knows the norm, and then fails to build it.
+    y = tf.cast(x, tf.float32)
+    y -= tf.reduce_mean(y, axis=[-1], keepdims=True)
+    y /= tf.sqrt(tf.reduce_mean(tf.square(y), axis=[-1], keepdims=True) + epsilon)
+    return tf.cast(y * gamma + beta, x.dtype)
 
 
 def _fused_layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float) -> tf.Tensor:

@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfde.backbones.functional import seed_stream
+from tfde.backbones.portable_ops import writes_portable_ops
 from tfde.config.lora import LoraConfig
 from tfde.errors import ConfigError
 
@@ -117,6 +118,11 @@ class SeededLayer(keras.layers.Layer):
             shape=shape, initializer=initializer, name=name, dtype=dtype, autocast=False
         )
         setattr(self, name, weight)
+
+    @property
+    def compute_dtype(self) -> str:
+        """What the layer computes in; for other engines float32, whose precision is an option."""
+        return "float32" if writes_portable_ops() else str(super().compute_dtype)
 
     @property
     def rounded_dropout(self) -> float:

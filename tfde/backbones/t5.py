@@ -10,7 +10,7 @@ import tensorflow as tf
 from tfde.backbones.functional import activate, check_activation, rms_norm
 from tfde.backbones.lora import Matrix
 from tfde.backbones.seeded_layer import arguments_of
-from tfde.backbones.token_layout import TokenLayout
+from tfde.backbones.token_layout import PaddedLayout, TokenLayout
 from tfde.backbones.token_table import TokenTable
 from tfde.backbones.transformer import TransformerEncoder, TransformerLayer
 from tfde.config.backbones import T5Config
@@ -85,7 +85,11 @@ class T5TransformerLayer(TransformerLayer):
         return {**parts, "output": Matrix("output_kernel", 0, self.hidden_dim)}
 
     def call(
-        self, x: tf.Tensor, layout: TokenLayout, bias: tf.Tensor, training: bool = False
+        self,
+        x: tf.Tensor,
+        layout: TokenLayout | PaddedLayout,
+        bias: tf.Tensor,
+        training: bool = False,
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Returns the tokens after this layer, (N, H), its queries and its keys."""
         qkv = self._product(self._norm(x, self.attention_norm_gamma, training), "qkv_kernel")

@@ -7,6 +7,54 @@ from collections.abc import Callable
 import tensorflow as tf
 from tensorflow.python.ops import control_flow_util
 
+from tfde.backbones.portable_ops import writes_portable_ops
+
+
+def token_layout(padding_mask: tf.Tensor, num_heads: int) -> TokenLayout | PaddedLayout:
+    """Returns the layout for the graph at hand; the arguments are those of `TokenLayout`.
+
+    XLA compiles for fixed shapes, and other engines want attention as everybody writes it: for
+    both padding stays among the tokens.
+    """
+    in_xla = control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
+    kind = PaddedLayout if in_xla or writes_portable_ops() else TokenLayout
+    return kind(padding_mask, num_heads)
+
+
+class PaddedLayout:
+    """As `TokenLayout`, with padding among the tokens: N is B * L.
+
+    Args:
+        padding_mask: (B, L) int32, 1 = real token.
+        num_heads: A.
+    """
+
+    def __init__(self, padding_mask: tf.Tensor, num_heads: int) -> None:
+        self._mask = padding_mask
+        self._num_heads = num_heads
+
+    def pack(self, x: tf.Tensor) -> tf.Tensor:
+        """Returns all tokens, (N, H), of a padded batch (B, L, H)."""
+        return tf.reshape(x, (-1, x.shape[-1]))
+
+    def unpack(self, x: tf.Tensor) -> tf.Tensor:
+        """Returns the padded batch, (B, L, H), of tokens (N, H); padding is zeros."""
+        return self._batch(x, [x.shape[-1]]) * tf.cast(self._mask, x.dtype)[:, :, None]
+
+    def split_heads(self, qkv: tf.Tensor) -> list[tf.Tensor]:
+        """Returns query, key and value, (B, A, L, d) each, of the fused product (N, 3*A*d)."""
+        sizes = [self._num_heads, qkv.shape[-1] // (3 * self._num_heads)]
+        parts = tf.split(qkv, 3, axis=-1)
+        return [tf.transpose(self._batch(part, sizes), (0, 2, 1, 3)) for part in parts]
+
+    def merge_heads(self, x: tf.Tensor) -> tf.Tensor:
+        """Returns the tokens, (N, A*d), of attention's output (B, A, L, d)."""
+        return tf.reshape(tf.transpose(x, (0, 2, 1, 3)), (-1, self._num_heads * x.shape[-1]))
+
+    def _batch(self, x: tf.Tensor, sizes: list[int]) -> tf.Tensor:
+        shape = tf.shape(self._mask)
+        return tf.reshape(x, [shape[0], shape[1], *sizes])
+
 
 class TokenLayout:
     """Between a padded batch of B texts, L long, and its N real tokens side by side.
@@ -32,12 +80,8 @@ class TokenLayout:
         self._is_real = (tf.reshape(padding_mask, (-1,)) > 0) | first
         # Of each real token its place in the batch, (N,); of each place the number of its token,
         # (B*L,). Padding has that of the token before it: something that can be gathered.
-        if control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()):
-            # XLA compiles for fixed shapes: padding stays among the tokens.
-            self._places = self._numbers = tf.range(batch * length)
-        else:
-            self._places = tf.cast(tf.where(self._is_real)[:, 0], tf.int32)
-            self._numbers = tf.maximum(tf.cumsum(tf.cast(self._is_real, tf.int32)) - 1, 0)
+        self._places = tf.cast(tf.where(self._is_real)[:, 0], tf.int32)
+        self._numbers = tf.maximum(tf.cumsum(tf.cast(self._is_real, tf.int32)) - 1, 0)
         # Of each head of each real token its place in (B, A, L), (N, A), and the way back.
         heads = tf.range(num_heads)
         text, place = self._places // length, self._places % length

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tfde.backbones.attention import attention, mask_bias
 from tfde.backbones.lora import AdaptedLayer, enable_lora
 from tfde.backbones.seeded_layer import SeededLayer, arguments_of
-from tfde.backbones.token_layout import TokenLayout
+from tfde.backbones.token_layout import PaddedLayout, TokenLayout, token_layout
 
 
 class EncoderStates(TypedDict):
@@ -49,7 +49,13 @@ class TransformerLayer(AdaptedLayer):
     """
 
     def _attend(
-        self, qkv: tf.Tensor, layout: TokenLayout, bias: tf.Tensor, *, scale: float, training: bool
+        self,
+        qkv: tf.Tensor,
+        layout: TokenLayout | PaddedLayout,
+        bias: tf.Tensor,
+        *,
+        scale: float,
+        training: bool,
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Returns what tokens attend to, (N, A*d), queries times `scale`, and keys."""
         query, key, value = layout.split_heads(qkv)
@@ -117,7 +123,7 @@ class TransformerEncoder(SeededLayer):
     ) -> tf.Tensor | EncoderStates:
         """Returns the sequence output, (B, L, H), or everything on the way to it."""
         training = bool(training)
-        layout = TokenLayout(padding_mask, self.num_heads)
+        layout = token_layout(padding_mask, self.num_heads)
         bias = mask_bias(padding_mask)
         if self.relative_table is not None:
             bias += relative_position_bias(

@@ -9,6 +9,7 @@ from jsonargparse.typing import PositiveInt
 
 from tfde.cli.parser import CommandParser, command_parser
 from tfde.cli.shared_options import (
+    add_engine,
     add_lengths,
     add_parents,
     load_encoder,
@@ -35,6 +36,7 @@ def build_parser() -> CommandParser:
         default="float32",
         help="of the stored numbers; int8 has a scale for each vector",
     )
+    add_engine(parser, default="tensorflow")
     add_lengths(parser)
     add_parents(parser)
     return parser

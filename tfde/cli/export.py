@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,12 +15,18 @@ from tfde.cli.shared_options import add_lengths, load_encoder, load_model
 if TYPE_CHECKING:
     import numpy as np
 
+    from tfde.config.engines import Engine
     from tfde.export.saved_encoder import SavedEncoder
     from tfde.towers.dual_encoder import DualEncoder
     from tfde.types import Document, Query
 
 MAX_GOLDEN = 1000
 _SENTENCE_TRANSFORMERS = "sentence-transformers"
+_ENGINES: dict[str, tuple[Engine, ...]] = {
+    "bundle": (),
+    "openvino": ("openvino",),
+    "onnx": ("onnxruntime",),
+}
 _OF_BUNDLES = (
     "shard",
     "index",
@@ -56,9 +62,10 @@ def build_parser() -> CommandParser:
     parser.add_argument("--model", required=True, help="model directory, preset or checkpoint")
     parser.add_argument(
         "--format",
-        choices=["bundle", _SENTENCE_TRANSFORMERS],
+        choices=[*_ENGINES, _SENTENCE_TRANSFORMERS],
         default="bundle",
-        help="what is written",
+        help="what is written; openvino, onnx: a bundle with the towers for OpenVINO or ONNX"
+        " Runtime beside its SavedModels",
     )
     parser.add_argument("--index", help="index directory (tfde build-index)")
     parser.add_argument("--embeddings", help="embeddings directory (tfde encode)")
@@ -105,6 +112,8 @@ def build_parser() -> CommandParser:
 def run(args: Any) -> int:
     """Exports."""
     from tfde.checkpoints.checkpoint_files import check_checkpoint
+    from tfde.engines.tower_engine import require_engine
+    from tfde.errors import require
     from tfde.storage.atomic import refuse_existing
 
     check_checkpoint(args.model)
@@ -131,6 +140,10 @@ def run(args: Any) -> int:
             "`--tpu` exports the encoders alone. Received: an index or embeddings; export them"
             " without it, for the host"
         )
+    for engine in _ENGINES[args.format]:
+        require_engine(engine)
+        rule = "another than int8, which is TensorFlow's here"
+        require(args.precision != "int8", "--precision", rule, args.precision)
     refuse_existing(args.output, overwrite=False)
     return _export_bundle(args)
 
@@ -177,6 +190,7 @@ def _export_bundle(args: Any) -> int:
         scann=args.scann,
         int8_weights=args.precision == "int8",
         tpu=args.tpu,
+        engines=_ENGINES[args.format],
         retriever_dtype=args.retriever_dtype,
         target_recall=args.target_recall,
         recall_queries=recall_queries,
@@ -191,6 +205,9 @@ def _export_bundle(args: Any) -> int:
         )
     elif documents is None:
         print("without --dataset it holds no texts: hits are ids alone")
+    for engine, about in read_manifest(bundle)["engines"].items():
+        for name, tower in about["models"].items():
+            print(f"{name} in {engine} {about['version']}: {_how_it_does(tower)}")
     if found := read_manifest(bundle)["retrievers"].get("retriever_partitioned"):
         queries = "stand-ins for queries" if found["sampled_queries"] else "queries of the dataset"
         print(
@@ -199,6 +216,15 @@ def _export_bundle(args: Any) -> int:
         )
     print(f"serve it: tfde serve {bundle}")
     return 0
+
+
+def _how_it_does(tower: Mapping[str, float]) -> str:
+    """Returns what the manifest says of a tower in another engine, in words."""
+    times = (
+        f"{use} {tower[f'{use}_ms']:.2f} ms, TensorFlow {tower[f'tensorflow_{use}_ms']:.2f}"
+        for use in ("query", "document")
+    )
+    return f"equal within {tower['max_difference']:.0e}; {'; '.join(times)}"
 
 
 def _load(args: Any) -> DualEncoder | SavedEncoder:

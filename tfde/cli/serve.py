@@ -15,6 +15,7 @@ from typing import Any
 
 from tfde.cli.logs import limit_logs, show_logs
 from tfde.cli.parser import CommandParser, command_parser
+from tfde.cli.shared_options import add_engine
 from tfde.errors import require
 from tfde.serving.server.limits import Limits, with_descriptors
 
@@ -68,6 +69,7 @@ def build_parser() -> CommandParser:
         default="embedded",
         help=f"what serves: this package, or the {_STOCK} on the PATH (without search over HTTP)",
     )
+    add_engine(parser, default="auto", option="--tower_engine")
     for field in dataclasses.fields(Limits):
         parser.add_argument(
             f"--{field.name}",
@@ -99,6 +101,7 @@ def run(args: Any) -> int:
 def _serve(args: Any) -> int:
     from tfde.environment import load_scann_ops
     from tfde.export.bundle_directory import read_manifest
+    from tfde.export.bundle_engines import engine_of
     from tfde.serving.application.search_service import bundle_models
     from tfde.serving.server.http_thread import HttpThread
     from tfde.serving.server.model_server import ModelServer, asked_to_stop, end_process
@@ -108,7 +111,9 @@ def _serve(args: Any) -> int:
     limit_logs()
     limits = with_descriptors(_limits(args))
     config = bundle_models(args.bundle, scann=load_scann_ops())
-    manifest = None if args.index is None else read_manifest(args.bundle)
+    written = read_manifest(args.bundle)
+    engine = engine_of(written, args.tower_engine, use="query")
+    manifest = None if args.index is None else written
     models = config.model_config_list.config
     _keep(models, args.models)
     retrievers = [model.name for model in models if model.name.startswith("retriever")]
@@ -141,6 +146,7 @@ def _serve(args: Any) -> int:
         config,
         ServerOptions(
             port=args.port,
+            engine="" if engine == "tensorflow" else engine,
             max_num_load_retries=0,  # a bundle is whole: what does not load now never will
             tensorflow_inter_op_parallelism=-1,  # a tower is a chain: threads between ops cost time
             monitoring_config_file=str(monitoring) if monitoring.is_file() else "",
@@ -230,7 +236,7 @@ def _tell_ready(args: Any, server: Any, http: Any, *, retrieves: bool) -> None:
 
 def _check_stock(args: Any) -> None:
     absent = build_parser()
-    for name in ("index", "retriever", "http_port"):
+    for name in ("index", "retriever", "http_port", "tower_engine"):
         default = absent.get_default(name)
         require(
             getattr(args, name) == default, f"--{name}", f"absent for {_STOCK}", getattr(args, name)

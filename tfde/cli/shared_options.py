@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from jsonargparse.typing import PositiveFloat, PositiveInt
 
 from tfde.cli.parser import CommandParser
+from tfde.config.engines import ENGINE_CHOICES
 
 if TYPE_CHECKING:
     from tfde.config.model import ParentConfig
@@ -113,6 +114,17 @@ def add_lengths(parser: CommandParser) -> None:
         )
 
 
+def add_engine(parser: CommandParser, *, default: str, option: str = "--engine") -> None:
+    """Adds the option `--engine`, or another name for it."""
+    parser.add_argument(
+        option,
+        choices=list(ENGINE_CHOICES),
+        default=default,
+        help="what runs the towers on CPUs: openvino and onnxruntime need their extras; auto takes"
+        " the fastest",
+    )
+
+
 def load_encoder(path: str, args: Any) -> DualEncoder | SavedEncoder:
     """Returns as `load_model` what only encodes: a bundle or another SavedModel may be it too.
 
@@ -133,7 +145,7 @@ def load_encoder(path: str, args: Any) -> DualEncoder | SavedEncoder:
         require(
             value is None, name, "left out for a SavedModel, which has lengths of its own", value
         )
-    return SavedEncoder(path)
+    return SavedEncoder(path, engine=getattr(args, "engine", "tensorflow"))
 
 
 def load_model(path: str, args: Any, *, dtype: str | None = None) -> DualEncoder:
@@ -148,7 +160,7 @@ def load_model(path: str, args: Any, *, dtype: str | None = None) -> DualEncoder
 
     from tfde.towers.dual_encoder import DualEncoder
 
-    model = DualEncoder.load(path, dtype=dtype)
+    model = DualEncoder.load(path, dtype=dtype, engine=getattr(args, "engine", "tensorflow"))
     model.set_max_lengths(
         query_max_length_tokens=args.query_max_length_tokens,
         document_max_length_tokens=args.document_max_length_tokens,

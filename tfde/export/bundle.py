@@ -14,9 +14,13 @@ import numpy as np
 import tensorflow as tf
 
 from tfde.argument_types import typed
+from tfde.config.engines import Engine
+from tfde.engines.tower_engine import require_engine
 from tfde.environment import require_extra
 from tfde.errors import require
+from tfde.export.about_towers import about_towers
 from tfde.export.bundle_directory import FORMAT, MANIFEST
+from tfde.export.bundle_engines import write_engines
 from tfde.export.bundle_index import check_index, documents_of, scann_index, vectors_of
 from tfde.export.cards import bundle_card
 from tfde.export.documents_model import DocumentsModel, save_documents_model
@@ -63,6 +67,7 @@ def export_bundle(
     scann: bool = True,
     int8_weights: bool = False,
     tpu: bool = False,
+    engines: Sequence[Engine] = (),
     retriever_dtype: RowsDtype = "float32",
     target_recall: float | None = None,
     recall_queries: Iterable[str | Query] = (),
@@ -88,6 +93,8 @@ def export_bundle(
         tpu: Whether the towers work on rows of one length, the longest text's, in a function with
             the alias `tpu_func`, as converters for TPUs ask for; then without `index`, and not of
             a SavedModel.
+        engines: For each of these the towers lie beside the SavedModels too, compared with
+            TensorFlow and measured; TensorFlow Serving passes over them.
         retriever_dtype: How the retrievers of ordinary ops store the documents' embeddings.
         target_recall: Export `retriever_partitioned` too, which searches as many of its leaves as
             find this share of the 10 best documents.
@@ -103,7 +110,8 @@ def export_bundle(
         MissingExtraError: the extra `serve` is not installed.
         ConfigError: `output` is not empty, `version` below 1, an unknown `retriever_dtype`,
             `target_recall` not in (0, 1] or without an index, or `tpu` with one.
-        MismatchError: the index comes from another model, or a document of it is missing.
+        MismatchError: the index comes from another model, or a document of it is missing; an
+            engine gives other embeddings than TensorFlow.
         OSError: the bundle cannot be written; then nothing is left of it.
     """
     output = Path(output)
@@ -111,6 +119,11 @@ def export_bundle(
     require_extra("serve", "a bundle")
     require(version >= 1, "version", "at least 1", version)
     check_rows_dtype(retriever_dtype, "retriever_dtype")
+    for engine in engines:
+        require_engine(engine)
+        require(isinstance(model, DualEncoder), "engines", "none for a SavedModel", engine)
+        require(not int8_weights, "engines", "none where weights have 8 bits", engine)
+        require(not tpu, "engines", "none with `tpu`", engine)
     if target_recall is not None:
         check_target_recall(target_recall)
         require(index is not None, "index", "given where `target_recall` is", index)
@@ -149,6 +162,7 @@ def export_bundle(
                 exporter.scann_retriever(scann_index(index, vectors), answers)
             if texts is not None:
                 exporter.documents(texts, temporary)
+        about_engines = {engine: exporter.engine(engine) for engine in engines}
         _write_config(temporary, exporter.names, str(version))
         manifest = {
             "format": FORMAT,
@@ -164,7 +178,8 @@ def export_bundle(
             "documents": rows,
             "int8_weights": int8_weights,
             "tpu": tpu,
-            **_about_towers(model),
+            **about_towers(model),
+            "engines": about_engines,
             "golden_k": GOLDEN_K,
             "golden_queries": [
                 {"text": text, **answer} for text, answer in zip(golden, answers, strict=True)
@@ -282,6 +297,16 @@ class _Exporter:
             aliases[FUNCTION_ALIAS] = encoder.encode_tokens
         save_encoder(encoder, self._place(name), **cut, function_aliases=aliases)
 
+    def engine(self, engine: Engine) -> dict[str, Any]:
+        """Writes the towers for another engine; returns what the manifest says of them."""
+        encoders = {
+            "query_encoder": self._query_encoder,
+            "document_encoder": self._document_encoder,
+        }
+        return write_engines(
+            engine, self._directory, self._version, encoders=encoders, retrievers=self.retrievers
+        )
+
     def _place(self, name: str) -> Path:
         self.names.append(name)
         return self._directory / name / self._version
@@ -338,17 +363,6 @@ def _encoders_of(model: DualEncoder | SavedEncoder, *, int8: bool, tpu: bool) ->
     )
 
 
-def _about_towers(model: DualEncoder | SavedEncoder) -> dict[str, Any]:
-    """Returns what the manifest says of the towers and their texts."""
-    if isinstance(model, SavedEncoder):
-        return {"trained_dims": [], "compute_dtype": "float32", "text": None}
-    return {
-        "trained_dims": list(model.config.trained_dims),
-        "compute_dtype": model.query_tower.compute_dtype,
-        "text": _text_of(model),
-    }
-
-
 def _texts(queries: Iterable[str | Query]) -> list[str]:
     return [query if isinstance(query, str) else query.text for query in queries]
 
@@ -361,14 +375,3 @@ def _write_config(bundle: Path, names: list[str], version: str) -> None:
     (bundle / "monitoring.config").write_text(MONITORING, "utf-8")
     for name in set(_BATCHED) & set(names):
         (bundle / "models" / name / version / PER_MODEL_BATCHING_FILE).write_text(BATCHING, "utf-8")
-
-
-def _text_of(model: DualEncoder) -> dict[str, Any]:
-    config = model.preprocessor.text_config
-    return {
-        "query_max_length_tokens": config.query_max_length_tokens,
-        "document_max_length_tokens": config.document_max_length_tokens,
-        "document_template": config.document_template,
-        "query_prompt": config.query_prompt,
-        "document_prompt": config.document_prompt,
-    }

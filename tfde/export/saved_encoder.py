@@ -15,9 +15,12 @@ import tensorflow as tf
 import tensorflow_text  # noqa: F401
 
 from tfde.argument_types import typed
+from tfde.config.engines import EngineChoice, Use
 from tfde.config.model import DOCUMENT_FIELDS
+from tfde.engines.tower_engine import open_tower
 from tfde.errors import ConfigError, require, shorten
 from tfde.export.bundle_directory import MANIFEST, SAVED_MODEL, is_saved_encoder, read_manifest
+from tfde.export.bundle_engines import engine_of
 from tfde.text.cut_texts import CutTexts
 from tfde.towers.batches import encode_by_length
 from tfde.towers.encodes_texts import EncodesTexts
@@ -49,14 +52,15 @@ class SavedEncoder(EncodesTexts):
 
     Args:
         path: The directory of a bundle or of a SavedModel.
+        engine: What runs the towers of a bundle; `auto`: what was fastest when it was exported.
 
     Raises:
-        ConfigError: it is neither.
+        ConfigError: it is neither, or has no towers for the engine.
         CorruptError: a bundle's manifest cannot be read.
     """
 
     @typed
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, *, engine: EngineChoice = "tensorflow") -> None:
         self.path = Path(path)
         if not is_saved_encoder(self.path):
             raise ConfigError(
@@ -65,7 +69,11 @@ class SavedEncoder(EncodesTexts):
             )
         bundle = (self.path / MANIFEST).is_file()
         self._manifest = read_manifest(self.path) if bundle else {}
-        self._parts: list[Any] = []
+        self._parts: dict[Use, Any] = {}
+        self._engine: dict[Use, str] = {
+            "query": engine_of(self._manifest, engine, use="query"),
+            "document": engine_of(self._manifest, engine, use="document"),
+        }
 
     def __repr__(self) -> str:
         return f"SavedEncoder({str(self.path)!r})"
@@ -135,7 +143,7 @@ class SavedEncoder(EncodesTexts):
 
     def _embeddings_of(
         self,
-        side: str,
+        side: Use,
         rows: Sequence[tuple[str, ...]],
         *,
         batch_size: int,
@@ -165,7 +173,7 @@ class SavedEncoder(EncodesTexts):
     @functools.cached_property
     def _query_function(self) -> _Encode:
         if self._manifest:
-            encode = self._part("query_encoder")
+            encode = self._encode_of("query")
             return lambda texts: encode(text=texts)
         for key in ("question_encoder", "query_encoder"):
             encode = self._model.signatures.get(key)
@@ -190,13 +198,13 @@ class SavedEncoder(EncodesTexts):
     def _document_signature(self) -> Any:
         """The function of documents, if there is one: ours, or USE-QA's of answers."""
         if self._manifest:
-            return self._part("document_encoder")
+            return self._part("document").signatures["serving_default"]
         signatures = self._model.signatures
         return signatures.get("document_encoder") or signatures.get("response_encoder")
 
     @functools.cached_property
     def _document_function(self) -> _Encode:
-        encode = self._document_signature
+        encode = self._encode_of("document") if self._manifest else self._document_signature
         if encode is not None and self.needs_context:
             names = self.document_fields
             return lambda *texts: encode(**dict(zip(names, texts, strict=True)))
@@ -216,12 +224,27 @@ class SavedEncoder(EncodesTexts):
     def _model(self) -> Any:
         return tf.saved_model.load(str(self.path))
 
-    def _part(self, name: str) -> Any:
-        """Returns the signature of a bundle's encoder."""
-        directory = self.path / "models" / name / str(self._manifest["version"])
-        model = tf.saved_model.load(str(directory))
-        self._parts.append(model)  # which owns the variables of its signatures
-        return model.signatures["serving_default"]
+    def _part(self, use: Use) -> Any:
+        """Returns a bundle's encoder; kept, for it owns the variables of its signatures."""
+        if use not in self._parts:
+            self._parts[use] = tf.saved_model.load(str(self._directory_of(use)))
+        return self._parts[use]
+
+    def _directory_of(self, use: Use) -> Path:
+        return self.path / "models" / f"{use}_encoder" / str(self._manifest["version"])
+
+    def _encode_of(self, use: Use) -> Any:
+        """Returns what a bundle's encoder makes of texts by name, in the engine that was chosen."""
+        signatures = self._part(use).signatures
+        if self._engine[use] == "tensorflow":
+            return signatures["serving_default"]
+        runner = open_tower(self._engine[use], self._directory_of(use))
+
+        def encode(**texts: tf.Tensor) -> tf.Tensor:
+            tokens = signatures["tokenize"](**texts)
+            return tf.constant(runner(**{name: part.numpy() for name, part in tokens.items()}))
+
+        return encode
 
     @functools.cached_property
     def _text_function(self) -> Callable[[tf.Tensor], Any]:

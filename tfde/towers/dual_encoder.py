@@ -14,7 +14,9 @@ import tensorflow as tf
 
 from tfde.backbones.backbone import Backbone, build_backbone
 from tfde.config.backbones import BackboneConfig
+from tfde.config.engines import EngineChoice
 from tfde.config.model import Pooling, Sharing, TextConfig, TowersConfig
+from tfde.engines.tower_engine import require_engine
 from tfde.tasks.task import Task
 from tfde.text.batch_preprocessor import BatchPreprocessor
 from tfde.text.preprocessor import TextPreprocessor
@@ -173,14 +175,24 @@ class DualEncoder(AdaptedEncoder, StoredModel):
         return self._towers.named_weights()
 
     @classmethod
-    def load(cls, path: str | Path, *, dtype: str | None = None) -> DualEncoder:
+    def load(
+        cls, path: str | Path, *, dtype: str | None = None, engine: EngineChoice = "tensorflow"
+    ) -> DualEncoder:
         """Loads whatever `--model` takes.
 
-        That is a model directory, a `.keras` file, or what `from_backbone` takes.
+        Args:
+            path: A model directory, a `.keras` file, or what `from_backbone` takes.
+            dtype: As for `from_backbone`.
+            engine: What runs the towers; see `set_engine`.
+
+        Raises:
+            MissingExtraError: the engine is not installed.
         """
-        if is_for_from_preset(path):
-            return cls.from_preset(path, dtype=dtype)
-        return cls.from_backbone(path, dtype=dtype)
+        require_engine(engine)
+        load = cls.from_preset if is_for_from_preset(path) else cls.from_backbone
+        model = load(path, dtype=dtype)
+        model.set_engine(engine)
+        return model
 
     def exported(self) -> tuple[tf.Module, dict[str, Any]]:
         """Returns both encoders; their signatures are those of a bundle's two models."""

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tfde.argument_types import typed
+from tfde.config.engines import Use
 from tfde.towers.other_words import takes_words_of_encode
 from tfde.towers.texts import elements_of, query_text, texts_of_document
 from tfde.types import Document, Query
@@ -27,7 +28,7 @@ class EncodesTexts:
     @abstractmethod
     def _embeddings_of(
         self,
-        side: str,
+        side: Use,
         rows: Sequence[tuple[str, ...]],
         *,
         batch_size: int,

@@ -16,6 +16,7 @@ from keras import ops
 from tfde.backbones.seeded_layer import SeededLayer
 from tfde.storage.rows import scale_rows
 from tfde.text.preprocessor import TextPreprocessor
+from tfde.towers.engines import check_engine, time_engine, write_engine
 
 # A graph is copied some dozens of times while it is loaded.
 MAX_CONSTANT_BYTES = 100_000_000
@@ -74,6 +75,28 @@ class Encoder(tf.Module):
                 scope.add_update(weight)  # `state_mapping` would cast to the variable's dtype
             embeddings = self._tower.value(tokens, training=False)
         return {"embeddings": tf.cast(embeddings, tf.float32)}
+
+    def write_engine(self, engine: str, directory: Path) -> dict[str, float]:
+        """Writes the tower for another engine; returns how it does beside TensorFlow.
+
+        Args:
+            engine: Which one.
+            directory: The version's directory.
+
+        Raises:
+            ConfigError, MismatchError: as `write_engine` and `check_engine` in `towers.engines`.
+        """
+
+        def run(token_ids: np.ndarray, padding_mask: np.ndarray) -> np.ndarray:
+            found = self.encode_tokens(tf.constant(token_ids), tf.constant(padding_mask))
+            embeddings: np.ndarray = found["embeddings"].numpy()
+            return embeddings
+
+        tower = self._tower.value
+        write_engine(engine, tower, directory)
+        difference = check_engine(engine, directory, tower, self.preprocessor, run)
+        times = time_engine(engine, directory, self.preprocessor, run)
+        return {"max_difference": difference, **times._asdict()}
 
 
 class QueryEncoder(Encoder):

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from tfde.argument_types import typed
+from tfde.config.engines import EngineChoice, Use
 from tfde.config.model import TowersConfig
+from tfde.engines.tower_engine import require_engine
 from tfde.errors import ConfigError, require, shorten
 from tfde.text.cut_texts import CutTexts
 from tfde.text.preprocessor import TextPreprocessor
@@ -36,6 +38,7 @@ class TextEncoder(OtherWords, EncodesTexts, PairTrainer):
     def __init__(self, preprocessor: TextPreprocessor, **kwargs: Any) -> None:
         super().__init__(preprocessor, **kwargs)
         self._encoders: dict[tuple[str, int | None], TowerEncoder] = {}
+        self._engine: EngineChoice = "tensorflow"
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Returns what `call` does.
@@ -80,6 +83,43 @@ class TextEncoder(OtherWords, EncodesTexts, PairTrainer):
             return
         self.preprocessor = self._cut_at(**lengths)
         self._encoders, self._single = {}, None
+
+    @typed
+    def set_engine(self, engine: EngineChoice) -> None:
+        """Encodes by another engine from now on; the tokenizer stays TensorFlow's.
+
+        It has the weights of now: after an assignment to one of them, call this again. A model
+        trains with `tensorflow` alone.
+
+        Args:
+            engine: `tensorflow`; `openvino` or `onnxruntime`, where installed; `auto`: what of
+                these is measured to be the fastest on this machine, for queries and for documents.
+
+        Raises:
+            MissingExtraError: the engine is not installed.
+        """
+        require_engine(engine)
+        self._engine, self._encoders = engine, {}
+
+    def make_train_function(self, force: bool = False) -> None:
+        """Makes the step of training, as Keras calls it.
+
+        Raises:
+            ConfigError: the towers run in another engine.
+        """
+        rule = "tensorflow in a model that trains: `set_engine('tensorflow')`"
+        require(self._engine == "tensorflow", "engine", rule, self._engine)
+        super().make_train_function(force)
+
+    def set_weights(self, weights: Any) -> None:
+        """Sets all weights, as in Keras."""
+        super().set_weights(weights)
+        self._encoders = {}
+
+    def load_weights(self, *args: Any, **kwargs: Any) -> None:
+        """Loads all weights, as in Keras."""
+        super().load_weights(*args, **kwargs)
+        self._encoders = {}
 
     @property
     def document_fields(self) -> tuple[str, ...]:
@@ -157,7 +197,7 @@ class TextEncoder(OtherWords, EncodesTexts, PairTrainer):
 
     def _embeddings_of(
         self,
-        side: str,
+        side: Use,
         rows: Sequence[tuple[str, ...]],
         *,
         batch_size: int,
@@ -167,14 +207,14 @@ class TextEncoder(OtherWords, EncodesTexts, PairTrainer):
         encoder = self._encoder(side, max_length_tokens)
         return encoder(rows, batch_size=batch_size, show_progress=show_progress)
 
-    def _encoder(self, side: str, max_length_tokens: int | None = None) -> TowerEncoder:
+    def _encoder(self, side: Use, max_length_tokens: int | None = None) -> TowerEncoder:
         key = side, max_length_tokens
         if key not in self._encoders:
             tower = self.query_tower if side == "query" else self.document_tower
             preprocessor = self.preprocessor
             if max_length_tokens is not None:
                 preprocessor = self._cut_at(**{f"{side}_max_length_tokens": max_length_tokens})
-            self._encoders[key] = TowerEncoder(tower, preprocessor, side=side)
+            self._encoders[key] = TowerEncoder(tower, preprocessor, side=side, engine=self._engine)
         return self._encoders[key]
 
     def _cut_at(self, **lengths: int) -> TextPreprocessor:

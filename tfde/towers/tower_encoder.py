@@ -8,10 +8,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfde.config.engines import EngineChoice, Use
 from tfde.text.cut_texts import CutTexts
 from tfde.text.graph_function import graph_function
 from tfde.text.preprocessor import TextPreprocessor, cut_counts
 from tfde.towers.batches import encode_by_length
+from tfde.towers.engines import tower_in
 
 
 class TowerEncoder:
@@ -20,13 +22,24 @@ class TowerEncoder:
     Args:
         tower: Functional model, `token_ids` and `padding_mask` -> (B, D).
         preprocessor: Texts to token ids.
-        side: `query` or `document`: what the texts are.
+        side: What the texts are.
+        engine: What runs the tower; one other than TensorFlow has the weights of now.
 
     Attributes:
         cut: How many texts were cut since this object was made.
+
+    Raises:
+        ConfigError, MismatchError, MissingExtraError: as `tower_in`.
     """
 
-    def __init__(self, tower: keras.Model, preprocessor: TextPreprocessor, *, side: str) -> None:
+    def __init__(
+        self,
+        tower: keras.Model,
+        preprocessor: TextPreprocessor,
+        *,
+        side: Use,
+        engine: EngineChoice = "tensorflow",
+    ) -> None:
         columns = 1 if side == "query" else len(preprocessor.text_config.document_fields)
         kinds = {
             "query": ("queries", preprocessor.text_config.query_max_length_tokens),
@@ -35,16 +48,32 @@ class TowerEncoder:
         self.cut = CutTexts(*kinds[side])
         self._embedding_dim = int(tower.output_shape[-1])
 
-        def encode(*texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        def run(token_ids: tf.Tensor, padding_mask: tf.Tensor) -> tf.Tensor:
+            tokens = {"token_ids": token_ids, "padding_mask": padding_mask}
+            return tf.cast(tower(tokens, training=False), tf.float32)
+
+        def tokenize(*texts: tf.Tensor) -> tuple[tf.Tensor, ...]:
             if side == "query":
                 token_ids, padding_mask, lengths = preprocessor.measured_queries(*texts)
             else:
                 token_ids, padding_mask, lengths = preprocessor.measured_documents(*texts)
-            tokens = {"token_ids": token_ids, "padding_mask": padding_mask}
-            return tf.cast(tower(tokens, training=False), tf.float32), cut_counts(lengths)
+            return token_ids, padding_mask, cut_counts(lengths)
 
+        def encode(*texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            token_ids, padding_mask, counts = tokenize(*texts)
+            return run(token_ids, padding_mask), counts
+
+        self._runner = None
+        if engine != "tensorflow":
+            function = graph_function(
+                run, input_signature=[tf.TensorSpec([None, None], tf.int32)] * 2
+            )
+            self._runner = tower_in(
+                engine, tower, preprocessor, lambda *tokens: function(*tokens).numpy(), use=side
+            )
+        work = encode if self._runner is None else tokenize
         self._encode_batch = graph_function(
-            encode, input_signature=[tf.TensorSpec([None], tf.string)] * columns
+            work, input_signature=[tf.TensorSpec([None], tf.string)] * columns
         )
 
     def __call__(
@@ -67,7 +96,7 @@ class TowerEncoder:
 
     def _encode(self, *texts: Sequence[str]) -> np.ndarray:
         columns = (tf.constant(column, tf.string) for column in texts)
-        embeddings, counts = self._encode_batch(*columns)
-        self.cut.add(counts.numpy())
-        rows: np.ndarray = embeddings.numpy()
+        *made, counts = (part.numpy() for part in self._encode_batch(*columns))
+        self.cut.add(counts)
+        rows: np.ndarray = made[0] if self._runner is None else self._runner(*made)
         return rows

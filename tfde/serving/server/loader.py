@@ -45,6 +45,8 @@ class Loader:
     Args:
         tags: Tags of the meta graph to load.
         prefer_tflite: Load a version's `model.tflite`, where there is one.
+        engine: What runs the functions whose files for it lie beside a SavedModel; "" for
+            TensorFlow.
         session_config: Threads, devices and memory (ConfigProto); `None` for TensorFlow's own.
         batching: Batching of every model; `None` for none.
         lenient_batching: Take requests that TensorFlow Serving refuses to batch.
@@ -56,6 +58,7 @@ class Loader:
 
     tags: tuple[str, ...] = ("serve",)
     prefer_tflite: bool = False
+    engine: str = ""
     session_config: Any = None
     batching: BatchingParameters | None = None
     lenient_batching: bool = False
@@ -90,6 +93,7 @@ class Loader:
                 path,
                 tags=self.tags,
                 prefer_tflite=self.prefer_tflite,
+                engine=self.engine,
                 session_config=self.session_config,
                 batching=self._batching_of(path),
                 lenient_batching=self.lenient_batching,

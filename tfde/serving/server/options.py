@@ -89,6 +89,11 @@ class ServerOptions:
     prefer_tflite_model: bool = _flag(
         False, "serve a version's model.tflite, where there is one, not its SavedModel"
     )
+    engine: str = _flag(
+        "",
+        "openvino or onnxruntime: runs the function whose file for it lies beside a SavedModel, as"
+        " `tfde export --format` writes it; TensorFlow if empty (this server's own)",
+    )
     ssl_config_file: str = _flag("", "SSLConfig, text format: TLS for gRPC")
     use_alts_credentials: bool = _flag(False, "Google's ALTS for gRPC")
     grpc_channel_arguments: str = _flag("", "gRPC's own arguments: NAME=VALUE,NAME=VALUE")

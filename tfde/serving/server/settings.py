@@ -72,6 +72,7 @@ def make_loader(options: ServerOptions, metrics: Metrics) -> Loader:
     return Loader(
         tags=tuple(options.saved_model_tags.split(",")),
         prefer_tflite=options.prefer_tflite_model,
+        engine=options.engine,
         session_config=_session_config(options),
         batching=_batching(options),
         lenient_batching=options.lenient_batching,

@@ -40,6 +40,7 @@ class SignatureRunner:
         path: Directory of the SavedModel (a version's directory).
         tags: Tags of the meta graph to load.
         prefer_tflite: Whether a `model.tflite` in the directory takes the SavedModel's place.
+        engine: What runs the function whose file for it lies in the directory; "" for TensorFlow.
         session_config: Threads, devices and memory; `None` takes TensorFlow's defaults.
         batching: How concurrent runs of a signature are joined; `None` runs each by itself.
         lenient_batching: Whether requests are taken that TensorFlow Serving refuses to batch.
@@ -56,6 +57,7 @@ class SignatureRunner:
         *,
         tags: Sequence[str] = ("serve",),
         prefer_tflite: bool = False,
+        engine: str = "",
         session_config: Any = None,
         batching: BatchingParameters | None = None,
         lenient_batching: bool = False,
@@ -68,7 +70,8 @@ class SignatureRunner:
         self.progress = Progress()
         try:
             with _quiet_tensorflow(), self._session.graph.as_default():
-                self.signature_defs = _load(self._session, str(path), list(tags), prefer_tflite)
+                found = _load(self._session, str(path), list(tags), prefer_tflite, engine)
+                self.signature_defs, self._held = found
             session_run.prepare(self._session)
             self._batchers: dict[str, Batcher] = {}
             if batching is not None:
@@ -240,15 +243,22 @@ class SignatureRunner:
 
 
 def _load(
-    session: tf.compat.v1.Session, path: str, tags: list[str], prefer_tflite: bool
-) -> dict[str, meta_graph_pb2.SignatureDef]:
-    """Adds a model to the session's graph; returns its signatures."""
+    session: tf.compat.v1.Session, path: str, tags: list[str], prefer_tflite: bool, engine: str
+) -> tuple[dict[str, meta_graph_pb2.SignatureDef], Any]:
+    """Adds a model to the session's graph; returns its signatures, and what they need alive."""
     tflite = f"{path}/model.tflite"
     if prefer_tflite and tf.io.gfile.exists(tflite):
         from tfde.serving.server.tflite_graph import add_tflite_model
 
-        return add_tflite_model(tflite)
-    return dict(tf.compat.v1.saved_model.loader.load(session, tags, path).signature_def)
+        return add_tflite_model(tflite), None
+    if engine:
+        from tfde.serving.server.engine_graph import has_engine_file, load_with_engine
+
+        if has_engine_file(engine, path):
+            meta_graph, held = load_with_engine(session, tags, path, engine)
+            return dict(meta_graph.signature_def), held
+    meta_graph = tf.compat.v1.saved_model.loader.load(session, tags, path)
+    return dict(meta_graph.signature_def), None
 
 
 @contextmanager

@@ -1,0 +1,133 @@
+"""A bundle with towers for OpenVINO: the same answers, from the server too; others pass over it."""
+
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from bundle_server import DOCUMENTS
+
+from tfde.cli.main import main
+from tfde.errors import ConfigError
+from tfde.export.bundle import export_bundle
+from tfde.export.bundle_directory import read_manifest
+from tfde.export.bundle_engines import engine_of
+from tfde.export.saved_encoder import SavedEncoder
+from tfde.export.verify import verify_bundle
+from tfde.serving.server.signature_runner import SignatureRunner
+from tfde.towers.dual_encoder import DualEncoder
+from tfde.towers.engines import write_engine
+
+TEXTS = ["green red", "", "a very long question about many things " * 4]
+
+
+@pytest.fixture(scope="module")
+def engine_bundle(model, exact, tmp_path_factory):
+    return export_bundle(
+        model,
+        exact,
+        tmp_path_factory.mktemp("engines") / "bundle",
+        golden_queries=TEXTS,
+        scann=False,
+        engines=["openvino"],
+    )
+
+
+def runner(bundle, name, engine):
+    return SignatureRunner(bundle / "models" / name / "1", engine=engine)
+
+
+def test_the_manifest_says_what_was_checked_and_measured(engine_bundle):
+    manifest = read_manifest(engine_bundle)
+    assert list(manifest["engines"]) == ["openvino"]
+    for name in ("query_encoder", "document_encoder"):
+        about = manifest["engines"]["openvino"]["models"][name]
+        assert 0 <= about["max_difference"] <= 1e-5
+        assert min(about.values()) >= 0 < about["query_ms"]
+    for name in ("query_encoder", "document_encoder", "retriever"):
+        assert f"models/{name}/1/openvino/encode_tokens.xml" in manifest["files"]
+    assert verify_bundle(engine_bundle) == []
+
+
+def test_a_saved_encoder_runs_them(engine_bundle, model):
+    encoder = SavedEncoder(engine_bundle, engine="openvino")
+    plain = SavedEncoder(engine_bundle)
+    np.testing.assert_allclose(
+        encoder.encode_queries(TEXTS), plain.encode_queries(TEXTS), atol=1e-5
+    )
+    documents = DOCUMENTS[:40]
+    found = encoder.encode_documents(documents)
+    np.testing.assert_allclose(found, model.encode_documents(documents), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["query_encoder", "document_encoder", "retriever"])
+def test_the_server_gives_the_same_answers(engine_bundle, name):
+    inputs = {"text": np.array(TEXTS, object)}
+    if name == "document_encoder":
+        inputs["title"] = np.array(["", "title", ""], object)
+    if name == "retriever":
+        inputs["k"] = np.array(5, np.int32)
+    expected, found = (runner(engine_bundle, name, e).run("", inputs) for e in ("", "openvino"))
+    for key, value in expected.items():
+        if value.dtype.kind == "f":
+            np.testing.assert_allclose(found[key], value, atol=1e-5)
+        else:
+            assert found[key].tolist() == value.tolist()
+
+
+def test_it_is_openvino_that_runs(engine_bundle, model, tmp_path):
+    """With another tower's file the answers are the other tower's."""
+    bundle = tmp_path / "bundle"
+    shutil.copytree(engine_bundle, bundle)
+    other = DualEncoder.from_backbone(
+        model.config.backbone,
+        sharing="ade_spl",
+        tokenizer=model.preprocessor.tokenizer,
+        text=model.preprocessor.text_config,
+        embedding_dim=6,
+        seed=4,
+    )
+    folder = bundle / "models" / "query_encoder" / "1"
+    shutil.rmtree(folder / "openvino")
+    write_engine("openvino", other.query_tower, folder)
+    inputs = {"text": np.array(TEXTS, object)}
+    found = runner(bundle, "query_encoder", "openvino").run("", inputs)["embeddings"]
+    np.testing.assert_allclose(found, other.encode_queries(TEXTS), atol=1e-5)
+    # TensorFlow Serving and TensorFlow pass over it.
+    loaded = tf.saved_model.load(str(folder))
+    found = loaded.signatures["serving_default"](text=tf.constant(TEXTS))["embeddings"]
+    np.testing.assert_allclose(found, model.encode_queries(TEXTS), atol=1e-5)
+
+
+def test_a_folder_of_another_kind_is_an_error_when_it_is_loaded(engine_bundle, tmp_path):
+    folder = tmp_path / "1"
+    shutil.copytree(engine_bundle / "models" / "query_encoder" / "1", folder)
+    (folder / "openvino" / "encode_tokens.xml").write_text("nothing")
+    with pytest.raises(RuntimeError):
+        SignatureRunner(folder, engine="openvino")
+    SignatureRunner(folder).close()
+
+
+def test_which_engine_is_taken(engine_bundle, bundle):
+    manifest = read_manifest(engine_bundle)
+    tower = manifest["engines"]["openvino"]["models"]["query_encoder"]
+    tower |= {"query_ms": 1.0, "tensorflow_query_ms": 2.0}
+    assert engine_of(manifest, "auto", use="query") == "openvino"
+    tower["query_ms"] = 3.0
+    assert engine_of(manifest, "auto", use="query") == "tensorflow"
+    assert engine_of(manifest, "openvino", use="query") == "openvino"
+    rule = r"`engine` must be one of auto, tensorflow, openvino: what .*Received: 'onnxruntime'"
+    with pytest.raises(ConfigError, match=rule):
+        engine_of(manifest, "onnxruntime", use="query")
+    plain = read_manifest(bundle)
+    assert engine_of(plain, "auto", use="document") == "tensorflow"
+    with pytest.raises(ConfigError, match="`engine` must be one of auto, tensorflow: what"):
+        SavedEncoder(bundle, engine="openvino")
+
+
+def test_int8_has_no_other_engine(model, tmp_path, capsys):
+    model.save_to_preset(tmp_path / "model")
+    line = ["export", "--model", str(tmp_path / "model"), "--output", str(tmp_path / "out")]
+    assert main([*line, "--format", "openvino", "--precision", "int8"]) != 0
+    assert "`--precision` must be another than int8" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,120 @@
+"""Other engines give the embeddings of TensorFlow, or say in one line why they cannot."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny
+from without_packages import without_packages
+
+from tfde.config.engines import ENGINES
+from tfde.engines.tower_engine import lengths_of, open_tower
+from tfde.errors import ConfigError, MismatchError, MissingExtraError
+from tfde.towers.engines import check_engine, precision_of, write_engine
+
+TEXTS = ["red apple", "", "cat dog bird fish horse cow " * 5, "zzz é", "one"]
+BACKBONES = [tiny.T5, tiny.BERT, tiny.BAG_OF_WORDS]
+
+
+def batch(rows):
+    return [TEXTS[number % len(TEXTS)] for number in range(rows)]
+
+
+@pytest.mark.parametrize("backbone", BACKBONES)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_embeddings_are_those_of_tensorflow(backbone, engine):
+    model = tiny.dual_encoder(backbone, sharing="ade", embedding_dim=5)
+    for weight in model.document_tower.trainable_weights:
+        weight.assign_add(np.random.default_rng(1).normal(0, 0.1, weight.shape))
+    texts = [[text] for text in TEXTS] + [batch(32)]
+    queries = [model.encode_queries(part) for part in texts]
+    documents = [model.encode_documents(part) for part in texts]
+    model.set_engine(engine)
+    for part, query, document in zip(texts, queries, documents, strict=True):
+        np.testing.assert_allclose(model.encode_queries(part), query, atol=1e-5)
+        np.testing.assert_allclose(model.encode_documents(part), document, atol=1e-5)
+    assert sum(count.texts for count in model.cut_texts()) == 2 * (len(TEXTS) + 32)
+
+
+def test_every_pooling():
+    poolings = ("max", "first", "last", "weighted_mean", "mean_sqrt_length")
+    model = tiny.dual_encoder(tiny.BERT, pooling=poolings, normalize=False)
+    expected = model.encode_documents(batch(9))
+    model.set_engine("openvino")
+    np.testing.assert_allclose(model.encode_documents(batch(9)), expected, atol=1e-4)
+
+
+def test_bfloat16_is_the_engines_precision(tmp_path):
+    model = tiny.dual_encoder(tiny.BERT, dtype="mixed_bfloat16")
+    assert precision_of(model.query_tower) == "bfloat16"
+    expected = model.encode_documents(TEXTS)
+    model.set_engine("openvino")
+    found = model.encode_documents(TEXTS)
+    assert np.sum(found * expected, 1).min() > 0.999
+    with pytest.raises(
+        ConfigError, match=r"`dtype` must be float32 in ONNX Runtime\. Received: 'b"
+    ):
+        write_engine("onnxruntime", model.query_tower, tmp_path)
+
+
+def test_another_tower_is_no_equal(tmp_path):
+    one, other = tiny.dual_encoder(tiny.BERT), tiny.dual_encoder(tiny.BERT, seed=2)
+    write_engine("openvino", other.query_tower, tmp_path)
+
+    def run(token_ids, padding_mask):
+        tokens = {"token_ids": tf.constant(token_ids), "padding_mask": tf.constant(padding_mask)}
+        return one.query_tower(tokens).numpy()
+
+    with pytest.raises(MismatchError, match=r"within 1e-05\. Received: a difference of \d"):
+        check_engine("openvino", tmp_path, one.query_tower, one.preprocessor, run)
+
+
+def test_new_weights_are_seen():
+    model, other = tiny.dual_encoder(tiny.BERT), tiny.dual_encoder(tiny.BERT, seed=2)
+    model.set_engine("openvino")
+    before = model.encode_queries(TEXTS)
+    model.set_weights(other.get_weights())
+    np.testing.assert_allclose(model.encode_queries(TEXTS), other.encode_queries(TEXTS), atol=1e-5)
+    assert np.abs(model.encode_queries(TEXTS) - before).max() > 1e-2
+
+
+def test_a_model_in_another_engine_does_not_train():
+    model = tiny.dual_encoder()
+    model.set_engine("openvino")
+    model.compile("adam")
+    rule = r"`engine` must be tensorflow in a model that trains: `set_engine\('tensorflow'\)`\. Re"
+    with pytest.raises(ConfigError, match=rule):
+        model.train_on_batch(["red"], ["apple"])
+    model.set_engine("tensorflow")
+    model.train_on_batch(["red"], ["apple"])
+
+
+def test_engines_that_are_not_there(monkeypatch, tmp_path):
+    model = tiny.dual_encoder()
+    with pytest.raises((ConfigError, TypeError), match=r"`engine` must be .*Received: 'onnx'"):
+        model.set_engine("onnx")
+    with pytest.raises(FileNotFoundError, match=r"encode_tokens.xml: no such file; `tfde export"):
+        open_tower("openvino", tmp_path)
+    without_packages(monkeypatch, "openvino", "onnxruntime")
+    with pytest.raises(
+        MissingExtraError, match=r"^engine openvino needs the extra 'openvino': pip"
+    ):
+        model.set_engine("openvino")
+    model.set_engine("auto")  # TensorFlow is always there
+    assert model.encode_query("red").shape == (model.embedding_dim,)
+
+
+def test_rows_end_after_their_last_token():
+    mask = np.array([[1, 1, 0, 0], [0, 0, 0, 0], [1, 0, 1, 0], [1, 1, 1, 1]], np.int32)
+    assert lengths_of(mask).tolist() == [2, 1, 3, 4]
+
+
+def test_openvino_tells_nobody_that_it_is_used():
+    code = (
+        "import sys, tfde.engines.openvino_tower, openvino.tools.ovc.telemetry_utils as t\n"
+        "print(t.tm.__name__, [m for m in sys.modules if 'openvino_telemetry.' in m])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "openvino.tools.ovc.telemetry_stub []"

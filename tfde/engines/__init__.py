@@ -1,0 +1,1 @@
+"""What else than TensorFlow can run a tower on CPUs: OpenVINO, ONNX Runtime."""

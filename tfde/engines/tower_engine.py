@@ -1,0 +1,147 @@
+"""Towers as files of other engines: from padded token ids to embeddings, without TensorFlow.
+
+The tokenizer stays a graph of TensorFlow, and hands over token ids. An engine's module is imported
+when it is asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+from abc import abstractmethod
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tfde.config.engines import ENGINE_CHOICES, Use
+from tfde.environment import DISTRIBUTION, missing_packages, require_extra
+from tfde.errors import require
+
+# Rows of like length that are run together.
+_ROWS = 4
+
+
+class _Kind(NamedTuple):
+    """Where an engine's parts are: its extra, module and class here; the file of a tower."""
+
+    extra: str
+    module: str
+    file: str
+
+
+_KINDS: dict[str, _Kind] = {
+    "openvino": _Kind("openvino", "tfde.engines.openvino_tower", "openvino/encode_tokens.xml"),
+    "onnxruntime": _Kind("onnx", "tfde.engines.onnx_tower", "onnx/encode_tokens.onnx"),
+}
+
+
+class TowerRunner:
+    """A tower in another engine; safe to call from many threads."""
+
+    def __call__(self, token_ids: np.ndarray, padding_mask: np.ndarray) -> np.ndarray:
+        """Returns the embeddings, (B, D) float32.
+
+        Rows of like length are run together, and nothing behind the longest of them.
+
+        Args:
+            token_ids: (B, L) int32.
+            padding_mask: (B, L) int32, 1 = real token.
+        """
+        if len(token_ids) <= 1:
+            return self.run([_cut(token_ids, padding_mask)])[0]
+        lengths = lengths_of(padding_mask)
+        order = np.argsort(-lengths, kind="stable")
+        parts = [order[start : start + _ROWS] for start in range(0, len(order), _ROWS)]
+        found = self.run([_cut(token_ids[rows], padding_mask[rows]) for rows in parts])
+        embeddings = np.empty((len(order), found[0].shape[-1]), np.float32)
+        embeddings[order] = np.concatenate(found)
+        return embeddings
+
+    @abstractmethod
+    def run(self, batches: list[tuple[np.ndarray, np.ndarray]]) -> list[np.ndarray]:
+        """Returns the embeddings of each batch of token ids and mask, in their order."""
+
+
+def lengths_of(padding_mask: np.ndarray) -> np.ndarray:
+    """Returns the place after the last real token of each row, (B,) int, at least 1."""
+    reversed_mask = padding_mask[:, ::-1] > 0
+    behind = np.where(reversed_mask.any(1), reversed_mask.argmax(1), padding_mask.shape[1])
+    return np.maximum(padding_mask.shape[1] - behind, 1)
+
+
+def _cut(token_ids: np.ndarray, padding_mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    length = int(lengths_of(padding_mask).max(initial=1))
+    parts = (token_ids[:, :length], padding_mask[:, :length])
+    return np.ascontiguousarray(parts[0]), np.ascontiguousarray(parts[1])
+
+
+def is_installed(engine: str) -> bool:
+    """Whether the packages of an engine are here; TensorFlow is."""
+    return engine == "tensorflow" or not missing_packages(DISTRIBUTION, _KINDS[engine].extra)
+
+
+def require_engine(engine: str) -> None:
+    """Refuses an engine that is unknown or not installed.
+
+    Raises:
+        ConfigError: it is none of `ENGINE_CHOICES`.
+        MissingExtraError: its extra is not installed.
+    """
+    require(engine in ENGINE_CHOICES, "engine", f"one of {', '.join(ENGINE_CHOICES)}", engine)
+    if engine in _KINDS:
+        require_extra(_KINDS[engine].extra, f"engine {engine}")
+
+
+def engine_version(engine: str) -> str:
+    """Returns the version of an engine's package."""
+    return version(engine)
+
+
+def tower_file(engine: str, directory: str | Path) -> Path:
+    """Returns where in a directory an engine's tower lies, whether it is there or not."""
+    return Path(directory) / _KINDS[engine].file
+
+
+def write_tower(
+    engine: str, graph: Any, directory: str | Path, *, precision: str = "float32"
+) -> None:
+    """Writes a tower's graph for an engine.
+
+    Args:
+        engine: Which one.
+        graph: Frozen `tf.Graph` with the placeholders `token_ids` and `padding_mask`, (B, L) int32,
+            and the output `embeddings`, (B, D) float32.
+        directory: Where `tower_file` will be.
+        precision: What it is to compute in: `float32`, or `bfloat16` where the engine has it (a
+            processor that has not computes in float32).
+
+    Raises:
+        ConfigError: another precision.
+    """
+    require_engine(engine)
+    path = tower_file(engine, directory)
+    path.parent.mkdir(parents=True)
+    importlib.import_module(_KINDS[engine].module).write(graph, path, precision)
+
+
+def open_tower(
+    engine: str, directory: str | Path, *, use: Use = "query", exact: bool = False
+) -> TowerRunner:
+    """Loads what `write_tower` wrote.
+
+    Args:
+        engine: Which one.
+        directory: As given to `write_tower`.
+        use: `query`: one text at a time, soon; `document`: many, as fast as can be.
+        exact: Whether to compute in float32, whatever the file says.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+    """
+    require_engine(engine)
+    path = tower_file(engine, directory)
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file; `tfde export --format` writes it.")
+    runner: TowerRunner = importlib.import_module(_KINDS[engine].module).Tower(path, use, exact)
+    return runner
