@@ -15,9 +15,9 @@ _OPSET = 18
 
 
 class Tower(TowerRunner):
-    """As `tower_engine.open_tower` says; in float32, whatever the use."""
+    """As `tower_engine.open_tower` says; in float32."""
 
-    def __init__(self, path: Path, use: str, exact: bool) -> None:
+    def __init__(self, path: Path, exact: bool) -> None:
         self._session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
 
     def run(self, batches: list[tuple[np.ndarray, np.ndarray]]) -> list[np.ndarray]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from pathlib import Path
@@ -17,39 +18,53 @@ sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
 
 import openvino  # noqa: E402
 
-_HINTS = {"query": "LATENCY", "document": "THROUGHPUT"}
 _HINTS_OF_PRECISION = {"float32": "f32", "bfloat16": "bf16"}
 _PRECISION = ["tfde", "precision"]
 
 
 class Tower(TowerRunner):
-    """As `tower_engine.open_tower` says."""
+    """As `tower_engine.open_tower` says.
 
-    def __init__(self, path: Path, use: str, exact: bool) -> None:
+    Each core is a stream of one thread: threads that share a product wait for each other, which
+    costs many times the product where other programs want the cores too.
+    """
+
+    def __init__(self, path: Path, exact: bool) -> None:
         core = openvino.Core()
         model = core.read_model(path)
         precision = "float32" if exact else model.get_rt_info(_PRECISION).astype(str)
+        cores = len(os.sched_getaffinity(0))
         options = {
-            "PERFORMANCE_HINT": _HINTS[use],
+            "NUM_STREAMS": cores,
+            "INFERENCE_NUM_THREADS": cores,
             "INFERENCE_PRECISION_HINT": _HINTS_OF_PRECISION[precision],
         }
-        compiled = core.compile_model(model, "CPU", options)
-        self._one = compiled.create_infer_request()
-        self._many = openvino.AsyncInferQueue(compiled)
+        self._compiled = core.compile_model(model, "CPU", options)
+        self._free: list[Any] = []  # requests that no thread uses
+        self._many = openvino.AsyncInferQueue(self._compiled)
         self._many.set_callback(_keep)
-        self._lock = threading.Lock()  # both are for one caller at a time
+        self._lock = threading.Lock()  # of the queue, which is for one caller at a time
 
     def run(self, batches: list[tuple[np.ndarray, np.ndarray]]) -> list[np.ndarray]:
         """Runs several batches at a time, as many as there are streams."""
+        if len(batches) == 1:
+            return [self._run_one(*batches[0])]
+        found: list[Any] = [None] * len(batches)
         with self._lock:
-            if len(batches) == 1:
-                self._one.infer(_inputs(*batches[0]), share_inputs=True)
-                return [self._one.get_output_tensor().data.copy()]
-            found: list[Any] = [None] * len(batches)
             for number, batch in enumerate(batches):
                 self._many.start_async(_inputs(*batch), (found, number))
             self._many.wait_all()
-            return found
+        return found
+
+    def _run_one(self, token_ids: np.ndarray, padding_mask: np.ndarray) -> np.ndarray:
+        try:
+            request = self._free.pop()
+        except IndexError:
+            request = self._compiled.create_infer_request()
+        request.infer(_inputs(token_ids, padding_mask), share_inputs=True)
+        embeddings: np.ndarray = request.get_output_tensor().data.copy()
+        self._free.append(request)
+        return embeddings
 
 
 def _inputs(token_ids: np.ndarray, padding_mask: np.ndarray) -> dict[str, np.ndarray]:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfde.config.engines import ENGINE_CHOICES, Use
+from tfde.config.engines import ENGINE_CHOICES
 from tfde.environment import DISTRIBUTION, missing_packages, require_extra
 from tfde.errors import require
 
@@ -125,15 +125,12 @@ def write_tower(
     importlib.import_module(_KINDS[engine].module).write(graph, path, precision)
 
 
-def open_tower(
-    engine: str, directory: str | Path, *, use: Use = "query", exact: bool = False
-) -> TowerRunner:
+def open_tower(engine: str, directory: str | Path, *, exact: bool = False) -> TowerRunner:
     """Loads what `write_tower` wrote.
 
     Args:
         engine: Which one.
         directory: As given to `write_tower`.
-        use: `query`: one text at a time, soon; `document`: many, as fast as can be.
         exact: Whether to compute in float32, whatever the file says.
 
     Raises:
@@ -143,5 +140,5 @@ def open_tower(
     path = tower_file(engine, directory)
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file; `tfde export --format` writes it.")
-    runner: TowerRunner = importlib.import_module(_KINDS[engine].module).Tower(path, use, exact)
+    runner: TowerRunner = importlib.import_module(_KINDS[engine].module).Tower(path, exact)
     return runner

@@ -113,7 +113,7 @@ def tower_in(
             try:
                 write_engine(name, tower, directory)
                 check_engine(name, directory, tower, preprocessor, run)
-                runner = open_tower(name, directory, use=use)
+                runner = open_tower(name, directory)
             except (ConfigError, MismatchError):
                 if engine == "auto":
                     continue
@@ -169,14 +169,9 @@ def time_engine(
     engine: str, directory: str | Path, preprocessor: TextPreprocessor, run: RunTower
 ) -> EngineTimes:
     """Measures what `write_engine` wrote beside TensorFlow; the arguments are `check_engine`'s."""
-    found = []
-    asked: list[tuple[Sequence[str], Use, int]] = [
-        ([_SAMPLES[2]], "query", _QUERY_CALLS),
-        (_SAMPLES * 2, "document", _DOCUMENT_CALLS),
-    ]
-    for texts, use, calls in asked:
+    runner, found = open_tower(engine, directory), []
+    for texts, calls in (([_SAMPLES[2]], _QUERY_CALLS), (_SAMPLES * 2, _DOCUMENT_CALLS)):
         tokens = _tokens(preprocessor, texts)
-        runner = open_tower(engine, directory, use=use)
         found.append([_shortest_ms(each, tokens, calls=calls) for each in (runner, run)])
     (query, tensorflow_query), (document, tensorflow_document) = found
     return EngineTimes(query, document, tensorflow_query, tensorflow_document)
