@@ -10,6 +10,8 @@ import grpc
 import tensorflow as tf
 from tensorflow.core.protobuf.rewriter_config_pb2 import RewriterConfig
 
+from tfde.config.engines import ENGINES
+from tfde.engines.tower_engine import is_installed
 from tfde.protos.batching_parameters_pb2 import BatchingParameters
 from tfde.protos.monitoring_config_pb2 import MonitoringConfig
 from tfde.protos.ssl_config_pb2 import SSLConfig
@@ -60,6 +62,14 @@ def check_options(options: ServerOptions) -> None:
             raise invalid_argument(
                 f"--{name} must be 0 or more. Received: {getattr(options, name)}"
             )
+    if options.engine not in ("", *ENGINES):
+        raise invalid_argument(
+            f"--engine must be one of {', '.join(ENGINES)}. Received: {options.engine}"
+        )
+    if options.engine and not is_installed(options.engine):
+        raise invalid_argument(
+            f"--engine {options.engine} needs its package: `tfde doctor` says which is missing"
+        )
 
 
 def make_loader(options: ServerOptions, metrics: Metrics) -> Loader:
