@@ -1,10 +1,10 @@
 """Is it what generated queries say that helps BM25, or only that documents grow?
 
-    python benchmarks/query_expansion.py $TFDE_DATA/multireqa_squad pairs.jsonl.gz
+    python benchmarks/query_expansion.py $TFDE_DATA/multireqa_squad pairs.jsonl.gz --measure P@1
 
-The pairs are those of `tfde generate-queries` on the same dataset. Prints P@1 of BM25 on the corpus
-as it is, with each document's own queries, and with those of another document (twice); and the
-difference of the last ones to the first, with its standard error over the questions.
+The pairs are those of `tfde generate-queries` on the same dataset. Prints a measure of BM25 on the
+corpus as it is, with each document's own queries, and with those of another document (twice); and
+the difference of the last ones to the first, with its standard error over the questions.
 """
 
 import argparse
@@ -13,6 +13,7 @@ from collections import defaultdict
 import numpy as np
 
 from tfde.data.dataset_directory import DatasetDirectory
+from tfde.evaluation.measures import depth, per_query
 from tfde.retrieval.bm25_index import Bm25Index
 from tfde.storage.json_lines import read_json_lines
 
@@ -22,6 +23,7 @@ def main() -> None:
     parser.add_argument("dataset")
     parser.add_argument("pairs")
     parser.add_argument("--split", default="test")
+    parser.add_argument("--measure", default="nDCG@10")
     args = parser.parse_args()
     dataset = DatasetDirectory(args.dataset)
     documents, queries = list(dataset.documents()), list(dataset.queries(args.split))
@@ -31,7 +33,7 @@ def main() -> None:
         written[line["positive"]].append(line["query"])
     shifts = {"as it is": None, "own": 0, "another's": 777, "another's, again": 5003}
     first = np.zeros(0)
-    print("| queries | P@1 | difference | standard error |\n|---|---|---|---|")
+    print(f"| queries | {args.measure} | difference | standard error |\n|---|---|---|---|")
     for name, shift in shifts.items():
         corpus = documents
         if shift is not None:
@@ -40,14 +42,12 @@ def main() -> None:
                 document._replace(text=" ".join([document.text, *written[other.doc_id]]))
                 for document, other in zip(documents, others, strict=True)
             ]
-        found = Bm25Index.build(corpus).search([query.text for query in queries], 1)
-        hits = np.array(
-            [
-                bool(row) and qrels[query.query_id].get(row[0][0], 0) > 0
-                for query, row in zip(queries, found, strict=True)
-            ],
-            float,
+        searched = Bm25Index.build(corpus).search(
+            [query.text for query in queries], depth([args.measure])
         )
+        run = {query.query_id: dict(row) for query, row in zip(queries, searched, strict=True)}
+        rows = per_query(run, qrels, [args.measure])
+        hits = np.array([row[args.measure] for row in rows.values()])
         first = first if len(first) else hits
         gain = hits - first
         error = gain.std() / len(gain) ** 0.5

@@ -47,6 +47,7 @@ from tfde.serving.client import Client as Client
 from tfde.serving.sharded_client import ShardedClient as ShardedClient
 from tfde.tasks.anchor import AnchorTask as AnchorTask
 from tfde.tasks.guided import GuidedTask as GuidedTask
+from tfde.tasks.margins import MarginTask as MarginTask
 from tfde.tasks.matryoshka import MatryoshkaTask as MatryoshkaTask
 from tfde.tasks.retrieval_task import RetrievalTask as RetrievalTask
 from tfde.tasks.score_task import ScoreTask as ScoreTask

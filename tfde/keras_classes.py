@@ -39,6 +39,7 @@ CLASSES = {
     "tfde.matching.meetings": ("TokenFilter",),
     "tfde.phrases.phrase_encoder": ("PhraseEncoder",),
     "tfde.tasks.adapters": ("FunctionTask", "SumTask"),
+    "tfde.tasks.margins": ("MarginTask",),
     "tfde.tasks.matryoshka": ("MatryoshkaTask",),
     "tfde.tasks.retrieval_task": ("RetrievalTask",),
     "tfde.tasks.score_task": ("ScoreTask",),

@@ -47,13 +47,15 @@ class Pair(NamedTuple):
     """A training example: a query, one positive document, given hard negatives.
 
     `positive_doc_ids` lists every document known to be relevant to the query, the positive
-    included; none of them may stand as a negative of this query.
+    included; none of them may stand as a negative of this query. `margins` are how much more a
+    teacher gives to the positive than to each negative; empty where there is no teacher.
     """
 
     query: Query
     positive: Document
     negatives: tuple[Document, ...] = ()
     positive_doc_ids: tuple[str, ...] = ()
+    margins: tuple[float, ...] = ()
 
 
 Qrels = dict[str, dict[str, int]]  # query_id -> {doc_id: relevance}

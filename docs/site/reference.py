@@ -66,6 +66,7 @@ GROUPS = {
             "RetrievalTask",
             "AnchorTask",
             "GuidedTask",
+            "MarginTask",
             "MatryoshkaTask",
             "ScoreTask",
             "Task",

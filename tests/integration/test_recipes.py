@@ -15,6 +15,7 @@ from tfde.config.backbones import BertConfig
 from tfde.data.pages import Page, Section, write_pages
 from tfde.data.pairs.query_clusters import write_clusters
 from tfde.matching.cross_encoder import CrossEncoder
+from tfde.matching.matcher import Matcher
 from tfde.text.read_tokenizer import read_tokenizer
 
 FOLDER = Path(__file__).parents[2] / "pipelines" / "recipes"
@@ -46,6 +47,7 @@ PLACES = {
     "SQUAD_CONTEXT": "contexts",
     "PAGES": "pages",
     "CLUSTERS": "clusters",
+    "COLBERT": "colbert",
     "BERT_BASE": "checkpoint",
     "TFDE_MINILM": "checkpoint",
     "START": "checkpoint",
@@ -75,11 +77,14 @@ def places(tmp_path_factory):
     vocabulary.write_text("\n".join(tiny.VOCABULARY) + "\n")
     with (folder / "pairs.jsonl").open("w") as file:
         for i in range(40):
-            row = {"query": f"red {i}", "positive": f"d{i}", "negatives": [f"d{i + 1}"]}
+            row = {"query": f"red {i}", "positive": f"d{i}", "negatives": [f"d{i + 1}"],
+                   "query_id": f"q{i}", "cross_scores": {"positive": 2.0, "negatives": [i / 9]}}  # fmt: skip
             file.write(json.dumps(row) + "\n")
     pages = [
         Page(f"p{i}", f"red {i}", (Section("", PASSAGES),), (f"p{(i + 1) % 4}",)) for i in range(4)
     ]
+    late = {"kind": "late_interaction", "embedding_dim": 4, "tokenizer": tiny.tokenizer()}
+    Matcher.from_backbone(tiny.BERT, **late).save_to_preset(folder / "colbert")
     write_clusters(folder / "near.jsonl", {f"q{i}": i // 30 for i in range(60)})
     (folder / "wikispeedia").mkdir()
     for name in ("pages.jsonl", "wikispeedia/pages.jsonl.gz"):
@@ -124,7 +129,7 @@ def test_recipe_runs_dry(tmp_path, monkeypatch, capsys, places, path):
     text = path.read_text()
     stages = yaml.safe_load(text)["stages"]
     names = {"pairs": "pairs.jsonl", "dataset": "dataset", "pages": "pages.jsonl"}
-    names |= {"clusters": "near.jsonl", "contexts": "contexts"}
+    names |= {"clusters": "near.jsonl", "contexts": "contexts", "colbert": "colbert"}
     for variable in re.findall(r"\$\{(\w+)\}", text):
         target = "" if variable == "TFDE_DATA" else names.get(PLACES[variable], "none")
         monkeypatch.setenv(variable, str(places / target))

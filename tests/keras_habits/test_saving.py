@@ -67,7 +67,8 @@ def many_models(tmp_path) -> dict:
     sharings = ("sde", "ade", "ade_ste", "ade_fte", "ade_spl")
     colbert = {"kind": "late_interaction", "embedding_dim": 4, "skip_punctuation": True}
     marks = tfde.WordPieceTokenizer([*tiny.VOCABULARY, ",", "!"])
-    matcher = tfde.Matcher.from_backbone(tiny.BERT, tokenizer=marks, seed=1, **colbert)
+    text = tfde.TextConfig(12, 16, query_mark="red", document_mark="blue", query_fill="[MASK]")
+    matcher = tfde.Matcher.from_backbone(tiny.BERT, tokenizer=marks, seed=1, text=text, **colbert)
     return {
         **{name: tiny.dual_encoder(tiny.BERT, sharing=name, embedding_dim=4) for name in sharings},
         "prompts": towers(tiny.T5, tiny.tokenizer(), text=prompts, pooling=("first", "max")),

@@ -79,6 +79,8 @@ class TransformerEncoder(SeededLayer):
         return_states: Whether queries, keys and hidden states of each layer are wanted too.
         layers: First layer, and the one after the last, that are applied; `None` for all. What
             follows the last layer (T5's norm) follows only where that one is applied.
+        computed: (B, L) int32, 1 = a place that is computed, real tokens and perhaps others that
+            attend to these and are attended to by none; `None`: the real tokens.
 
     Returns:
         sequence_output, (B, L, H) in the compute dtype, zeros at padding, which changes nothing at
@@ -120,10 +122,11 @@ class TransformerEncoder(SeededLayer):
         training: bool | None = None,
         return_states: bool = False,
         layers: tuple[int, int] | None = None,
+        computed: tf.Tensor | None = None,
     ) -> tf.Tensor | EncoderStates:
         """Returns the sequence output, (B, L, H), or everything on the way to it."""
         training = bool(training)
-        layout = token_layout(padding_mask, self.num_heads)
+        layout = token_layout(padding_mask if computed is None else computed, self.num_heads)
         bias = mask_bias(padding_mask)
         if self.relative_table is not None:
             bias += relative_position_bias(

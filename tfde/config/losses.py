@@ -67,6 +67,33 @@ def check_anchor_weights(embedding_weight: float, score_weight: float, temperatu
 
 
 @dataclass(frozen=True)
+class MarginsConfig:
+    """Scores as far apart as teachers have them, in place of a softmax (`tfde.MarginTask`).
+
+    Args:
+        model: The teacher, a matcher's directory (`late_interaction`, `multi_vector`) that scores
+            each batch; `null`: given negatives alone count.
+        pair_weight: Of the margins of given negatives, by the pair file's `cross_scores`.
+        batch_weight: Of the margins of the batch, by `model`.
+        bins: A pair's negatives are drawn evenly from so many parts of their margins' range;
+            0 draws any.
+    """
+
+    model: str | None = None
+    pair_weight: float = 1.0
+    batch_weight: float = 0.75
+    bins: int = 10
+
+    def check(self, where: str) -> None:
+        """Raises a `ConfigError` for an impossible value; `where` is the place in the run."""
+        for name in ("pair_weight", "batch_weight", "bins"):
+            value = getattr(self, name)
+            require(value >= 0, f"{where}.{name}", "at least 0", value)
+        taught = self.model is not None or self.pair_weight > 0
+        require(taught, f"{where}.pair_weight", "above 0 without a `model`", self.pair_weight)
+
+
+@dataclass(frozen=True)
 class MatryoshkaConfig:
     """The first numbers of embeddings learn to serve alone (`tfde.MatryoshkaTask`).
 

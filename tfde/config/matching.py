@@ -69,6 +69,10 @@ class MatchModelConfig:
         second_max_length_tokens: Longest second text; a cross-encoder reads both together, up to
             the sum of the two.
         document_template: How title and text of a second text become one.
+        first_mark: A token that every first text has after the start token (ColBERT's
+            `[unused0]`).
+        second_mark: The same for second texts (`[unused1]`).
+        first_fill: A matcher's token in place of first texts' padding, which counts (`[MASK]`).
         options: Fields of the kind, such as `{apart_layers: 9}` (see `tfde.MatcherConfig`), or
             of a dual encoder: `sharing`, `embedding_dim`.
     """
@@ -82,6 +86,9 @@ class MatchModelConfig:
     first_max_length_tokens: int = 64
     second_max_length_tokens: int = 64
     document_template: str = "{title} {text}"
+    first_mark: str = ""
+    second_mark: str = ""
+    first_fill: str = ""
     options: dict[str, Any] = field(default_factory=dict)
 
 

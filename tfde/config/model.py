@@ -108,6 +108,12 @@ class TextConfig:
         query_prompt: Put before every query.
         document_prompt: Put before every document.
         buckets: A batch is padded to the smallest of these that holds it.
+        query_mark: A token of the vocabulary that every query has after the start token, such as
+            ColBERT's `[unused0]`.
+        document_mark: The same for documents, such as `[unused1]`.
+        query_fill: A token that fills every query up to the longest in place of padding, and
+            counts as one of the query's: ColBERT's `[MASK]`. Other tokens do not attend to it.
+            For matchers alone.
     """
 
     query_max_length_tokens: int = 64
@@ -116,6 +122,9 @@ class TextConfig:
     query_prompt: str = ""
     document_prompt: str = ""
     buckets: tuple[int, ...] = DEFAULT_BUCKETS
+    query_mark: str = ""
+    document_mark: str = ""
+    query_fill: str = ""
 
     def __post_init__(self) -> None:
         for name in ("query_max_length_tokens", "document_max_length_tokens"):
@@ -228,6 +237,8 @@ class TowersConfig:
         lora: Low-rank adapters beside matrices of the encoder; `None` for none.
         pooling_layer: A Keras layer in place of `pooling`, as Keras writes it down; empty: none.
         projection_layer: One in place of `projection`.
+        encode_before_projection: Whether the projection is part of training alone: then embeddings
+            are the pooled vectors before it.
     """
 
     backbone: BackboneConfig
@@ -240,9 +251,17 @@ class TowersConfig:
     lora: LoraConfig | None = None
     pooling_layer: str = ""
     projection_layer: str = ""
+    encode_before_projection: bool = False
 
     def __post_init__(self) -> None:
         known = get_args(Pooling)
+        before = self.encode_before_projection
+        require(
+            not before or self.is_projected,
+            "encode_before_projection",
+            "false where there is no projection; `embedding_dim` makes one",
+            before,
+        )
         require(
             bool(self.pooling) and all(mode in known for mode in self.pooling),
             "pooling",

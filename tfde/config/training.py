@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from tfde.config.lora import LoraConfig
-from tfde.config.losses import AnchorConfig, GuideConfig, MatryoshkaConfig
+from tfde.config.losses import AnchorConfig, GuideConfig, MarginsConfig, MatryoshkaConfig
 from tfde.config.model import Pooling, TextConfig
 from tfde.config.negatives import RefreshConfig
 from tfde.config.optimizer import OptimizerConfig
@@ -17,7 +17,7 @@ from tfde.errors import ConfigError, require
 TowerPart = Literal["token_embedder", "encoder", "projection"]
 Precision = Literal["auto", "float32", "mixed_bfloat16", "mixed_float16"]
 Distribution = Literal["auto", "one_device", "mirrored", "multi_worker", "tpu"]
-_OTHER_MODELS = ("guide", "anchor")
+_OTHER_MODELS = ("guide", "anchor", "margins")
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,8 @@ class ModelConfig:
             says, else the mean.
         embedding_dim: Size of a new projection; `null` keeps the checkpoint's, if it has one.
         projection_bias: Whether the projection has a bias.
+        encode_before_projection: Whether the projection is part of training alone, and embeddings
+            are the pooled vectors before it.
         normalize: Unit length, that is cosine similarity; `null` takes what the checkpoint says,
             else yes.
         dropout: Replaces the checkpoint's rate; `null` keeps it.
@@ -55,6 +57,7 @@ class ModelConfig:
     pooling: Pooling | None = None
     embedding_dim: int | None = None
     projection_bias: bool = False
+    encode_before_projection: bool = False
     normalize: bool | None = None
     dropout: float | None = None
     text: TextConfig | None = None
@@ -139,6 +142,7 @@ class StageConfig:
         sampling_correction: Subtract the log of each document's share of the training pairs.
         guide: Leave out candidates that another model takes for answers; `null` for none.
         anchor: Keep embeddings near those of another model, such as the start; `null`: no.
+        margins: Scores as far apart as teachers have them, in place of the softmax (TAS-B).
         matryoshka: First numbers of embeddings that learn to serve alone; `null`: the whole only.
         lora: Low-rank adapters train in this stage, in place of token embedder and encoder, and
             stay in the model. `null`: all weights train, into which those of an earlier stage
@@ -177,6 +181,7 @@ class StageConfig:
     sampling_correction: bool = False
     guide: GuideConfig | None = None
     anchor: AnchorConfig | None = None
+    margins: MarginsConfig | None = None
     matryoshka: MatryoshkaConfig | None = None
     lora: LoraConfig | None = None
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
@@ -191,7 +196,7 @@ class StageConfig:
         return self.mixture or (SourceConfig(self.data, self.split, self.dataset, self.limit),)
 
     @property
-    def other_models(self) -> dict[str, GuideConfig | AnchorConfig]:
+    def other_models(self) -> dict[str, GuideConfig | AnchorConfig | MarginsConfig]:
         """The parts that name a model beside the one in training, by their fields."""
         found = {name: getattr(self, name) for name in _OTHER_MODELS}
         return {name: part for name, part in found.items() if part is not None}
@@ -268,6 +273,14 @@ class StageConfig:
             part = getattr(self, name)
             if part is not None:
                 part.check(f"{where}.{name}")
+        if self.margins is not None:
+            for name in (
+                "refresh", "guide", "bidirectional", "sampling_correction", "mixture"
+            ):  # fmt: skip
+                value, default = getattr(self, name), getattr(StageConfig, name)
+                must(value == default, name, f"{default} with `margins`", value)
+            needs = self.margins.pair_weight > 0
+            must(wanted >= needs, "negatives_per_query", "at least 1 with `margins`", wanted)
         if self.refresh is not None:
             must(wanted >= 1, "negatives_per_query", "at least 1 with `refresh`", wanted)
             found = self.refresh.count

@@ -76,6 +76,12 @@ def export_sentence_transformers(
             "`model` must have pooling and projection of tfde's own: sentence-transformers knows no"
             " layers of Keras."
         )
+    text = model.preprocessor.text_config
+    if text.query_mark or text.document_mark:
+        raise ConfigError(
+            "`model` must have no marks: sentence-transformers has prompts, which are texts."
+            f" Received: {text.query_mark} {text.document_mark}"
+        )
     hugging_face_config(model.config.backbone, model.preprocessor.tokenizer)  # may refuse
     with atomic_directory(output) as directory:
         _Writer(without_adapters(model), directory, max_shard_bytes).write()
@@ -229,7 +235,7 @@ class _Writer:
         self, projection: Projection | None, *, first: int, prefix: str = ""
     ) -> list[tuple[str, str]]:
         """Writes one Dense a step; returns kinds and folders."""
-        if projection is None:
+        if projection is None or self._model.config.encode_before_projection:
             return []
         modules = []
         weights = iter(projection.get_weights())

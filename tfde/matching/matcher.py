@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfde.backbones.backbone import Backbone
+from tfde.checkpoints.colbert_files import read_colbert
 from tfde.checkpoints.initial_backbones import load_start
 from tfde.config.backbones import BackboneConfig, from_mapping
 from tfde.config.matching import FUSION_BEFORE, MatcherConfig, MatcherKind
@@ -70,7 +71,13 @@ class Matcher(PairScorer):
         preprocessor: TextPreprocessor,
         seed: int | None = None,
     ) -> None:
-        networks = MatcherNetworks(backbone, config, tokenizer=preprocessor.tokenizer, seed=seed)
+        networks = MatcherNetworks(
+            backbone,
+            config,
+            tokenizer=preprocessor.tokenizer,
+            filled=bool(preprocessor.text_config.query_fill),
+            seed=seed,
+        )
         dtype = backbone.encoder.dtype_policy
         super().__init__(networks.scorer, config, preprocessor, name=config.kind, dtype=dtype)
         self.networks = networks
@@ -111,7 +118,9 @@ class Matcher(PairScorer):
 
         Args:
             backbone: As for `DualEncoder.from_backbone`; a description has random weights. Or a
-                model directory, whose encoder is taken, such as that of the teacher.
+                model directory, whose encoder is taken, such as that of the teacher. Of a ColBERT
+                (its own program's directory), `late_interaction` takes projection, marks, lengths
+                and `skip_punctuation` too.
             kind: Where the texts meet, see `MatcherConfig`.
             num_labels: Logits of a pair; 1 is a score.
             labels: What the logits are called, in their order; of one logit, the two labels that
@@ -131,9 +140,16 @@ class Matcher(PairScorer):
         if seed is not None:
             keras.utils.set_random_seed(seed)
         cut: dict[str, Any] = {"num_layers": num_layers, "dropout": dropout, "dtype": dtype}
-        start = model_start(backbone, **cut) or load_start(
-            backbone, tokenizer=tokenizer, seed=seed, **cut
-        )
+        start, colbert = model_start(backbone, **cut), None
+        if start is None:
+            start = load_start(backbone, tokenizer=tokenizer, seed=seed, **cut)
+            if kind == "late_interaction" and isinstance(backbone, str | Path):
+                colbert = read_colbert(backbone, start.backbone.config.hidden_dim)
+        if colbert is not None:
+            text = text or colbert.text
+            dim = colbert.kernel.shape[1]
+            own = {"embedding_dim": dim, "skip_punctuation": colbert.skip_punctuation}
+            options = {**own, **options}
         sizes = start.backbone.config
         values = {"backbone": sizes, "kind": kind, "num_labels": num_labels, **options}
         values["labels"] = tuple(labels)
@@ -141,7 +157,10 @@ class Matcher(PairScorer):
             values["dropout"] = dropout
         config = from_mapping(MatcherConfig, values, "options")
         preprocessor = TextPreprocessor(start.tokenizer, text_config(text, [start]))
-        return cls(start.backbone, config, preprocessor=preprocessor, seed=seed)
+        model = cls(start.backbone, config, preprocessor=preprocessor, seed=seed)
+        if colbert is not None and config.embedding_dim == colbert.kernel.shape[1]:
+            model.networks.layers["projection"].set_weights([colbert.kernel])
+        return model
 
     @classmethod
     def from_description(

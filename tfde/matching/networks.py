@@ -25,6 +25,7 @@ class MatcherNetworks:
         backbone: The layers with their weights, which both texts share.
         config: Where the texts meet; `config.backbone` describes the backbone.
         tokenizer: Says which tokens are punctuation.
+        filled: Whether first texts have tokens in place of padding, which count.
         seed: Seed of new weights and dropout; `None` takes Keras's global seed.
 
     Attributes:
@@ -34,6 +35,7 @@ class MatcherNetworks:
             float32: all that runs where texts are stored as vectors.
         scorer: `first_token_ids`, `first_padding_mask` and those of the second -> logits.
         apart_layers: How many layers of the encoder see each text apart.
+        layers: Those of the kind, beside the backbone's, by name.
     """
 
     def __init__(
@@ -42,25 +44,26 @@ class MatcherNetworks:
         config: MatcherConfig,
         *,
         tokenizer: Tokenizer,
+        filled: bool = False,
         seed: int | None = None,
     ) -> None:
-        self.config = config
+        self.config, self._filled = config, filled
         self.token_embedder, self.encoder = backbone.token_embedder, backbone.encoder
         self.apart_layers = config.apart_layers or config.backbone.num_layers
         # Layers that read both texts must know which of the two a token is of.
         joint = self.apart_layers < config.backbone.num_layers
         self._has_segments = joint and config.backbone.num_segments > 1
         self._meeting = MEETINGS[config.kind]
-        self._layers = self._meeting.layers(config, tokenizer, seed)
+        self.layers = self._meeting.layers(config, tokenizer, seed)
         # What reads both texts: the encoder's upper layers, or a Transformer of the kind's own.
-        self._top = self._layers.get("top")
+        self._top = self.layers.get("top")
         self.encoders = {side: self._build_encoder(side) for side in SIDES}
         self.interaction = self._build_interaction()
         self.scorer = self._build_scorer()
 
     def named_weights(self) -> dict[str, keras.Variable]:
         """Returns every weight by `part/...`."""
-        parts = {"token_embedder": self.token_embedder, "encoder": self.encoder, **self._layers}
+        parts = {"token_embedder": self.token_embedder, "encoder": self.encoder, **self.layers}
         weights: dict[str, keras.Variable] = {}
         for part, layer in parts.items():
             weights.update(named_weights(part, layer))
@@ -93,13 +96,16 @@ class MatcherNetworks:
         options: dict[str, Any] = {"training": training}
         if self.apart_layers < self.config.backbone.num_layers:
             options["layers"] = (0, self.apart_layers)
+        counted = padding_mask
+        if self._filled and side == "first":
+            counted = options["computed"] = keras.ops.ones_like(padding_mask)
         if return_states:
             states = self.encoder(embedded, padding_mask, return_states=True, **options)
             output = states["sequence_output"]
         else:
             states, output = None, self.encoder(embedded, padding_mask, **options)
-        encoded = Encoded(output, token_ids, padding_mask)
-        kept = self._meeting.keep(self._layers, self.config, side, encoded)
+        encoded = Encoded(output, token_ids, counted)
+        kept = self._meeting.keep(self.layers, self.config, side, encoded)
         return kept, states
 
     def meet(
@@ -133,7 +139,7 @@ class MatcherNetworks:
             found.append(states)
             return states["sequence_output"]
 
-        logits = self._meeting.logits(self._layers, first, second, upper, training=training)
+        logits = self._meeting.logits(self.layers, first, second, upper, training=training)
         return logits, found[0] if found else None
 
     def _build_encoder(self, side: str) -> keras.Model:

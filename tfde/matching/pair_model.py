@@ -296,9 +296,8 @@ def prepare_apart(
         `first_token_ids`, `first_padding_mask` and those of the second, (B, L) int32; places.
     """
     sides = (preprocessor.queries(first), preprocessor.documents(titles, texts))
-    start = int(preprocessor.tokenizer.start_id is not None)
     places = []
-    for _, mask in sides:
+    for (_, mask), start in zip(sides, preprocessor.frame_lengths(), strict=True):
         count = tf.reduce_sum(mask, axis=1)
         places.append(TextTokens(tf.fill(tf.shape(count), start), count - start - 1))
     inputs = {

@@ -146,7 +146,7 @@ def draw_lines(
     stream = _stream_of(recipe)
     records = []
     for number in range(*bounds):
-        query, positive, _, _ = stream.pair(number)
+        query, positive, *_ = stream.pair(number)
         document = {"title": positive.title, "text": positive.text}
         records.append({"query": query.text, "positive": document, "task": stream.task(number)})
     lines = [json.dumps(record, ensure_ascii=False).encode() for record in records]

@@ -20,13 +20,14 @@ _KNOWN: weakref.WeakValueDictionary[str, Tokenizer] = weakref.WeakValueDictionar
 
 
 def describe_tokenizer(
-    tokenizer: Tokenizer, *, prompts: Iterable[str], punctuation: bool
+    tokenizer: Tokenizer, *, prompts: Iterable[str], tokens: Iterable[str], punctuation: bool
 ) -> dict[str, Any]:
     """Returns the JSON values from which `tokenizer_of` makes the tokenizer, or what stands for it.
 
     Args:
         tokenizer: Whatever a model has.
         prompts: Texts of which the layers know how many tokens they are.
+        tokens: Those whose ids the preprocessor knows.
         punctuation: Whether the layers know which tokens are punctuation.
     """
     if isinstance(tokenizer, AbsentTokenizer):
@@ -38,6 +39,7 @@ def describe_tokenizer(
         **{field: getattr(tokenizer, field) for field in _IDS},
         "pair_separator_ids": list(tokenizer.pair_separator_ids),
         "lengths": {prompt: tokenizer.length(prompt) for prompt in prompts},
+        "ids": {token: tokenizer.token_id(token) for token in tokens},
         "punctuation_ids": tokenizer.punctuation_ids() if punctuation else [],
     }
 
@@ -63,6 +65,10 @@ class AbsentTokenizer(Tokenizer):
     def length(self, text: str) -> int:
         """Returns how many tokens a prompt is."""
         return int(self.description.value["lengths"][text])
+
+    def token_id(self, token: str) -> int | None:
+        """Returns the id of a mark."""
+        return self.description.value["ids"][token]
 
     def punctuation_ids(self) -> list[int]:
         """Returns the ids of punctuation marks."""

@@ -18,6 +18,8 @@ from tfde.text.read_tokenizer import load_tokenizer
 from tfde.text.tokenizer import Tokenizer
 
 PREPROCESSOR_FILE = "preprocessor.json"
+# Which tfde 0.1.0 did not have.
+LATER_FIELDS = ("query_mark", "document_mark", "query_fill")
 
 
 class BatchPreprocessor(tf.Module):
@@ -73,10 +75,12 @@ class BatchPreprocessor(tf.Module):
 
     def _description(self) -> str:
         value = dataclasses.asdict(self.text_config)
+        # Named only where they are given, so that fingerprints of older models stay.
+        value = {name: x for name, x in value.items() if x != "" or name not in LATER_FIELDS}
         return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False)
 
     def _pack(
-        self, tokens: tf.RaggedTensor, lengths: tf.Tensor, limit: int
+        self, tokens: tf.RaggedTensor, lengths: tf.Tensor, limit: int, fill_id: int | None = None
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns token ids and padding mask, (B, L) int32, with the start and the end token.
 
@@ -86,12 +90,14 @@ class BatchPreprocessor(tf.Module):
             tokens: (B, None) int32.
             lengths: How many tokens of each row are kept, (B,), at most its own.
             limit: Longest row, special tokens included.
+            fill_id: Stands in place of padding, in rows that are all as long as `limit`.
         """
         pad_id, start_id = self.tokenizer.pad_id, self.tokenizer.start_id
         ends = tf.cast(lengths, tf.int32)[:, None]
-        buckets = tf.constant(
-            [*(b for b in self.text_config.buckets if b < limit), limit], tf.int32
-        )
+        shorter = [b for b in self.text_config.buckets if b < limit]
+        if fill_id is not None:
+            pad_id, shorter = fill_id, []
+        buckets = tf.constant([*shorter, limit], tf.int32)
         longest = tf.reduce_max(tf.concat([ends[:, 0], [0]], 0)) + 1 + (start_id is not None)
         length = buckets[tf.searchsorted(buckets, longest[None])[0]]
         places = tf.range(length)[None]

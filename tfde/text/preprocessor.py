@@ -19,24 +19,27 @@ class TextPreprocessor(BatchPreprocessor):
     `[SEP]` into segments; each is tokenized apart, and the tokenizer's separator goes between
     those that have tokens, so an empty title leaves none behind. The prompt stands directly before
     the first segment that is not empty. A row is the start token (if the tokenizer has one), the
-    tokens and the end token; what is too long is cut on the right before the end token is put. An
-    empty text gives the special tokens alone; as every tokenizer has an end token, no row is
-    without a real token.
+    mark (if there is one), the tokens and the end token; what is too long is cut on the right
+    before the end token is put. An empty text gives the special tokens alone; as every tokenizer
+    has an end token, no row is without a real token.
 
     `queries` and `documents` work eagerly, in `tf.data` and in other functions that are traced.
 
     Args:
         tokenizer: Gives the token ids.
-        text_config: Template, prompts, lengths and buckets.
+        text_config: Template, prompts, marks, lengths and buckets.
 
     Raises:
-        ConfigError: a bucket is not a positive integer.
+        ConfigError: a bucket is not a positive integer; a mark is no token of the vocabulary.
     """
 
     config_class = TextConfig
 
     def __init__(self, tokenizer: Tokenizer, text_config: TextConfig) -> None:
         super().__init__(tokenizer, text_config, name="text_preprocessor")
+        self._query_mark = self._id_of("query_mark")
+        self._document_mark = self._id_of("document_mark")
+        self._query_fill = self._id_of("query_fill")
         content = self.fingerprint_bytes()
         self._queries = traced(self._encode_queries, strings=1, content=content)
         strings = len(text_config.document_fields)
@@ -50,7 +53,8 @@ class TextPreprocessor(BatchPreprocessor):
 
         Returns:
             Token ids and padding mask (1 = real token), each shape (B, L), int32; L is the
-            smallest bucket that holds the longest row, at most the longest query.
+            smallest bucket that holds the longest row, at most the longest query. With a
+            `query_fill`, L is the longest query, and what fills has 0 in the mask.
         """
         token_ids, padding_mask, _ = self._queries(tf.convert_to_tensor(texts, tf.string))
         return token_ids, padding_mask
@@ -83,7 +87,7 @@ class TextPreprocessor(BatchPreprocessor):
 
         Returns:
             Token ids, padding mask, and for each query (B, 2) int64: how many tokens it has
-            without start and end, and how many of these were cut off.
+            without start and end (a mark counts), and how many of these were cut off.
         """
         return self._queries(tf.convert_to_tensor(texts, tf.string))
 
@@ -116,18 +120,24 @@ class TextPreprocessor(BatchPreprocessor):
 
         The start token counts; without a prompt the number is 0.
         """
+        before, text = self.frame_lengths(), self.text_config
+
+        def length(prompt: str, before: int) -> int:
+            return before + self.tokenizer.length(prompt.rstrip()) if prompt else 0
+
+        return length(text.query_prompt, before[0]), length(text.document_prompt, before[1])
+
+    def frame_lengths(self) -> tuple[int, int]:
+        """Returns how many special tokens a query, and a document, begins with."""
         start = int(self.tokenizer.start_id is not None)
-
-        def length(prompt: str) -> int:
-            if not prompt:
-                return 0
-            return start + self.tokenizer.length(prompt.rstrip())
-
-        return length(self.text_config.query_prompt), length(self.text_config.document_prompt)
+        return start + bool(self.text_config.query_mark), start + bool(
+            self.text_config.document_mark
+        )
 
     def _encode_queries(self, texts: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        tokens = self._join([texts], self.text_config.query_prompt)
-        return self._pack_up_to(self.text_config.query_max_length_tokens, tokens)
+        tokens = _marked(self._join([texts], self.text_config.query_prompt), self._query_mark)
+        limit = self.text_config.query_max_length_tokens
+        return self._pack_up_to(limit, tokens, self._query_fill)
 
     def _encode_documents(self, *columns: tf.Tensor) -> tuple[tf.Tensor, ...]:
         fields = dict(zip(self.text_config.document_fields, columns, strict=True))
@@ -135,7 +145,9 @@ class TextPreprocessor(BatchPreprocessor):
             fill_template(segment, fields)
             for segment in self.text_config.document_template.split(SEPARATOR)
         ]
-        tokens = self._join(segments, self.text_config.document_prompt)
+        tokens = _marked(
+            self._join(segments, self.text_config.document_prompt), self._document_mark
+        )
         return self._pack_up_to(self.text_config.document_max_length_tokens, tokens)
 
     def _join(self, segments: list[tf.Tensor], prompt: str) -> tf.RaggedTensor:
@@ -166,7 +178,17 @@ class TextPreprocessor(BatchPreprocessor):
         order = [number for segment in range(count) for number in (count + segment, segment)]
         return side_by_side(groups, order)
 
-    def _pack_up_to(self, limit: int, tokens: tf.RaggedTensor) -> tuple[tf.Tensor, ...]:
+    def _id_of(self, field: str) -> int | None:
+        token = getattr(self.text_config, field)
+        if not token:
+            return None
+        found = self.tokenizer.token_id(token)
+        require(found is not None, field, "a token of the vocabulary", token)
+        return found
+
+    def _pack_up_to(
+        self, limit: int, tokens: tf.RaggedTensor, fill_id: int | None = None
+    ) -> tuple[tf.Tensor, ...]:
         """Returns token ids and padding mask, (B, L) int32, with special tokens, and lengths.
 
         What is too long loses its last tokens, and the separator that would come last then.
@@ -178,7 +200,14 @@ class TextPreprocessor(BatchPreprocessor):
         values = tf.concat([tokens.values, [self.tokenizer.pad_id]], 0)
         stray = too_long & (tf.gather(values, lasts) == self.tokenizer.separator_id)
         kept = tf.minimum(lengths, room) - tf.cast(stray, tf.int64)
-        return *self._pack(tokens, kept, limit), tf.stack([lengths, lengths - kept], 1)
+        return *self._pack(tokens, kept, limit, fill_id), tf.stack([lengths, lengths - kept], 1)
+
+
+def _marked(tokens: tf.RaggedTensor, mark: int | None) -> tf.RaggedTensor:
+    """Returns the rows with a token more before each, if there is a mark."""
+    if mark is None:
+        return tokens
+    return tf.concat([tf.fill([tokens.nrows(), 1], tf.cast(mark, tokens.dtype)), tokens], 1)
 
 
 def cut_counts(lengths: tf.Tensor, there: tf.Tensor | None = None) -> tf.Tensor:

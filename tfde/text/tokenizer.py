@@ -71,6 +71,11 @@ class Tokenizer(tf.Module):
         """Returns how many tokens a text has, without start and end."""
         return int(self.tokenize([text]).row_lengths()[0])
 
+    def token_id(self, token: str) -> int | None:
+        """Returns the id of a token, spelled as in the vocabulary; `None`: it has none."""
+        ids = range(self.vocabulary_size)
+        return next((i for i in ids if self.id_to_token(i) == token), None)
+
     def punctuation_ids(self) -> list[int]:
         """Returns the ids of tokens that are one of ASCII's punctuation marks and nothing else."""
         ids = range(self.vocabulary_size)

@@ -34,6 +34,7 @@ def build_on_backbone(
     projection: keras.layers.Layer | None,
     embedding_dim: int | None,
     projection_bias: bool,
+    encode_before_projection: bool,
     normalize: bool | None,
     dropout: float | None,
     dtype: str | None,
@@ -93,6 +94,7 @@ def build_on_backbone(
         normalize=normalize,
         pooling_layer=pooling_layer,
         projection_layer="" if projection is None else written(projection),
+        encode_before_projection=encode_before_projection,
     )
     model: Any = cls
     model = model(

@@ -17,6 +17,7 @@ from tfde.config.backbones import BackboneConfig
 from tfde.config.engines import EngineChoice
 from tfde.config.model import Pooling, Sharing, TextConfig, TowersConfig
 from tfde.engines.tower_engine import require_engine
+from tfde.errors import require
 from tfde.tasks.task import Task
 from tfde.text.batch_preprocessor import BatchPreprocessor
 from tfde.text.preprocessor import TextPreprocessor
@@ -70,6 +71,8 @@ class DualEncoder(AdaptedEncoder, StoredModel):
         preprocessor: TextPreprocessor,
         document_backbone: Backbone | None = None,
     ) -> None:
+        fill = preprocessor.text_config.query_fill
+        require(not fill, "query_fill", "empty with a dual encoder; matchers have it", fill)
         super().__init__(preprocessor, name="dual_encoder", dtype=backbone.encoder.dtype_policy)
         self.config = config
         skipped = (0, 0) if config.pool_prompts else preprocessor.prompt_lengths()
@@ -78,6 +81,8 @@ class DualEncoder(AdaptedEncoder, StoredModel):
         )
         self.query_tower = self._towers.query_tower
         self.document_tower = self._towers.document_tower
+        if config.encode_before_projection:  # Keras finds weights by attributes
+            self._trained_towers = list(self._towers.trained)
         self.built = True
 
     # ---- making, saving, loading -------------------------------------------------------------
@@ -97,6 +102,7 @@ class DualEncoder(AdaptedEncoder, StoredModel):
         projection: keras.layers.Layer | None = None,
         embedding_dim: int | None = None,
         projection_bias: bool = False,
+        encode_before_projection: bool = False,
         normalize: bool | None = None,
         dropout: float | None = None,
         dtype: str | None = None,
@@ -126,6 +132,8 @@ class DualEncoder(AdaptedEncoder, StoredModel):
             embedding_dim: Size of a new projection, which takes the place of the checkpoint's;
                 `None` keeps that of the checkpoint, if it has one.
             projection_bias: Whether the new projection has a bias.
+            encode_before_projection: Whether the projection is part of training alone: then
+                embeddings are the pooled vectors before it.
             normalize: Whether embeddings have unit length (cosine similarity); `None` takes what
                 the checkpoint says, else yes.
             dropout: Replaces the checkpoint's dropout rate.
@@ -152,6 +160,7 @@ class DualEncoder(AdaptedEncoder, StoredModel):
             projection=projection,
             embedding_dim=embedding_dim,
             projection_bias=projection_bias,
+            encode_before_projection=encode_before_projection,
             normalize=normalize,
             dropout=dropout,
             dtype=dtype,
@@ -235,6 +244,11 @@ class DualEncoder(AdaptedEncoder, StoredModel):
         return self._towers
 
     @property
+    def trained_towers(self) -> dict[str, keras.Model]:
+        """Both towers as they train, with the projection, by side."""
+        return dict(zip(("query", "document"), self._towers.trained, strict=True))
+
+    @property
     def embedding_dim(self) -> int:
         """D, the length of an embedding."""
         return int(self.query_tower.output_shape[-1])
@@ -257,7 +271,10 @@ class DualEncoder(AdaptedEncoder, StoredModel):
         return sharing_table(self._towers, self.config.sharing)
 
     def call(self, inputs: Mapping[str, tf.Tensor], training: bool = False) -> dict[str, tf.Tensor]:
-        """Returns `query_embeddings` (B, D) and `document_embeddings` (C, D), float32.
+        """Returns `query_embeddings` (B, D) and `document_embeddings` (C, D), float32, as trained.
+
+        With `encode_before_projection` they are those after the projection, which `encode_queries`
+        and `encode_documents` leave out.
 
         Args:
             inputs: `query_token_ids`, `query_padding_mask` (B, L) and `document_token_ids`,
@@ -265,7 +282,7 @@ class DualEncoder(AdaptedEncoder, StoredModel):
             training: Whether dropout is on.
         """
         embeddings = {}
-        for side, tower in (("query", self.query_tower), ("document", self.document_tower)):
+        for side, tower in self.trained_towers.items():
             embeddings[f"{side}_embeddings"] = tower(tokens_of(side, inputs), training=training)
         return embeddings
 

@@ -21,7 +21,7 @@ from tfde.config.backbones import from_mapping
 from tfde.errors import CorruptError, TfdeError, require, shorten
 from tfde.storage.atomic import atomic_directory, atomic_file
 from tfde.text.absent_tokenizer import describe_tokenizer, tokenizer_of
-from tfde.text.batch_preprocessor import BatchPreprocessor
+from tfde.text.batch_preprocessor import LATER_FIELDS, BatchPreprocessor
 from tfde.text.read_tokenizer import load_tokenizer
 from tfde.towers.preset import (
     READ_FAULTS,
@@ -200,6 +200,7 @@ class StoredModel(WholeFiles):
             "tokenizer": describe_tokenizer(
                 self.preprocessor.tokenizer,
                 prompts=[prompt.rstrip() for prompt in prompts if prompt],
+                tokens=[token for name in LATER_FIELDS if (token := getattr(text, name, ""))],
                 punctuation=getattr(self.config, "skip_punctuation", False),
             ),
             "dtype": self.dtype_policy.name,

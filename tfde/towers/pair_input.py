@@ -168,6 +168,7 @@ def _keyed(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         "negative_title": tf.strings.as_string(none),
         "negative_text": tf.strings.as_string(none),
         "negative_key": none,
+        "negative_margin": tf.cast(none, tf.float32),
         "document_probability": tf.ones([rows], tf.float32) / tf.cast(rows, tf.float32),
     }
     if contexts:

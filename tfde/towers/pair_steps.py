@@ -119,7 +119,7 @@ class PairSteps(Measured):
                 " compile (a TPU's strategy compiles by itself). Received: jit_compile=True"
             )
         if chunk_size is not None:
-            for tower in (self.query_tower, self.document_tower):
+            for tower in self.trained_towers.values():
                 check_state(tower)
         rule = "None where there is a `task`, which is the loss"
         require(loss is None or task is None, "loss", rule, loss)
@@ -152,6 +152,11 @@ class PairSteps(Measured):
             self._accuracy.reset_state()
 
     @property
+    def trained_towers(self) -> dict[str, keras.Model]:
+        """Both towers as they train, by side."""
+        return {"query": self.query_tower, "document": self.document_tower}
+
+    @property
     def metrics(self) -> list[keras.metrics.Metric]:
         """The mean loss, the accuracy, and what `compile` was given."""
         return [self._loss_tracker, self._accuracy, *self._own_metrics()] if self.compiled else []
@@ -169,7 +174,7 @@ class PairSteps(Measured):
                 tokens_of(side, data),
                 chunk_size=self.chunk_size,
             )
-            for side, tower in (("query", self.query_tower), ("document", self.document_tower))
+            for side, tower in self.trained_towers.items()
         )
         loss = self.loss_of_embeddings(queries, documents, data)
         replicas = self.distribute_strategy.num_replicas_in_sync
@@ -255,7 +260,7 @@ class PairSteps(Measured):
         *,
         chunk_size: int,
     ) -> list[tf.Tensor]:
-        towers = {"query": self.query_tower, "document": self.document_tower}
+        towers = self.trained_towers
         return cached_gradients(
             [
                 (functools.partial(tower, training=True), tokens_of(side, data))
@@ -323,12 +328,12 @@ class PairSteps(Measured):
     ) -> tf.Tensor:
         task = self.compiled_task()
         queries = {
-            "embeddings": _embeddings(query_embeddings, self.query_tower),
+            "embeddings": _embeddings(query_embeddings, self.trained_towers["query"]),
             "positive_keys": batch["positive_keys"],
             **known[0],
         }
         documents = {
-            "embeddings": _embeddings(document_embeddings, self.document_tower),
+            "embeddings": _embeddings(document_embeddings, self.trained_towers["document"]),
             "keys": batch["candidate_keys"],
             **known[1],
         }

@@ -149,7 +149,7 @@ def write_config(
 def towers_to_mapping(config: TowersConfig) -> dict[str, Any]:
     """Returns the JSON form of a towers description."""
     value = {**dataclasses.asdict(config), "backbone": backbone_to_mapping(config.backbone)}
-    for name in ("lora", "pooling_layer", "projection_layer"):
+    for name in ("lora", "pooling_layer", "projection_layer", "encode_before_projection"):
         if not value[name]:  # as before there was such a thing, fingerprints too
             del value[name]
     return value

@@ -23,10 +23,19 @@ PARTS = tuple(field.name for field in dataclasses.fields(Sharing))
 
 @dataclasses.dataclass(frozen=True)
 class Towers:
-    """Both towers, and the parts they were made of."""
+    """Both towers, and the parts they were made of.
+
+    Args:
+        query_tower: Gives the embeddings of queries.
+        document_tower: Those of documents.
+        trained: Both as they train: the same, or such as have a projection that these have not.
+        query_parts: Layers of the query tower.
+        document_parts: Layers of the document tower.
+    """
 
     query_tower: keras.Model
     document_tower: keras.Model
+    trained: tuple[keras.Model, keras.Model]
     query_parts: TowerParts
     document_parts: TowerParts
 
@@ -101,20 +110,29 @@ def build_towers(
             layer.trainable = False
     if config.lora is not None:
         add_adapters((query_parts, document_parts), config.lora)
-    query_tower, document_tower = (
-        build_tower(
-            parts,
-            pooling=config.pooling_layer or config.pooling,
-            normalize=config.normalize,
-            name=name,
-            skipped_tokens=skipped,
-        )
-        for parts, name, skipped in (
-            (query_parts, "query_tower", skipped_tokens[0]),
-            (document_parts, "document_tower", skipped_tokens[1]),
-        )
-    )
-    return Towers(query_tower, document_tower, query_parts, document_parts)
+
+    def build(query: TowerParts, document: TowerParts) -> tuple[keras.Model, keras.Model]:
+        found = [
+            build_tower(
+                parts,
+                pooling=config.pooling_layer or config.pooling,
+                normalize=config.normalize,
+                name=name,
+                skipped_tokens=skipped,
+            )
+            for parts, name, skipped in (
+                (query, "query_tower", skipped_tokens[0]),
+                (document, "document_tower", skipped_tokens[1]),
+            )
+        ]
+        return found[0], found[1]
+
+    trained = build(query_parts, document_parts)
+    encoding = trained
+    if config.encode_before_projection:
+        both = (query_parts, document_parts)
+        encoding = build(*(dataclasses.replace(parts, projection=None) for parts in both))
+    return Towers(*encoding, trained, query_parts, document_parts)
 
 
 def add_adapters(parts: Sequence[TowerParts], lora: LoraConfig) -> None:

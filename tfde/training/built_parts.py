@@ -12,9 +12,11 @@ import tensorflow as tf
 from tfde.config.backbones import backbone_from_mapping
 from tfde.config.training import ModelConfig, StageConfig, TrainRun
 from tfde.errors import ConfigError, require
+from tfde.matching.matcher import Matcher
 from tfde.tasks.adapters import SumTask
 from tfde.tasks.anchor import AnchorTask
 from tfde.tasks.guided import GuidedTask
+from tfde.tasks.margins import MarginTask
 from tfde.tasks.matryoshka import MatryoshkaTask
 from tfde.tasks.retrieval_task import RetrievalTask
 from tfde.tasks.task import Task
@@ -69,6 +71,7 @@ def build_model(run: TrainRun, data: StageData, output: Path) -> DualEncoder:
         pooling=config.pooling,
         embedding_dim=config.embedding_dim,
         projection_bias=config.projection_bias,
+        encode_before_projection=config.encode_before_projection,
         normalize=config.normalize,
         dropout=config.dropout,
         seed=run.seed,
@@ -127,7 +130,15 @@ def build_task(stage: StageConfig, model: DualEncoder, *, start: str) -> Task:
         "sampling_correction": stage.sampling_correction,
     }
     task: Task
-    if stage.guide is None:
+    if stage.margins is not None:
+        margins = stage.margins
+        task = MarginTask(
+            None if margins.model is None else Matcher.from_preset(margins.model),
+            stage.temperature,
+            pair_weight=margins.pair_weight,
+            batch_weight=margins.batch_weight,
+        )
+    elif stage.guide is None:
         task = RetrievalTask(stage.temperature, **options)
     else:
         guide = stage.guide

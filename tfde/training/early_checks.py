@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from tfde.checkpoints.checkpoint_files import check_checkpoint
 from tfde.config.backbones import backbone_from_mapping
-from tfde.config.matching import MatchRun
+from tfde.config.matching import SCORE_ALONE, MatchRun
 from tfde.config.model import Sharing
 from tfde.config.training import SourceConfig, StageConfig, TrainRun
 from tfde.config.validation import ValidationConfig
@@ -24,6 +24,7 @@ from tfde.errors import ConfigError, naming, require
 from tfde.evaluation.answer_matching import AnswerTexts
 from tfde.evaluation.measures import needs_answers
 from tfde.pretraining.pair_stream import check_tasks
+from tfde.storage.json_file import read_json_file
 
 Source = TypeVar("Source", StageConfig, SourceConfig)
 
@@ -99,7 +100,11 @@ def check_run(run: TrainRun) -> None:
         if clusters is not None and not Path(clusters).is_file():
             raise ConfigError(f"stages.{name}.topic_clusters: {clusters} does not exist.")
         for part, other in stage.other_models.items():
-            _check_other(other.model or run.model.backbone, f"stages.{name}.{part}.model")
+            where = f"stages.{name}.{part}.model"
+            if part != "margins":
+                _check_other(other.model or run.model.backbone, where)
+            elif other.model is not None:
+                _check_matcher(other.model, where)
         if stage.validation is not None:
             for inside, measured in stage.validation.measured().items():
                 dataset = DatasetDirectory(measured.dataset)
@@ -197,6 +202,14 @@ def _check_other(model: Any, where: str) -> None:
     require(isinstance(model, str), where, rule, None)  # a mapping is the start's own sizes
     with naming(where):
         check_checkpoint(model)
+
+
+def _check_matcher(path: str, where: str) -> None:
+    file = Path(path) / "config.json"
+    said = read_json_file(file).get("config", {}) if file.is_file() else {}
+    kind = said.get("kind")
+    rule = "the model directory of a matcher of late_interaction or multi_vector"
+    require(kind in SCORE_ALONE, where, rule, path if kind is None else f"{path}: {kind}")
 
 
 def _expand_source(source: Source, where: str) -> Source:

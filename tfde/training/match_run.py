@@ -223,7 +223,10 @@ def build_model(
     }
     first, second = config.first_max_length_tokens, config.second_max_length_tokens
     template = config.document_template
+    marks = (config.first_mark, config.second_mark, config.first_fill)
     if config.kind == "cross_encoder":
+        rule = "empty with a cross_encoder, which reads both texts together"
+        require(not any(marks), "first_mark, second_mark, first_fill", rule, marks)
         if config.options:
             raise ConfigError(f"`options` are for matchers. Received: {', '.join(config.options)}")
         pair_text = PairTextConfig(first + second, document_template=template)
@@ -234,7 +237,14 @@ def build_model(
         raise ConfigError(
             f"`pooling` is for a cross-encoder. Received: {config.pooling} with {config.kind}"
         )
-    text = TextConfig(first, second, document_template=template)
+    text = TextConfig(
+        first,
+        second,
+        document_template=template,
+        query_mark=config.first_mark,
+        document_mark=config.second_mark,
+        query_fill=config.first_fill,
+    )
     if config.kind == "dual_encoder":
         if num_labels != 1:
             raise ConfigError("a dual encoder gives one score: the objective must be ranking.")

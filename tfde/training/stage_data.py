@@ -118,6 +118,7 @@ class StageData:
                     seed=seed,
                     negatives_per_query=negatives,
                     clusters=None if topics is None else read_clusters(topics),
+                    margin_bins=0 if stage.margins is None else stage.margins.bins,
                 )
             )
         wanted = stage.negatives_per_query

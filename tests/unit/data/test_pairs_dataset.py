@@ -73,6 +73,51 @@ def test_a_batch_holds_what_the_pairs_say():
         assert spec.is_compatible_with(batch[name])
 
 
+def test_margins_stand_beside_their_negatives():
+    taught = pair(0, negatives=(1, 2))._replace(margins=(0.5, -2.0))
+    data = PairDataset([taught, pair(1)], batch_size=2, negatives_per_query=2, shuffle=False)
+    assert data.batch(0)["negative_margin"].tolist() == [[0.5, -2.0], [0.0, 0.0]]
+    assert data.table[0].margins == (0.5, -2.0)
+    assert data.table[1].margins == ()
+    with pytest.raises(ConfigError, match=r"`margins` must be 2, as the negatives\. Received: \(1"):
+        PairDataset([taught._replace(margins=(1.0,))], batch_size=1)
+
+
+def test_balanced_margins_draw_the_parts_of_the_range_alike():
+    """Nine margins near 0 and one of 10: by chance it is drawn one time in ten, here every other.
+
+    The parts are [0, 5) and [5, 10]; what is drawn comes with its own margin.
+    """
+    margins = (*(0.1 * i for i in range(9)), 10.0)
+    taught = pair(0, negatives=range(1, 11))._replace(margins=margins)
+    drawn = {}
+    for bins in (0, 2):
+        data = PairDataset([taught], batch_size=1, negatives_per_query=1, margin_bins=bins, seed=3)
+        batches = [data.batch(step) for step in range(400)]
+        drawn[bins] = np.array([batch["negative_margin"][0, 0] for batch in batches])
+        for batch in batches[:20]:
+            place = list(margins).index(pytest.approx(batch["negative_margin"][0, 0]))
+            assert batch["negative_key"][0, 0] == key(f"d{place + 1}")
+    assert abs(np.mean(drawn[0] == 10) - 0.1) < 0.05
+    assert abs(np.mean(drawn[2] == 10) - 0.5) < 0.08
+    near = drawn[2][drawn[2] < 5]
+    assert {round(float(x), 1) for x in near} == {round(0.1 * i, 1) for i in range(9)}
+
+
+def test_balanced_margins_draw_none_twice_and_want_them_all():
+    taught = pair(0, negatives=(1, 2, 3, 4))._replace(margins=(1.0, 1.0, 1.0, 9.0))
+    options = {"batch_size": 1, "margin_bins": 10}
+    data = PairDataset([taught], negatives_per_query=3, **options)
+    for step in range(10):
+        batch = data.batch(step)
+        assert len(set(batch["negative_key"][0])) == 3
+        assert 9.0 in batch["negative_margin"][0]
+    equal = PairDataset([taught._replace(margins=(2.0,) * 4)], negatives_per_query=2, **options)
+    assert equal.batch(0)["negative_margin"].tolist() == [[2.0, 2.0]]
+    with pytest.raises(ConfigError, match=r"`margin_bins` must be 0 where .* '10, 1 without'"):
+        PairDataset([taught, pair(1, negatives=(5,))], negatives_per_query=1, **options)
+
+
 def test_without_negatives_their_columns_are_there_and_empty():
     data = PairDataset([pair(0, negatives=(1,)), pair(1)], batch_size=2)
     (batch,) = data.dataset(steps=1)

@@ -224,3 +224,16 @@ def test_query_ids_tell_equal_texts_apart(tmp_path):
         write(path, {"query": "a?", "query_id": odd, "positive": "x"})
         with pytest.raises(DataError, match=message):
             read_pairs(path)
+
+
+def test_scores_of_a_cross_encoder_are_margins(tmp_path):
+    path = tmp_path / "pairs.jsonl"
+    line = {"query": "q", "positive": "a", "negatives": ["b", "c"]}
+    scored = {**line, "cross_scores": {"positive": 2.0, "negatives": [1.5, -3]}}
+    path.write_text("".join(f"{json.dumps(x)}\n" for x in (scored, {**line, "query": "r"})))
+    found = read_pairs(path)
+    assert [pair.margins for pair in found] == [(0.5, 5.0), ()]
+    for wrong in ({"positive": 1.0}, {"positive": 1.0, "negatives": [1.0]}, [1.0, 2.0, 3.0]):
+        path.write_text(json.dumps({**line, "cross_scores": wrong}) + "\n")
+        with pytest.raises(DataError, match=r"pairs\.jsonl:1: field 'cross_scores' must have"):
+            read_pairs(path)

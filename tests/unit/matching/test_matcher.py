@@ -163,6 +163,47 @@ def test_maxsim_follows_its_equation():
     np.testing.assert_allclose(model.score(PAIRS), expected, atol=1e-6)
 
 
+def test_what_fills_a_query_takes_part_and_is_attended_to_by_none():
+    """By hand: [MASK] one by one behind the query gives the vectors that filling gives."""
+    text = TextConfig(9, 20, query_mark="red", document_mark="blue", query_fill="[MASK]")
+    model = matcher("late_interaction", text=text)
+    vectors, counts = model.encode_first(["cat dog", "one two three four five north"])
+    assert counts.tolist() == [[1] * 9] * 2
+    plain = matcher("late_interaction", text=TextConfig(9, 20, query_mark="red"))
+    np.testing.assert_allclose(plain.encode_first(["cat dog"])[0][0, :5], vectors[0, :5], atol=1e-6)
+    ids, _ = model.preprocessor.queries(tf.constant(["cat dog"]))
+    assert ids[0, 5:].numpy().tolist() == [4] * 4
+    stored = model.store(["green pear"])
+    expected = (vectors[0] @ stored.vectors.T).max(axis=1).mean()
+    np.testing.assert_allclose(model.score([("cat dog", "green pear")]), expected, atol=1e-6)
+    np.testing.assert_allclose(model.score_stored([("cat dog", "0")], stored), expected, atol=1e-6)
+    # They see the query, and training reaches them.
+    other, _ = model.encode_first(["north"])
+    assert np.abs(vectors[0, 6:] - other[0, 6:]).max() > 1e-4
+    texts = [tf.constant([text]) for text in ("cat dog", "", "green pear")]
+    inputs, tokens = model.prepare_tokens(*texts)
+    with tf.GradientTape() as tape:
+        logits, _ = model.call_with_states(inputs, tokens, training=True)
+    (gradient,) = tape.gradient(logits, [model.named_weights()["token_embedder/token_table"]])
+    assert np.abs(tf.convert_to_tensor(gradient)[4]).max() > 0
+    logits, _ = model.call_with_states(inputs, tokens, training=False)
+    np.testing.assert_allclose(logits[:, 0], expected, atol=1e-6)
+
+
+def test_taught_tokens_stand_after_the_mark():
+    model = matcher("late_interaction", text=TextConfig(9, 20, query_mark="red"))
+    _, (first, second) = model.prepare_tokens(
+        *(tf.constant([x]) for x in ("cat dog", "", "green pear plum"))
+    )
+    assert (int(first.start[0]), int(first.count[0])) == (2, 2)
+    assert (int(second.start[0]), int(second.count[0])) == (1, 3)
+
+
+def test_a_dual_encoder_has_no_fill():
+    with pytest.raises(ConfigError, match="`query_fill` must be empty with a dual encoder"):
+        tiny.dual_encoder(text=TextConfig(query_fill="[MASK]"))
+
+
 def test_punctuation_has_no_vectors():
     tokenizer = WordPieceTokenizer([*tiny.VOCABULARY, ".", ",", "!"])
     assert tokenizer.punctuation_ids() == [tokenizer.vocabulary_size - n for n in (3, 2, 1)]
@@ -192,7 +233,7 @@ def test_what_the_classifier_reads_of_two_vectors(kind):
         networks = model.networks
         parts = [TextVectors(**found[side]) for side in SIDES]
         upper = functools.partial(networks.encoder, layers=(1, 2))
-        read[fusion] = np.array(networks._meeting.features(networks._layers, *parts, upper))
+        read[fusion] = np.array(networks._meeting.features(networks.layers, *parts, upper))
     u, v = np.split(read["concat"], 2, axis=1)
     assert u.shape == (5, 8)
     np.testing.assert_allclose(
@@ -208,7 +249,7 @@ def test_each_text_has_its_own_mean_after_layers_that_read_both(kind, kept):
         model = matcher(kind, fusion=fusion, dropout=0.0)
         networks = model.networks
         marks = np.array([[0.3] * 8, [-0.2] * 8], np.float32) * np.arange(8)
-        networks._layers["joined"].marks.assign(marks)
+        networks.layers["joined"].marks.assign(marks)
         inputs = prepared(model)
         _, states = model.call_with_states(
             inputs, model.prepare_tokens(*map(tf.constant, (FIRST, [""] * 5, SECOND)))[1],
@@ -218,7 +259,7 @@ def test_each_text_has_its_own_mean_after_layers_that_read_both(kind, kept):
             TextVectors(**networks.encoders[side](tokens_of_side(side, inputs))) for side in SIDES
         ]
         upper = functools.partial(networks.encoder, layers=(1, 2))
-        read = np.array(networks._meeting.features(networks._layers, *parts, upper))
+        read = np.array(networks._meeting.features(networks.layers, *parts, upper))
         for row in range(5):
             texts = [part.vectors[row].numpy()[part.mask[row].numpy() > 0] for part in parts]
             m, n = map(len, texts)
@@ -275,7 +316,7 @@ def test_a_start_from_a_model_directory(tmp_path):
 
 def test_virt_adapted_interaction_follows_its_equation():
     model = matcher("virt_encoder", num_labels=2)
-    layer = model.networks._layers["virt_adapted_interaction"]
+    layer = model.networks.layers["virt_adapted_interaction"]
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(1, 3, 8)), rng.normal(size=(1, 5, 8))
     masks = np.array([[1, 1, 0]]), np.array([[1, 1, 1, 1, 0]])

@@ -42,6 +42,42 @@ def test_queries_get_special_tokens_and_prompt():
     assert rows(prompted) == [[CLS, QUERY, COLON, A, SEP], [CLS, QUERY, COLON, SEP]]
 
 
+def test_marks_stand_after_the_start_and_before_the_prompt():
+    marked = preprocessor(
+        query_mark="t", document_mark="u", query_prompt="query: ", query_max_length_tokens=5,
+        document_template="{title} [SEP] {text}",
+    )  # fmt: skip
+    texts = ["a b", "", "a a a a a"]
+    assert rows(marked.queries(texts)) == [[CLS, T, QUERY, COLON, SEP]] * 3
+    found = marked.documents(["c", "", ""], ["a", "", "b"])
+    assert rows(found) == [[CLS, U, C, SEP, A, SEP], [CLS, U, SEP], [CLS, U, B, SEP]]
+    assert marked.frame_lengths() == (2, 2)
+    assert marked.prompt_lengths() == (4, 0)
+
+
+def test_a_fill_makes_all_queries_as_long_as_the_longest():
+    filled = preprocessor(query_fill="c", query_mark="t", query_max_length_tokens=6)
+    ids, mask = filled.queries(["a b", "", "a b a b a b"])
+    assert ids.numpy().tolist() == [
+        [CLS, T, A, B, SEP, C],
+        [CLS, T, SEP, C, C, C],
+        [CLS, T, A, B, A, SEP],
+    ]
+    assert mask.numpy().sum(axis=1).tolist() == [5, 3, 6]
+    assert rows(filled.documents([""], ["a"])) == [[CLS, A, SEP]]
+
+
+def test_a_mark_is_a_token():
+    with pytest.raises(ConfigError, match=r"`query_mark` must be a token .* Received: '\[Q\]'"):
+        preprocessor(query_mark="[Q]")
+
+
+def test_without_marks_files_and_fingerprints_are_those_of_earlier_versions():
+    assert b"mark" not in preprocessor().fingerprint_bytes()
+    assert b"query_fill" not in preprocessor().fingerprint_bytes()
+    assert b"query_fill" in preprocessor(query_fill="c").fingerprint_bytes()
+
+
 @pytest.mark.parametrize(
     ("template", "prompt", "expected"),
     [
@@ -137,6 +173,9 @@ def test_fingerprint_covers_every_field():
         "query_prompt": "q",
         "document_prompt": "d",
         "buckets": (3,),
+        "query_mark": "a",
+        "document_mark": "a",
+        "query_fill": "a",
     }
     assert set(changes) == {field.name for field in dataclasses.fields(TextConfig)}
     prints = {preprocessor(**{k: v}).fingerprint_bytes() for k, v in changes.items()}

@@ -22,6 +22,7 @@ _DTYPES: Mapping[str, Any] = {
     "negative_title": tf.string,
     "negative_text": tf.string,
     "negative_key": tf.int64,
+    "negative_margin": tf.float32,
     "document_probability": tf.float32,
 }
 
@@ -34,10 +35,11 @@ class PairBatches(abc.ABC):
     A batch is a dict: `query` (B,) string; `document_title`, `document_text` (B,) string;
     `document_key` (B,) int64; `positive_keys` (B, P) int64, the known positives of the query,
     0 = padding; `negative_title`, `negative_text` (B, M) string; `negative_key` (B, M) int64,
-    0 = no negative (its texts are empty); `document_probability` (B,) float32, the share of the
-    pairs whose positive is that document. P is the most positives that a query of the batch has,
-    rounded up by `padded_width`. Where every document has a context there are `document_context`
-    (B,) and `negative_context` (B, M) string too.
+    0 = no negative (its texts are empty); `negative_margin` (B, M) float32, a teacher's margin of
+    the positive over each, 0 where there is none; `document_probability` (B,) float32, the share of
+    the pairs whose positive is that document. P is the most positives that a query of the batch
+    has, rounded up by `padded_width`. Where every document has a context there are
+    `document_context` (B,) and `negative_context` (B, M) string too.
 
     Attributes:
         batch_size: Pairs in a batch, B.
@@ -98,6 +100,7 @@ class PairBatches(abc.ABC):
             "negative_text": self.negatives_per_query,
             "negative_key": self.negatives_per_query,
             "negative_context": self.negatives_per_query,
+            "negative_margin": self.negatives_per_query,
         }
         dtypes = {**_DTYPES, **_CONTEXTS} if self.has_context else _DTYPES
         return {

@@ -31,6 +31,7 @@ def pairs(
     limit: int | None = None,
     clusters: Mapping[str, int] | None = None,
     columns: Sequence[str] | None = None,
+    margin_bins: int = 0,
 ) -> PairDataset:
     """Returns the training batches of a dataset directory, a pair file, a list or a frame.
 
@@ -47,6 +48,7 @@ def pairs(
         limit: Take only the first so many pairs.
         clusters: The topic of each query, as `PairDataset`.
         columns: `KIND=NAME` for each column of pairs in memory that has another name.
+        margin_bins: As `PairDataset`: balanced margins.
 
     Raises:
         ConfigError: as `PairDataset` and `read_pairs`.
@@ -60,6 +62,7 @@ def pairs(
         negatives_per_query=negatives_per_query,
         shuffle=shuffle,
         clusters=clusters,
+        margin_bins=margin_bins,
     )
 
 
@@ -71,6 +74,10 @@ class PairDataset(PairBatches):
     Without, pairs come in their order and the last batch of an epoch may be smaller. A query with
     more than M given negatives gets M of them, drawn from (seed, s).
 
+    With `margin_bins`, the range of the margins of a pair's negatives is cut into so many equal
+    parts; one of those that hold any is drawn, and one negative in it, and so on without
+    replacement (Hofstätter et al. 2021, TAS-B: balanced margins).
+
     With `clusters`, all queries of a batch are of one cluster; an epoch is drawn as `TopicOrder`
     says.
 
@@ -81,11 +88,13 @@ class PairDataset(PairBatches):
         negatives_per_query: Given negatives in each row, M.
         shuffle: Whether each epoch has an order of its own.
         clusters: The cluster of each query id, such as `read_clusters` gives; needs `shuffle`.
+        margin_bins: Into how many parts margins are cut; 0 draws any negatives, margins or not.
 
     Raises:
         ConfigError: there are no pairs; `batch_size` is below 1 or, when shuffling, above the
             number of pairs; `seed` or `negatives_per_query` is negative; negatives are asked for
-            and no pair has one; `clusters` without `shuffle`, or as `TopicOrder`.
+            and no pair has one; a negative has no margin, with `margin_bins`; `clusters` without
+            `shuffle`, or as `TopicOrder`.
     """
 
     def __init__(
@@ -97,7 +106,9 @@ class PairDataset(PairBatches):
         negatives_per_query: int = 0,
         shuffle: bool = True,
         clusters: Mapping[str, int] | None = None,
+        margin_bins: int = 0,
     ) -> None:
+        self.margin_bins = margin_bins
         self.table = pairs if isinstance(pairs, PairTable) else PairTable(pairs)
         self.batch_size = batch_size
         self.seed = seed
@@ -166,7 +177,7 @@ class PairDataset(PairBatches):
         """Returns batch number `step` as NumPy arrays, strings as `bytes` objects."""
         table, rows = self.table, self.rows(step)
         positives = table.positive_rows[rows]
-        negatives = self._negatives(step, rows)
+        negatives, margins = self._negatives(step, rows)
         queries = table.query_rows[rows]
         # Row -1 is "no negative": title and text are empty, the key is 0.
         keys = np.where(negatives >= 0, table.document_keys[negatives], 0)
@@ -179,6 +190,7 @@ class PairDataset(PairBatches):
             "negative_title": self._texts(negatives, "title"),
             "negative_text": self._texts(negatives, "text"),
             "negative_key": keys,
+            "negative_margin": margins,
             "document_probability": self._shares[positives],
         }
         if self.has_context:
@@ -196,20 +208,37 @@ class PairDataset(PairBatches):
         order = np.argsort(keys)
         return keys[order], self._shares[order]
 
-    def _negatives(self, step: int, rows: np.ndarray) -> np.ndarray:
-        """Returns rows of documents, (B, M), -1 = none."""
+    def _negatives(self, step: int, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns rows of documents, (B, M), -1 = none, and their margins, 0 = none."""
         table, width = self.table, self.negatives_per_query
         negatives = np.full((len(rows), width), -1, np.int64)
+        margins = np.zeros((len(rows), width), np.float32)
         if not width:
-            return negatives
+            return negatives, margins
         # The third word keeps this stream apart from the one of an epoch's order.
         generator = np.random.Generator(np.random.PCG64([self.seed, step, 1]))
         for place, row in enumerate(rows):
-            given = table.negative_rows[table.negative_starts[row] : table.negative_starts[row + 1]]
+            given = np.arange(*table.negative_starts[row : row + 2])
             if len(given) > width:
-                given = generator.choice(given, width, replace=False)
-            negatives[place, : len(given)] = given
-        return negatives
+                given = given[self._draw(table.negative_margins[given], generator)]
+            negatives[place, : len(given)] = table.negative_rows[given]
+            margins[place, : len(given)] = table.negative_margins[given]
+        return negatives, np.nan_to_num(margins)
+
+    def _draw(self, margins: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+        """Returns the places of M of a pair's negatives, drawn from its margins' parts or any."""
+        width = self.negatives_per_query
+        if not self.margin_bins:
+            return generator.choice(len(margins), width, replace=False)
+        lowest, highest = margins.min(), margins.max()
+        shares = (margins - lowest) / max(highest - lowest, np.finfo(np.float32).tiny)
+        bins = np.minimum((shares * self.margin_bins).astype(int), self.margin_bins - 1)
+        left, drawn = np.arange(len(margins)), []
+        for _ in range(width):
+            inside = left[bins[left] == generator.choice(np.unique(bins[left]))]
+            drawn.append(generator.choice(inside))
+            left = left[left != drawn[-1]]
+        return np.array(drawn)
 
     def _texts(self, rows: np.ndarray, field: str) -> np.ndarray:
         documents = self.table.documents
@@ -230,3 +259,8 @@ class PairDataset(PairBatches):
         given = wanted == 0 or self.table.max_negatives > 0
         rule = "0, for no pair has given negatives (a dataset directory's are the files of pairs/)"
         require(given, "negatives_per_query", rule, wanted)
+        bins = self.margin_bins
+        require(bins >= 0, "margin_bins", "at least 0", bins)
+        missing = int(np.isnan(self.table.negative_margins).sum()) if bins else 0
+        rule = "0 where negatives have no `cross_scores` (tfde mine-negatives --cross_encoder)"
+        require(not missing, "margin_bins", rule, f"{bins}, {missing} without")

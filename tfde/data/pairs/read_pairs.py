@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import json
 import logging
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
@@ -41,8 +42,9 @@ def read_pairs(
     JSON Lines, `{"query": text, "positive": DOCUMENT, "negatives": [DOCUMENT, ...]}`, where
     `negatives` may be absent and DOCUMENT is `{"title", "text"}` (and perhaps `context`), or a
     string: a text, or with `dataset` the id of one of its documents. A text without id gets one
-    from its hash. `query_id` tells queries apart that have one text; other fields, such as
-    `scores`, are not read.
+    from its hash. `query_id` tells queries apart that have one text. `cross_scores`, `{"positive":
+    NUMBER, "negatives": [NUMBER, ...]}`, are a teacher's; other fields, such as `scores`, are not
+    read.
 
     Args:
         path: The dataset directory, or the pair file (`.jsonl` or `.jsonl.gz`); or what
@@ -133,6 +135,7 @@ class _Line(NamedTuple):
     query: Query
     positive: Document | str
     negatives: list[Document | str]
+    margins: tuple[float, ...]
 
 
 def _pairs_of_file(
@@ -162,7 +165,7 @@ def _pairs_of_file(
     for line in lines:
         positive = document(line, line.positive)
         negatives = tuple(document(line, value) for value in line.negatives)
-        yield Pair(line.query, positive, negatives, (positive.doc_id,))
+        yield Pair(line.query, positive, negatives, (positive.doc_id,), line.margins)
 
 
 def _lines(path: Path, strings_are_ids: bool) -> Iterator[_Line]:
@@ -182,7 +185,24 @@ def _lines(path: Path, strings_are_ids: bool) -> Iterator[_Line]:
             Query(query_id, text),
             positive,
             [_document(path, number, n, "negatives", strings_are_ids) for n in negatives],
+            _margins(path, number, record.get("cross_scores"), len(negatives)),
         )
+
+
+def _margins(path: Path, line: int, scores: Any, count: int) -> tuple[float, ...]:
+    """How much more a teacher gives to the positive than to each negative; () without scores."""
+    if scores is None:
+        return ()
+    of_positive = scores.get("positive") if isinstance(scores, Mapping) else None
+    of_negatives = scores.get("negatives") if isinstance(scores, Mapping) else None
+    numbers = [of_positive, *of_negatives] if isinstance(of_negatives, list) else []
+    whole = len(numbers) == count + 1 and all(
+        isinstance(x, int | float) and math.isfinite(x) for x in numbers
+    )
+    if not whole:
+        rule = f"field 'cross_scores' must have a number for the positive and {count} for negatives"
+        raise DataError(path, line, f"{rule}.", scores)
+    return tuple(numbers[0] - x for x in numbers[1:])
 
 
 def _document(

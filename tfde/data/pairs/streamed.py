@@ -71,6 +71,7 @@ class StreamedPairs(PairBatches):
             "negative_title": nothing,
             "negative_text": nothing,
             "negative_key": np.zeros((size, 0), np.int64),
+            "negative_margin": np.zeros((size, 0), np.float32),
             "document_probability": self._probabilities(keys),
         }
 

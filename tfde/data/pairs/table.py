@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import overload
 
@@ -11,7 +12,7 @@ import numpy as np
 
 from tfde.data.ids import id_of_text, key_of
 from tfde.data.pairs.batches import padded_width
-from tfde.errors import ConfigError, shorten
+from tfde.errors import ConfigError, require, shorten
 from tfde.types import Document, Pair, Query
 
 
@@ -25,7 +26,8 @@ class PairTable(Sequence[Pair]):
         pairs: The pairs; read once.
 
     Raises:
-        ConfigError: one id stands for two different queries or documents.
+        ConfigError: one id stands for two different queries or documents; margins that are not as
+            many as the negatives.
 
     Attributes:
         queries: The distinct queries.
@@ -33,6 +35,8 @@ class PairTable(Sequence[Pair]):
         query_rows: Row in `queries` of each pair, (N,) int32.
         positive_rows: Row in `documents` of each pair's positive, (N,) int32.
         negative_rows: Rows in `documents` of all pairs' negatives, (sum,) int32.
+        negative_margins: A teacher's margin of the positive over each of these, (sum,) float32;
+            NaN where there is none.
         negative_starts: Where each pair's negatives start in `negative_rows`, (N + 1,) int64.
         document_keys: Key of each of `documents`, (documents,) int64; documents of other tables
             have the same where id, title and text are the same.
@@ -47,6 +51,7 @@ class PairTable(Sequence[Pair]):
         query_row: dict[str, int] = {}
         document_row: dict[str, int] = {}
         query_rows, positive_rows, negative_rows, starts = [], [], [], [0]
+        margins: list[float] = []
         for pair in pairs:
             row = query_row.setdefault(pair.query.query_id, len(self.queries))
             if row == len(self.queries):
@@ -65,9 +70,13 @@ class PairTable(Sequence[Pair]):
             )
             negative_rows += [self._row_of(negative, document_row) for negative in pair.negatives]
             starts.append(len(negative_rows))
+            fits = len(pair.margins) in (0, len(pair.negatives))
+            require(fits, "margins", f"{len(pair.negatives)}, as the negatives", pair.margins)
+            margins += pair.margins or [np.nan] * len(pair.negatives)
         self.query_rows = np.array(query_rows, np.int32)
         self.positive_rows = np.array(positive_rows, np.int32)
         self.negative_rows = np.array(negative_rows, np.int32)
+        self.negative_margins = np.array(margins, np.float32)
         self.negative_starts = np.array(starts, np.int64)
         self.document_keys = np.array(
             [document_key(document) for document in self.documents], np.int64
@@ -124,7 +133,8 @@ class PairTable(Sequence[Pair]):
         """
         return PairTable(
             pair._replace(
-                negatives=tuple(negatives.get((pair.query.query_id, pair.positive.doc_id), ()))
+                negatives=tuple(negatives.get((pair.query.query_id, pair.positive.doc_id), ())),
+                margins=(),
             )
             for pair in self
         )
@@ -144,11 +154,13 @@ class PairTable(Sequence[Pair]):
         index %= len(self)
         query = self.query_rows[index]
         start, stop = self.negative_starts[index : index + 2]
+        margins = self.negative_margins[start:stop].tolist()
         return Pair(
             self.queries[query],
             self.documents[self.positive_rows[index]],
             tuple(self.documents[row] for row in self.negative_rows[start:stop]),
             tuple(self._known_ids[query]),
+            () if any(map(math.isnan, margins)) else tuple(margins),
         )
 
     def __iter__(self) -> Iterator[Pair]:
