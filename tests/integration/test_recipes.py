@@ -25,6 +25,8 @@ PHRASES = FOLDER / "phrases_squad.yaml"  # tests/unit/phrases/test_training.py r
 RECIPES = sorted(set(FOLDER.glob("*.yaml")) - {*VIRT, RERANKER, PHRASES})
 # Their smaller twins differ in nothing but sizes, which a dry run replaces.
 LARGER = (
+    "chang_bow_mlp",
+    "chang_random",
     "dong_base", "dong_large", "gtr_ft_base", "gtr_large", "gtr_nq_base", "gtr_pt_base", "gtr_xl",
     "gtr_xxl",
 )  # fmt: skip
@@ -48,6 +50,7 @@ PLACES = {
     "PAGES": "pages",
     "CLUSTERS": "clusters",
     "COLBERT": "colbert",
+    "VOCABULARY": "vocabulary",
     "BERT_BASE": "checkpoint",
     "TFDE_MINILM": "checkpoint",
     "START": "checkpoint",
@@ -77,8 +80,8 @@ def places(tmp_path_factory):
     vocabulary.write_text("\n".join(tiny.VOCABULARY) + "\n")
     with (folder / "pairs.jsonl").open("w") as file:
         for i in range(40):
-            row = {"query": f"red {i}", "positive": f"d{i}", "negatives": [f"d{i + 1}"],
-                   "query_id": f"q{i}", "cross_scores": {"positive": 2.0, "negatives": [i / 9]}}  # fmt: skip
+            row = {"query": f"red {i}", "positive": f"d{i}", "negatives": [f"d{i + 1}"]}
+            row |= {"query_id": f"q{i}", "cross_scores": {"positive": 2.0, "negatives": [i / 9]}}
             file.write(json.dumps(row) + "\n")
     pages = [
         Page(f"p{i}", f"red {i}", (Section("", PASSAGES),), (f"p{(i + 1) % 4}",)) for i in range(4)
@@ -118,6 +121,40 @@ def test_recipe_of_gtr_is_the_papers(path):
         assert (optimizer.schedule, optimizer.warmup_steps) == ("linear", 0)
 
 
+def test_recipes_of_chang_differ_in_their_towers_alone():
+    """Chang et al. 2020, section 4: 100,000 steps of 8,192, 2,000 of 512, 12 layers or 128 M."""
+    runs = []
+    for name in ("chang_pretraining", "chang_random", "chang_bow_mlp"):
+        arguments = ["--run", str(FOLDER / f"{name}.yaml"), "--output", "x"]
+        runs.append(train.build_parser().parse_args(arguments).run)
+    checkpoint, random, bag = runs
+    assert checkpoint.stages == random.stages == bag.stages
+    assert checkpoint.model.text == random.model.text == bag.model.text
+    stages = [(stage.steps, stage.batch_size) for stage in random.stages.values()]
+    assert stages == [(100_000, 8192), (2_000, 512)]
+    assert random.model.backbone == {
+        "kind": "bert", "num_layers": 12, "num_heads": 12, "hidden_dim": 768,
+        "intermediate_dim": 3072, "dropout": 0.1,
+    }  # fmt: skip
+    words, wide, out = 30_522, bag.model.backbone["embedding_dim"], bag.model.backbone["hidden_dim"]
+    parameters = words * wide + wide * out + out * out + 2 * out
+    assert (parameters, out) == (127_378_432, 512)
+
+
+def test_recipe_of_dpr_is_the_papers():
+    """Karpukhin et al. 2020, section 5."""
+    arguments = ["--run", str(FOLDER / "dpr.yaml"), "--output", "x"]
+    run = train.build_parser().parse_args(arguments).run
+    (stage,) = run.stages.values()
+    model, optimizer = run.model, stage.optimizer
+    assert (model.sharing, model.pooling, model.normalize) == ("ade", "first", False)
+    assert (model.embedding_dim, model.dropout) == (None, 0.1)
+    assert (stage.batch_size, stage.negatives_per_query, stage.epochs) == (128, 1, 40)
+    assert (stage.temperature, stage.bidirectional) == (1.0, False)
+    assert (optimizer.learning_rate, optimizer.schedule) == (1e-5, "linear")
+    assert optimizer.warmup_steps > 0
+
+
 @pytest.mark.parametrize(
     "path",
     [
@@ -130,6 +167,7 @@ def test_recipe_runs_dry(tmp_path, monkeypatch, capsys, places, path):
     stages = yaml.safe_load(text)["stages"]
     names = {"pairs": "pairs.jsonl", "dataset": "dataset", "pages": "pages.jsonl"}
     names |= {"clusters": "near.jsonl", "contexts": "contexts", "colbert": "colbert"}
+    names["vocabulary"] = "vocab.txt"
     for variable in re.findall(r"\$\{(\w+)\}", text):
         target = "" if variable == "TFDE_DATA" else names.get(PLACES[variable], "none")
         monkeypatch.setenv(variable, str(places / target))
@@ -144,6 +182,8 @@ def test_recipe_runs_dry(tmp_path, monkeypatch, capsys, places, path):
             sizes["refresh.every_steps"] = 1
         if "chunk_size" in stage:
             sizes["chunk_size"] = 4
+        if "epochs" in stage:
+            sizes["epochs"] = "null"
         if stage.get("data") == "${COMMUNITY_QA}":  # texts, where these pairs have ids
             sizes["dataset"] = str(places / "dataset")
         if "validation" in stage:

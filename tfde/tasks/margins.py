@@ -94,11 +94,11 @@ class MarginTask(Task):
         if self.teacher is None:
             return given
         read = self.teacher.preprocessor
-        titles, texts = (candidate_texts(batch, name) for name in ("title", "text"))
+        texts = [candidate_texts(batch, name) for name in read.text_config.document_fields]
         # As long as any can be: replicas and blocks must have rows of one shape.
         text = read.text_config
         limits = (text.query_max_length_tokens, text.document_max_length_tokens)
-        sides = (read.queries(batch["query"]), read.documents(titles, texts))
+        sides = (read.queries(batch["query"]), read.documents(*texts))
         for side, tokens, limit in zip(_SIDES, sides, limits, strict=True):
             for name, x in zip(_TOKENS, tokens, strict=True):
                 fill = read.tokenizer.pad_id if name == "token_ids" else 0
