@@ -30,7 +30,10 @@ METADATA_FILE = "metadata.json"
 DUAL_ENCODER = "DualEncoder"
 _REGISTERED_BY = "backbone_registered_by"  # the module of a program's own backbone
 # Fields that model directories had not from the beginning.
-_LATER = {"trained_dims", "lora", "pooling_layer", "projection_layer", "fusion"}
+_LATER = {
+    "trained_dims", "lora", "pooling_layer", "projection_layer", "fusion",
+    "encode_before_projection",
+}  # fmt: skip
 # What reading a damaged file raises, zip files among them.
 READ_FAULTS = (
     OSError, ValueError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error,
