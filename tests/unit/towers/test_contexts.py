@@ -265,3 +265,9 @@ def test_bm25_indexes_what_it_is_told():
     for odd in ((), ("passage",), "text"):
         with pytest.raises(ConfigError, match=r"`fields` must be some of title, text, context"):
             Bm25Index.build(corpus, fields=odd)
+
+
+def test_transformers_has_no_model_with_a_second_segment(model, tmp_path):
+    with pytest.raises(ConfigError, match=r"`separator_id` must be None: transformers' models"):
+        tfde.export_sentence_transformers(model, tmp_path / "st")
+    assert not (tmp_path / "st").exists()
