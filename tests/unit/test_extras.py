@@ -27,6 +27,8 @@ LINES = {
     "tfde evaluate --dataset data --split test --bm25": "bm25",
     "tfde build-index --embeddings embeddings --output index --kind tree": "scann",
     "tfde build-index --embeddings embeddings --output index --engine faiss": "faiss",
+    "tfde phrases index --model model --dataset data --output index": "scann",
+    "tfde phrases evaluate --model model --dataset data --bm25": "bm25",
     "tfde make-pages --input pages --output pages.jsonl": "pages",
     "tfde evaluate --dataset data --split test --run_file run.trec --report page": "figures",
     "tfde convert --format sentence-transformers --input a.parquet --columns query answer"

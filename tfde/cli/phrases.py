@@ -82,7 +82,11 @@ def _evaluate_parser(command: str, description: str) -> CommandParser:
     parser.add_argument("--dataset", required=True, help="dataset directory with answers")
     parser.add_argument("--split", default="dev", help="whose questions")
     parser.add_argument(
-        "--index", action="append", default=[], help="also among all its passages; repeat it"
+        "--index",
+        action="append",
+        default=[],
+        metavar="[NAME=]PATH",
+        help="also among all its passages; repeat it",
     )
     parser.add_argument(
         "--sentences_of",
@@ -158,30 +162,37 @@ def _search(args: Any) -> None:
 
 
 def _evaluate(args: Any) -> None:
-    from tfde.phrases.measure import Sentences, answer_given, answer_open, count_answers, measure
+    from tfde.environment import require_extra
+    from tfde.phrases.measure import (
+        Sentences,
+        answer_given,
+        answer_open,
+        count_answers,
+        measure,
+        searched_documents,
+    )
     from tfde.phrases.phrase_encoder import PhraseEncoder
     from tfde.phrases.phrase_index import PhraseIndex
     from tfde.phrases.questions import asked_documents
     from tfde.towers.dual_encoder import DualEncoder
 
+    if args.bm25:
+        require_extra("bm25", "`--bm25`")
     asked, counts = asked_documents(args.dataset, args.split)
     model = PhraseEncoder.from_preset(args.model)
-    indexes = [PhraseIndex.load(path) for path in args.index]
-    for index in indexes:
+    indexes = {name: PhraseIndex.load(path) for name, path in _named(args.index).items()}
+    for index in indexes.values():
         index.check_model(model)
+    documents = searched_documents(indexes, asked)
     counts = count_answers(model, asked, counts)
-    documents = [part.document for part in asked]  # all of the split are searched
     asked = asked[: args.limit]
     answered: list[Answered] = [answer_given(model, asked, show_progress=True)]
     options = {"tokens_per_query": args.tokens_per_query, "show_progress": True}
-    answered += [answer_open(model, index, asked, **options) for index in indexes]
+    answered += [answer_open(n, model, index, asked, **options) for n, index in indexes.items()]
     sentences = Sentences(documents if args.bm25 or args.sentences_of else [])
     if args.bm25:
         answered += sentences.by_bm25(asked)
-    names: list[str] = []
-    for given in args.sentences_of:
-        name, path = name_and_path(given, names)
-        names.append(name)
+    for name, path in _named(args.sentences_of).items():
         answered += sentences.by_model(name, DualEncoder.load(path), asked)
     rows = [{"way": a.name, "setting": a.setting, **measure(a, asked)} for a in answered]
     questions = sum(len(part.queries) for part in asked)
@@ -196,6 +207,15 @@ def _evaluate(args: Any) -> None:
     for row in rows:
         numbers = " ".join(f"{row[name]:>13.4f}" for name in measures)
         print(f"{row['way']:<{width}} {row['setting']:>8} {numbers}")
+
+
+def _named(given: list[str]) -> dict[str, str]:
+    """Returns name -> path of what `[NAME=]PATH` gives."""
+    found: dict[str, str] = {}
+    for text in given:
+        name, path = name_and_path(text, list(found))
+        found[name] = path
+    return found
 
 
 _ACTIONS: dict[str, Action] = {

@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tfde.data.sentences import split_sentences
+from tfde.errors import MismatchError
 from tfde.evaluation.answer_matching import holds_answer
 from tfde.evaluation.answer_overlap import answer_overlap
 from tfde.phrases.passages import answer_places
@@ -84,7 +85,31 @@ def answer_given(
     return Answered("phrases", "given", answers)
 
 
+def searched_documents(
+    indexes: Mapping[str, PhraseIndex], asked: Sequence[AskedDocument]
+) -> list[Document]:
+    """Returns what every `open` way searches: the passages of the indexes, or those asked about.
+
+    Raises:
+        MismatchError: an index holds other passages than the first one, or not all that are asked
+            about.
+    """
+    if not indexes:
+        return [part.document for part in asked]
+    first, documents = next((name, index.documents) for name, index in indexes.items())
+    texts = {document.doc_id: document.text for document in documents}
+    for name, index in indexes.items():
+        if {document.doc_id: document.text for document in index.documents} != texts:
+            raise MismatchError(f"`index`: {name} must hold the passages that {first} holds.")
+    for part in asked:
+        if texts.get(part.document.doc_id) != part.document.text:
+            rule = f"{first} must hold every passage that a question is about"
+            raise MismatchError(f"`index`: {rule}. It lacks: {part.document.doc_id}")
+    return documents
+
+
 def answer_open(
+    name: str,
     model: PhraseEncoder,
     index: PhraseIndex,
     asked: Sequence[AskedDocument],
@@ -105,7 +130,7 @@ def answer_open(
         for query, phrases in zip(_queries(asked), found, strict=True)
         if phrases
     }
-    return Answered(f"phrases, {index.vectors}", "open", answers)
+    return Answered(f"phrases, {name}", "open", answers)
 
 
 class Sentences:

@@ -16,17 +16,15 @@ from tfde.errors import ConfigError, CorruptError, MismatchError, require
 from tfde.phrases.passages import Passage
 from tfde.phrases.phrase_encoder import PhraseEncoder, TokenVectors
 from tfde.retrieval.index import Index, index_class, open_index
-from tfde.retrieval.index_directory import check_doc_ids
-from tfde.storage.atomic import atomic_directory
-from tfde.storage.files import check_sha256, open_array, read_json, sha256, write_array, write_json
+from tfde.retrieval.index_directory import MANIFEST, check_doc_ids, read_index, write_index
+from tfde.storage.files import open_array, write_array
 from tfde.storage.json_lines import write_json_lines
 from tfde.towers.texts import texts_of_document
 from tfde.types import Document
 
 logger = logging.getLogger("tfde")
 
-_MANIFEST, _PASSAGES, _TOKENS, _VECTORS = "phrases.json", "passages.jsonl", "tokens.npy", "vectors"
-_FORMAT = 1
+_KIND, _PASSAGES, _TOKENS, _VECTORS = "phrases", "passages.jsonl", "tokens.npy", "vectors"
 # Columns of a token's row: passage, place in it, first character and the one after its last,
 # and whether a phrase may begin, and end, there.
 _PASSAGE, _PLACE, _FROM, _TO, _BEGINS, _ENDS = range(6)
@@ -50,7 +48,7 @@ class PhraseIndex:
     """Tokens of passages where a phrase may begin or end; use `build` or `load`.
 
     Args:
-        vectors: An index of the tokens' vectors, in the order of passages and places.
+        vectors: An index of the tokens' vectors; those of a passage stand side by side, in order.
         tokens: (N, 6) int32, what each of them is.
         documents: The passages.
         max_phrase_tokens: Longest phrase.
@@ -126,33 +124,35 @@ class PhraseIndex:
         passages = model.reader.read(map(_document, itertools.count(), documents))
         kept = [passage.document for passage in passages]
         check_doc_ids([document.doc_id for document in kept], len(kept))
-        parts: list[tuple[np.ndarray, np.ndarray]] = [(np.empty(0), np.empty(0))] * len(passages)
+        # Memory is taken for as much of them as is filled.
+        room, count = sum(len(passage.spans) for passage in passages), 0
+        tokens = np.empty((room, 6), np.int32)
+        vectors = np.empty((room, model.config.backbone.hidden_dim), np.float32)
         for number, found in model.encode_passages(
             passages, batch_size=batch_size, show_progress=show_progress
         ):
-            parts[number] = _kept_tokens(number, passages[number], found, least_probability)
-        parts = [part for part in parts if len(part[0])]
-        if not parts:
+            rows, kept_vectors = _kept_tokens(number, passages[number], found, least_probability)
+            filled = slice(count, count + len(rows))
+            tokens[filled], vectors[filled], count = rows, kept_vectors, filled.stop
+        if not count:
             raise ConfigError(
                 "`documents` must hold a text, with a token that the filter keeps."
                 f" Received: {len(passages)} documents, least_probability={least_probability}"
             )
-        tokens = np.concatenate([rows for rows, _ in parts])
         cut = [passage.cut for passage in passages if passage.cut]
         logger.info(
             "%d passages: %d tokens are indexed, %d left out by the filter; %d cut off, of %d"
             " passages that are too long",
-            *(len(passages), len(tokens), sum(len(p.spans) for p in passages) - len(tokens)),
+            *(len(passages), count, room - count),
             *(sum(cut), len(cut)),
         )
-        vectors = np.concatenate([vectors for _, vectors in parts])
         index = chosen.build(
-            vectors,
-            [str(number) for number in range(len(tokens))],
+            vectors[:count],
+            [str(number) for number in range(count)],
             fingerprint=model.fingerprint(),
             parameters=parameters,
         )
-        return cls(index, tokens, kept, max_phrase_tokens=model.config.max_phrase_tokens)
+        return cls(index, tokens[:count], kept, max_phrase_tokens=model.config.max_phrase_tokens)
 
     def check_model(self, model: PhraseEncoder) -> None:
         """Raises a `MismatchError` if another model made the index."""
@@ -236,18 +236,22 @@ class PhraseIndex:
         Raises:
             ConfigError: the directory is not empty, without `overwrite`.
         """
-        with atomic_directory(path, overwrite=overwrite) as temporary:
-            self.vectors.save(temporary / _VECTORS)
-            write_array(temporary / _TOKENS, self.tokens)
+
+        def write(directory: Path) -> None:
+            self.vectors.save(directory / _VECTORS)
+            write_array(directory / _TOKENS, self.tokens)
             records = ({"_id": d.doc_id, "title": d.title, "text": d.text} for d in self.documents)
-            write_json_lines(temporary / _PASSAGES, records)
-            manifest = {
-                "format": _FORMAT,
-                "max_phrase_tokens": self.max_phrase_tokens,
-                "fingerprint": self.fingerprint,
-                "files": {name: sha256(temporary / name) for name in (_TOKENS, _PASSAGES)},
-            }
-            write_json(temporary / _MANIFEST, manifest)
+            write_json_lines(directory / _PASSAGES, records)
+
+        rows, dim = self.vectors.shape
+        manifest = {
+            "kind": _KIND,
+            "rows": rows,
+            "dim": dim,
+            "fingerprint": self.fingerprint,
+            "max_phrase_tokens": self.max_phrase_tokens,
+        }
+        write_index(path, manifest, write, overwrite=overwrite)
 
     @classmethod
     def load(cls, path: str | Path, *, verify: bool = True) -> PhraseIndex:
@@ -258,23 +262,21 @@ class PhraseIndex:
             verify: Compare checksums, which reads every file once.
 
         Raises:
-            CorruptError: a file is missing or differs; no index of phrases.
+            FileNotFoundError: no index there.
+            MismatchError: an index of another kind.
+            CorruptError: a file is missing or differs.
         """
         path = Path(path)
-        if not (path / _MANIFEST).is_file():
-            raise CorruptError(f"{path}: holds no {_MANIFEST}, so no index of phrases.")
-        manifest = read_json(path / _MANIFEST)
-        if manifest.get("format") != _FORMAT:
-            rule = f"`format` must be {_FORMAT}"
-            raise CorruptError(f"{path / _MANIFEST}: {rule}. Received: {manifest.get('format')}")
-        if verify:
-            for name, expected in manifest["files"].items():
-                check_sha256(path / name, expected)
+        manifest = read_index(path, _KIND, verify=verify)
+        longest = manifest.get("max_phrase_tokens")
+        if not isinstance(longest, int):
+            rule = "`max_phrase_tokens` must be a number"
+            raise CorruptError(f"{path / MANIFEST}: {rule}. Received: {longest}")
         return cls(
-            open_index(path / _VECTORS, verify=verify),
+            open_index(path / _VECTORS, verify=False),  # its files are among those of this one
             np.asarray(open_array(path / _TOKENS)),
             list(unique_documents(path / _PASSAGES)),
-            max_phrase_tokens=int(manifest["max_phrase_tokens"]),
+            max_phrase_tokens=longest,
         )
 
 

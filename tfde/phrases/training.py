@@ -37,6 +37,7 @@ from tfde.training.early_checks import expand_path
 from tfde.training.optimizers import build_optimizer
 from tfde.training.run_record import (
     CHECKPOINT_FILE,
+    answers_checksum,
     checkpoint_checksums,
     checksum,
     open_output,
@@ -189,7 +190,7 @@ def train_phrases(
             seed=run.seed,
         )
         logger.info("%s", data.counts)
-        sums: dict[str, Any] = {run.data: checksum(Path(run.data))}
+        sums: dict[str, Any] = {run.data: checksum(Path(run.data)), **answers_checksum(run.data)}
         sums |= checkpoint_checksums(run.model.backbone, run.model.tokenizer)
         with open_output(output, run, sums):
             _train(PhraseTrainer(model, run), data, run, output, verbose)

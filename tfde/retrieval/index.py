@@ -14,6 +14,7 @@ import numpy as np
 
 from tfde.argument_types import typed
 from tfde.config.model import ParentConfig
+from tfde.environment import require_extra
 from tfde.errors import ConfigError, CorruptError, MismatchError, require
 from tfde.retrieval.embeddings import Embeddings
 from tfde.retrieval.index_directory import (
@@ -31,11 +32,12 @@ from tfde.retrieval.recall import Recall, measure_recall, sample_queries
 from tfde.storage.files import read_ids, write_ids
 from tfde.storage.rows import Rows, in_memory
 
-# Kind, as the manifest of a saved index names it -> module and class, imported when it is needed.
+# Kind, as the manifest of a saved index names it -> module and class, imported when it is needed,
+# and the extra that brings its library.
 ENGINES = {
-    "exact": ("tfde.retrieval.exact_index", "ExactIndex"),
-    "scann": ("tfde.retrieval.scann_index", "ScannIndex"),
-    "faiss": ("tfde.retrieval.faiss_index", "FaissIndex"),
+    "exact": ("tfde.retrieval.exact_index", "ExactIndex", None),
+    "scann": ("tfde.retrieval.scann_index", "ScannIndex", "scann"),
+    "faiss": ("tfde.retrieval.faiss_index", "FaissIndex", "faiss"),
 }
 
 
@@ -314,13 +316,16 @@ class Index(ABC):
 
 
 def index_class(kind: str) -> type[Index]:
-    """Returns an engine by its kind.
+    """Returns an engine by its kind, to build or to load one: its library is there.
 
     Raises:
         ConfigError: there is no such engine.
+        MissingExtraError: the engine's library is not installed.
     """
     require(kind in ENGINES, "engine", f"one of {', '.join(ENGINES)}", kind)
-    module, name = ENGINES[kind]
+    module, name, extra = ENGINES[kind]
+    if extra is not None:
+        require_extra(extra, f"engine {kind}")
     return getattr(importlib.import_module(module), name)
 
 

@@ -36,7 +36,7 @@ from tfde.studies.study_checks import check_cells, expand_evaluation, needs_voca
 from tfde.text.sentence_piece.train import train_sentencepiece
 from tfde.training.checks import check_stages
 from tfde.training.early_checks import expand_path, expand_run
-from tfde.training.run_record import checksum, data_paths
+from tfde.training.run_record import answers_checksum, checksum, data_paths
 from tfde.training.stage_data import StageData
 
 logger = logging.getLogger("tfde")
@@ -264,8 +264,8 @@ def _plan(
     evaluation = expand_evaluation(cell.evaluation)
     paths = [evaluation.dataset, evaluation.more_candidates]
     data = [checksum_of(Path(path)) for path in paths if path is not None]
-    if needs_answers(evaluation.measures):  # checksums of a dataset are without them
-        data.append(checksum_of(DatasetDirectory(evaluation.dataset).file("answers.jsonl")))
+    if needs_answers(evaluation.measures):
+        data += answers_checksum(evaluation.dataset, checksum_of=checksum_of).values()
     key = digest([chain[-1].path.name if chain else None, cell.evaluation, data, DEPTH])
     return _Plan(cell, chain, evaluation, key)
 

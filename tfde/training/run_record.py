@@ -19,6 +19,7 @@ import tensorflow as tf
 from tfde.config.training import TrainRun
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.errors import ConfigError, OtherRunError
+from tfde.evaluation.measures import needs_answers
 from tfde.storage.atomic import atomic_file, directory_lock, make_directories
 from tfde.storage.resumable_file import first_difference
 
@@ -150,11 +151,22 @@ def _remove(path: Path) -> None:
 
 
 def checksum(path: Path) -> Any:
-    """Returns the sha256 of a file, or of each file of a dataset directory by its name."""
+    """Returns the sha256 of a file, or of each file of a dataset directory by its name.
+
+    Of a directory without its answers: `answers_checksum`.
+    """
     if path.is_dir():
         return DatasetDirectory(path).checksums()
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def answers_checksum(
+    dataset: str, *, checksum_of: Callable[[Path], Any] = checksum
+) -> dict[str, Any]:
+    """Returns path -> checksum of the answers of a dataset directory."""
+    path = DatasetDirectory(dataset).file("answers.jsonl")
+    return {str(path): checksum_of(path)}
 
 
 def checkpoint_files(path: Path) -> list[Path]:
@@ -195,7 +207,12 @@ def data_checksums(
         run: The run, its paths expanded.
         checksum_of: Another `checksum`, such as one that remembers.
     """
-    return {path: checksum_of(Path(path)) for path in dict.fromkeys(data_paths(run))}
+    found = {path: checksum_of(Path(path)) for path in dict.fromkeys(data_paths(run))}
+    for stage in run.stages.values():
+        for measured in stage.validation.measured().values() if stage.validation else ():
+            if needs_answers(measured.measures):
+                found |= answers_checksum(measured.dataset, checksum_of=checksum_of)
+    return found
 
 
 def data_paths(run: TrainRun) -> list[str]:

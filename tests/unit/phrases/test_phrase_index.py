@@ -10,6 +10,7 @@ from tiny_phrases import DOCUMENTS, phrase_encoder
 from tfde.errors import ConfigError, CorruptError, DataError, MismatchError
 from tfde.phrases.phrase_encoder import TokenVectors
 from tfde.phrases.phrase_index import PhraseIndex, best_span
+from tfde.retrieval.index import open_index
 from tfde.types import Document
 
 QUERIES = ["red apple", "lake", "two"]
@@ -106,7 +107,9 @@ def test_saved_and_loaded(tmp_path, index, model):
         index.save(tmp_path / "index")
 
 
-@pytest.mark.parametrize("name", ["tokens.npy", "passages.jsonl", "vectors/vectors.npy"])
+@pytest.mark.parametrize(
+    "name", ["tokens.npy", "passages.jsonl", "vectors/vectors.npy", "vectors/index.json"]
+)
 def test_damaged_files(tmp_path, index, name):
     index.save(tmp_path / "index")
     content = bytearray((tmp_path / "index" / name).read_bytes())
@@ -117,13 +120,19 @@ def test_damaged_files(tmp_path, index, name):
 
 
 def test_other_directories(tmp_path, index):
-    with pytest.raises(CorruptError, match=r"holds no phrases\.json, so no index of phrases"):
+    with pytest.raises(FileNotFoundError, match=r"no index\.json there"):
         PhraseIndex.load(tmp_path)
     index.save(tmp_path / "index")
-    path = tmp_path / "index" / "phrases.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "format": 2}))
-    with pytest.raises(CorruptError, match=r"`format` must be 1\. Received: 2"):
-        PhraseIndex.load(tmp_path / "index")
+    with pytest.raises(MismatchError, match=r"must be an index of kind phrases\. .*: 'exact'"):
+        PhraseIndex.load(tmp_path / "index" / "vectors")
+    with pytest.raises(MismatchError, match=r"must be an index of kind exact or .*: 'phrases'"):
+        open_index(tmp_path / "index")
+    path = tmp_path / "index" / "index.json"
+    manifest = json.loads(path.read_text())
+    for name in manifest:
+        path.write_text(json.dumps({key: manifest[key] for key in manifest if key != name}))
+        with pytest.raises(CorruptError, match=rf"index\.json: .*{name}"):
+            PhraseIndex.load(tmp_path / "index")
 
 
 def test_refusals(index, model):

@@ -1,22 +1,31 @@
 """Batches of questions, the losses by NumPy, and a run from data to an answer."""
 
 import json
+import logging
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
 import tiny
-from tiny_phrases import phrase_encoder
+from tiny_phrases import DOCUMENTS, phrase_encoder
 
 from tfde.cli.main import main
+from tfde.config.optimizer import OptimizerConfig
 from tfde.config.phrases import PhraseModelConfig, PhraseRun
-from tfde.errors import ConfigError, DataError
+from tfde.errors import ConfigError, DataError, MismatchError, OtherRunError
 from tfde.phrases.batches import PhraseData
-from tfde.phrases.training import PhraseTrainer, answer_loss
+from tfde.phrases.measure import searched_documents
+from tfde.phrases.phrase_index import PhraseIndex
+from tfde.phrases.questions import asked_documents
+from tfde.phrases.training import PhraseTrainer, answer_loss, train_phrases
 
 RECIPE = Path(__file__).parents[3] / "pipelines" / "recipes" / "phrases_squad.yaml"
 RUN = PhraseRun(PhraseModelConfig("none"), "none")
+BACKBONE = {
+    "kind": "bert", "num_layers": 1, "num_heads": 2, "hidden_dim": 16,
+    "intermediate_dim": 32, "max_sequence_length": 32, "dropout": 0.0,
+}  # fmt: skip
 
 
 def read(dataset, model, **options):
@@ -152,17 +161,75 @@ def test_impossible_runs(field, value, message):
         PhraseRun(PhraseModelConfig("none"), "none", in_batch_weight=0.0, in_passage_weight=0.0)
 
 
+class Stopping(logging.Handler):
+    """Stops a run at a line of its log, as Ctrl-C would."""
+
+    def emit(self, record):
+        if record.getMessage().startswith("step 8 of 10"):
+            raise KeyboardInterrupt
+
+
+def test_an_interrupted_run_goes_on_over_the_same_answers_alone(tmp_path, dataset, caplog):
+    tiny.tokenizer().save_assets(tmp_path / "words")
+    model = PhraseModelConfig(
+        BACKBONE, str(tmp_path / "words" / "vocab.txt"), query_max_length_tokens=8,
+        passage_max_length_tokens=14, max_phrase_tokens=3,
+    )  # fmt: skip
+    run = PhraseRun(
+        model, str(dataset), "dev", epochs=5, batch_passages=1, precision="float32",
+        optimizer=OptimizerConfig("adamw", learning_rate=0.01),
+        log_every_steps=4, checkpoint_every_steps=6,
+    )  # fmt: skip
+    whole = train_phrases(run, tmp_path / "whole", verbose=0)
+    caplog.set_level(logging.INFO, "tfde")
+    stopping = Stopping()
+    logging.getLogger("tfde").addHandler(stopping)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            train_phrases(run, tmp_path / "run", verbose=0)
+    finally:
+        logging.getLogger("tfde").removeHandler(stopping)
+    assert not (tmp_path / "run" / "model").exists()
+    answers = dataset / "answers.jsonl"
+    content = answers.read_text()
+    answers.write_text(content.replace("dog bird", "dog"))
+    with pytest.raises(OtherRunError, match=r"answers\.jsonl"):
+        train_phrases(run, tmp_path / "run", verbose=0)
+    answers.write_text(content)
+    resumed = train_phrases(run, tmp_path / "run", verbose=0)
+    for name, weight in resumed.named_weights().items():
+        expected = whole.named_weights()[name].numpy()
+        np.testing.assert_allclose(weight.numpy(), expected, atol=1e-5, err_msg=name)
+    steps = [
+        [json.loads(line)["step"] for line in (tmp_path / name / "history.jsonl").open()]
+        for name in ("run", "whole")
+    ]
+    assert steps[0] == steps[1] == [4, 8, 10]
+
+
+def test_what_is_searched_is_the_same_for_every_way(dataset, model):
+    asked, _ = asked_documents(dataset, "dev")
+
+    def index(documents):
+        return PhraseIndex.build(model, documents, engine="exact")
+
+    assert searched_documents({}, asked) == [part.document for part in asked]
+    every = index(DOCUMENTS)
+    assert searched_documents({"one": every, "two": every}, asked) == DOCUMENTS
+    with pytest.raises(MismatchError, match="`index`: two must hold the passages that one holds"):
+        searched_documents({"one": every, "two": index(DOCUMENTS[:2])}, asked)
+    changed = [DOCUMENTS[0], DOCUMENTS[1]._replace(text="plum")]
+    with pytest.raises(MismatchError, match=r"one must hold every passage .* It lacks: d1"):
+        searched_documents({"one": index(changed)}, asked)
+
+
 def test_from_data_to_an_answer_by_commands(tmp_path, dataset, capsys, monkeypatch):
-    """Two passages are learned by heart; an interrupted run would go on from the same files."""
-    backbone = {
-        "kind": "bert", "num_layers": 1, "num_heads": 2, "hidden_dim": 16,
-        "intermediate_dim": 32, "max_sequence_length": 32, "dropout": 0.0,
-    }  # fmt: skip
+    """Two passages are learned by heart."""
     tiny.tokenizer().save_assets(tmp_path / "words")
     monkeypatch.setenv("SQUAD", str(dataset))
     monkeypatch.setenv("TFDE_MINILM", "unused")
     changes = {
-        "model.backbone": json.dumps(backbone),
+        "model.backbone": json.dumps(BACKBONE),
         "model.tokenizer": str(tmp_path / "words" / "vocab.txt"),
         "model.num_layers": "null",
         "model.query_max_length_tokens": 8,
@@ -189,11 +256,10 @@ def test_from_data_to_an_answer_by_commands(tmp_path, dataset, capsys, monkeypat
     found = json.loads(capsys.readouterr().out)
     assert found["questions"] == 4  # what is cut off or not in the text counts as wrong
     rows = {(row["way"], row["setting"]): row for row in found["rows"]}
-    for key in (("phrases", "given"), ("phrases, exact", "open")):
+    for key in (("phrases", "given"), ("phrases, index", "open")):
         assert rows[key]["EM"] == 0.5
     assert rows["BM25's sentence", "given"]["EM"] == 0.0
     assert rows["BM25's sentence", "given"]["Answer@1"] == 0.75
-    assert main(train) == 0  # it is done, and found to be
     other = phrase_encoder()
     other.save_to_preset(tmp_path / "other")
     ask[ask.index(f"{run}/model")] = str(tmp_path / "other")

@@ -4,13 +4,14 @@ import dataclasses
 import json
 
 import pytest
+import tiny
 
 from tfde.config.losses import GuideConfig
 from tfde.config.negatives import RefreshConfig
 from tfde.config.training import ModelConfig, StageConfig, TrainRun
-from tfde.config.validation import ValidationConfig
+from tfde.config.validation import GuardConfig, ValidationConfig
 from tfde.errors import OtherRunError
-from tfde.training.run_record import CHECKPOINT_FILE, RUN_FILE, open_output
+from tfde.training.run_record import CHECKPOINT_FILE, RUN_FILE, data_checksums, open_output
 
 STAGE = StageConfig(
     "data",
@@ -45,3 +46,24 @@ def test_fields_that_came_later_have_their_defaults(tmp_path):
             open_output(tmp_path, run, {}),
         ):
             pass
+
+
+def test_answers_count_where_a_measure_needs_them(tmp_path):
+    path = tiny.write_dataset(tmp_path / "data", documents=3)
+    file = path / "answers.jsonl"
+
+    def sums(measures=("P@1",), guard="nDCG@10"):
+        validation = ValidationConfig(
+            str(path), measures=measures, guards={"away": GuardConfig(str(path), measure=guard)}
+        )
+        stage = StageConfig(str(path), steps=4, validation=validation)
+        return data_checksums(TrainRun(ModelConfig("start"), {"only": stage}))
+
+    file.write_text('{"_id": "q0", "answers": ["red"]}\n')
+    before = [sums(), sums(("P@1", "Answer@5")), sums(guard="Answer@1")]
+    assert set(before[0]) == {str(path)}
+    assert before[1] == before[2]
+    file.write_text('{"_id": "q0", "answers": ["blue"]}\n')
+    assert sums() == before[0]
+    assert sums(("P@1", "Answer@5")) != before[1]
+    assert sums(guard="Answer@1") != before[2]
