@@ -197,6 +197,7 @@ def test_an_interrupted_run_goes_on_over_the_same_answers_alone(tmp_path, datase
         train_phrases(run, tmp_path / "run", verbose=0)
     answers.write_text(content)
     resumed = train_phrases(run, tmp_path / "run", verbose=0)
+    assert "an earlier run is taken up: step 6" in caplog.messages
     for name, weight in resumed.named_weights().items():
         expected = whole.named_weights()[name].numpy()
         np.testing.assert_allclose(weight.numpy(), expected, atol=1e-5, err_msg=name)
