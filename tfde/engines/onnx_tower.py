@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
-from tfde.engines.tower_engine import TowerRunner
+from tfde.engines.tower_engine import TowerFacts, TowerRunner
 from tfde.errors import require
 
 _OPSET = 18
@@ -17,7 +17,8 @@ _OPSET = 18
 class Tower(TowerRunner):
     """As `tower_engine.open_tower` says; in float32."""
 
-    def __init__(self, path: Path, exact: bool) -> None:
+    def __init__(self, path: Path, facts: TowerFacts) -> None:
+        super().__init__(facts)
         self._session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
 
     def run(self, batches: list[tuple[np.ndarray, np.ndarray]]) -> list[np.ndarray]:
@@ -29,7 +30,7 @@ class Tower(TowerRunner):
 
 
 def write(graph: Any, path: Path, precision: str) -> None:
-    """Writes `.onnx`; the arguments are those of `tower_engine.write_tower`."""
+    """Writes `.onnx`: the graph of `tower_engine.write_tower`, in a precision."""
     import tf2onnx
 
     require(precision == "float32", "dtype", "float32 in ONNX Runtime", precision)

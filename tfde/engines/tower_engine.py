@@ -7,6 +7,7 @@ when it is asked for.
 from __future__ import annotations
 
 import importlib
+import json
 from abc import abstractmethod
 from importlib.metadata import version
 from pathlib import Path
@@ -16,7 +17,7 @@ import numpy as np
 
 from tfde.config.engines import ENGINE_CHOICES
 from tfde.environment import DISTRIBUTION, missing_packages, require_extra
-from tfde.errors import require
+from tfde.errors import CorruptError, require, shorten
 
 # Rows of like length that are run together.
 _ROWS = 4
@@ -36,8 +37,25 @@ _KINDS: dict[str, _Kind] = {
 }
 
 
+class TowerFacts(NamedTuple):
+    """What else is known of a tower; it lies beside the engine's file as JSON.
+
+    Args:
+        precision: What it computes in.
+        vocabulary_size: Token ids are below it.
+        max_length: The most tokens of a text; `None` for no limit.
+    """
+
+    precision: str
+    vocabulary_size: int
+    max_length: int | None
+
+
 class TowerRunner:
     """A tower in another engine; safe to call from many threads."""
+
+    def __init__(self, facts: TowerFacts) -> None:
+        self._facts = facts
 
     def __call__(self, token_ids: np.ndarray, padding_mask: np.ndarray) -> np.ndarray:
         """Returns the embeddings, (B, D) float32.
@@ -47,7 +65,14 @@ class TowerRunner:
         Args:
             token_ids: (B, L) int32.
             padding_mask: (B, L) int32, 1 = real token.
+
+        Raises:
+            ValueError: another shape, more tokens than the tower has positions, or a token id
+                outside of its vocabulary.
         """
+        self._check(token_ids, padding_mask)
+        if not token_ids.shape[1]:  # as texts of padding alone
+            token_ids = padding_mask = np.zeros((len(token_ids), 1), np.int32)
         if len(token_ids) <= 1:
             return self.run([_cut(token_ids, padding_mask)])[0]
         lengths = lengths_of(padding_mask)
@@ -61,6 +86,24 @@ class TowerRunner:
     @abstractmethod
     def run(self, batches: list[tuple[np.ndarray, np.ndarray]]) -> list[np.ndarray]:
         """Returns the embeddings of each batch of token ids and mask, in their order."""
+
+    def _check(self, token_ids: np.ndarray, padding_mask: np.ndarray) -> None:
+        """Refuses here what an engine would read past its tables for, or not recover from."""
+        shapes = token_ids.shape, padding_mask.shape
+        if token_ids.ndim != 2 or shapes[0] != shapes[1]:
+            raise ValueError(
+                "`token_ids` and `padding_mask` must have one shape (B, L)."
+                f" Received: {shapes[0]} and {shapes[1]}"
+            )
+        limit = self._facts.max_length
+        if limit is not None and token_ids.shape[1] > limit:
+            raise ValueError(
+                f"`token_ids` must have at most {limit} tokens a row. Received: {shapes[0]}"
+            )
+        size = self._facts.vocabulary_size
+        outside = token_ids[(token_ids < 0) | (token_ids >= size)]
+        if len(outside):
+            raise ValueError(f"`token_ids` must be in [0, {size}). Received: {outside[0]}")
 
 
 def lengths_of(padding_mask: np.ndarray) -> np.ndarray:
@@ -103,9 +146,7 @@ def tower_file(engine: str, directory: str | Path) -> Path:
     return Path(directory) / _KINDS[engine].file
 
 
-def write_tower(
-    engine: str, graph: Any, directory: str | Path, *, precision: str = "float32"
-) -> None:
+def write_tower(engine: str, graph: Any, directory: str | Path, facts: TowerFacts) -> None:
     """Writes a tower's graph for an engine.
 
     Args:
@@ -113,8 +154,8 @@ def write_tower(
         graph: Frozen `tf.Graph` with the placeholders `token_ids` and `padding_mask`, (B, L) int32,
             and the output `embeddings`, (B, D) float32.
         directory: Where `tower_file` will be.
-        precision: What it is to compute in: `float32`, or `bfloat16` where the engine has it (a
-            processor that has not computes in float32).
+        facts: Of the tower. It is to compute in `float32`, or in `bfloat16` where the engine has
+            it (a processor that has not computes in float32).
 
     Raises:
         ConfigError: another precision.
@@ -122,7 +163,8 @@ def write_tower(
     require_engine(engine)
     path = tower_file(engine, directory)
     path.parent.mkdir(parents=True)
-    importlib.import_module(_KINDS[engine].module).write(graph, path, precision)
+    importlib.import_module(_KINDS[engine].module).write(graph, path, facts.precision)
+    _facts_file(path).write_text(json.dumps(facts._asdict()), "utf-8")
 
 
 def open_tower(engine: str, directory: str | Path, *, exact: bool = False) -> TowerRunner:
@@ -135,10 +177,23 @@ def open_tower(engine: str, directory: str | Path, *, exact: bool = False) -> To
 
     Raises:
         FileNotFoundError: there is no such file.
+        CorruptError: it cannot be read.
     """
     require_engine(engine)
     path = tower_file(engine, directory)
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file; `tfde export --format` writes it.")
-    runner: TowerRunner = importlib.import_module(_KINDS[engine].module).Tower(path, exact)
+    module = importlib.import_module(_KINDS[engine].module)
+    try:
+        facts = TowerFacts(**json.loads(_facts_file(path).read_text("utf-8")))
+        if exact:
+            facts = facts._replace(precision="float32")
+        runner: TowerRunner = module.Tower(path, facts)
+    except Exception as error:  # whatever the engine raises
+        reason = shorten(" ".join(str(error).split()), 200)
+        raise CorruptError(f"{path}: {engine} cannot read it. Received: {reason}") from error
     return runner
+
+
+def _facts_file(path: Path) -> Path:
+    return path.with_suffix(".json")

@@ -16,6 +16,7 @@ from tensorflow.python.framework.convert_to_constants import convert_variables_t
 from tfde.backbones.portable_ops import portable_ops
 from tfde.config.engines import ENGINES, Use
 from tfde.engines.tower_engine import (
+    TowerFacts,
     TowerRunner,
     is_installed,
     open_tower,
@@ -60,7 +61,7 @@ class EngineTimes(NamedTuple):
 
 
 def write_engine(engine: str, tower: keras.Model, directory: str | Path) -> None:
-    """Writes a tower for an engine, as `write_tower` says.
+    """Writes a tower for an engine, as `write_tower` says; the tower is one of `build_towers`.
 
     Raises:
         ConfigError: the tower has an op or a dtype that the engine does not know.
@@ -68,8 +69,9 @@ def write_engine(engine: str, tower: keras.Model, directory: str | Path) -> None
     """
     require_engine(engine)
     graph = _portable_graph(tower)
+    facts = TowerFacts(precision_of(tower), tower.vocabulary_size, tower.max_length)
     try:
-        write_tower(engine, graph, directory, precision=precision_of(tower))
+        write_tower(engine, graph, directory, facts)
     except ConfigError:
         raise
     except Exception as error:  # whatever a converter raises

@@ -125,6 +125,9 @@ def build_towers(
                 (document, "document_tower", skipped_tokens[1]),
             )
         ]
+        for tower in found:
+            tower.vocabulary_size = config.backbone.vocabulary_size
+            tower.max_length = config.backbone.max_sequence_length
         return found[0], found[1]
 
     trained = build(query_parts, document_parts)

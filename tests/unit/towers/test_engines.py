@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -104,6 +105,74 @@ def test_engines_that_are_not_there(monkeypatch, tmp_path):
         model.set_engine("openvino")
     model.set_engine("auto")  # TensorFlow is always there
     assert model.encode_query("red").shape == (model.embedding_dim,)
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """A directory with a tower of BERT for each engine."""
+    directory = tmp_path_factory.mktemp("engines")
+    model = tiny.dual_encoder(tiny.BERT, embedding_dim=5)
+    for engine in ENGINES:
+        write_engine(engine, model.query_tower, directory)
+    return directory
+
+
+def tokens(rows, length, token=7):
+    return np.full((rows, length), token, np.int32), np.ones((rows, length), np.int32)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_many_threads_get_the_answers_of_one(written, engine):
+    runner, rng = open_tower(engine, written), np.random.default_rng(0)
+    calls = []
+    for rows in rng.integers(1, 14, 80):
+        lengths = rng.integers(1, 9, (rows, 1))
+        token_ids = rng.integers(5, 60, (rows, 8)).astype(np.int32)
+        calls.append((token_ids, (np.arange(8) < lengths).astype(np.int32)))
+    expected = [runner(*call) for call in calls]
+    with ThreadPoolExecutor(12) as threads:
+        for found in [threads.map(lambda call: runner(*call), calls) for _ in range(10)]:
+            np.testing.assert_allclose(np.concatenate(list(found)), np.concatenate(expected), 1e-4)
+
+
+def test_one_caller_does_not_wait_for_all_of_another(written):
+    runner, ended = open_tower("openvino", written), []
+    with ThreadPoolExecutor(2) as threads:
+        for name, rows in (("large", 8000), ("small", 1)):
+            run = threads.submit(runner, *tokens(rows, 32))
+            run.add_done_callback(lambda _, name=name: ended.append(name))
+    assert ended == ["small", "large"]
+
+
+BAD_TOKENS = [
+    (tokens(2, 33), r"`token_ids` must have at most 32 tokens a row\. Received: \(2, 33\)"),
+    (tokens(9, 4, 120), r"`token_ids` must be in \[0, 120\)\. Received: 120"),
+    (tokens(1, 4, -3), r"`token_ids` must be in \[0, 120\)\. Received: -3"),
+    ((tokens(2, 4)[0], tokens(2, 6)[1]), r"one shape \(B, L\)\. Received: \(2, 4\) and \(2, 6\)"),
+    ((tokens(3, 4)[0], tokens(2, 4)[1]), r"one shape \(B, L\)\. Received: \(3, 4\) and \(2, 4\)"),
+    ((tokens(1, 4)[0][0], tokens(1, 4)[1][0]), r"one shape \(B, L\)\. Received: \(4,\) and \(4,\)"),
+]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_bad_call_is_refused_and_good_ones_go_on(written, engine):
+    runner = open_tower(engine, written)
+    expected = [runner(*tokens(rows, 4)) for rows in (1, 9)]
+    for bad, rule in BAD_TOKENS:
+        with pytest.raises(ValueError, match=rule):
+            runner(*bad)
+    with pytest.raises(Exception, match="Add"):  # what the engine itself cannot do
+        runner.run([tokens(1, 33)] * 9)
+    for _ in range(20):
+        for rows, embeddings in zip((1, 9), expected, strict=True):
+            np.testing.assert_array_equal(runner(*tokens(rows, 4)), embeddings)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_texts_without_tokens(written, engine):
+    runner = open_tower(engine, written)
+    np.testing.assert_array_equal(runner(*tokens(2, 0)), np.zeros((2, 5)))
+    assert runner(*tokens(0, 4)).shape == runner(*tokens(0, 0)).shape == (0, 5)
 
 
 def test_rows_end_after_their_last_token():
