@@ -208,8 +208,13 @@ def _search_app(args: Any, service: Any, manifest: dict[str, Any] | None) -> Ite
 
     key = None if args.admin_key_file is None else read_key(args.admin_key_file)
     with LiveIndex.open(args.index, write=key is not None) as index:
-        fingerprint, version = manifest["towers_fingerprint"], manifest["version"]
-        live = LiveSearchService(service, index, fingerprint=fingerprint, version=version)
+        live = LiveSearchService(
+            service,
+            index,
+            fingerprint=manifest["towers_fingerprint"],
+            version=manifest["version"],
+            needs_context=manifest.get("needs_context", True),
+        )
         app = create_app(live, admin=None if key is None else create_admin(live))
         yield bounded(app, live.limits, admit=None if key is None else key_check(key))
         live.close()

@@ -7,16 +7,28 @@ from typing import Any
 from tfde.export.saved_encoder import SavedEncoder
 from tfde.towers.dual_encoder import DualEncoder
 from tfde.towers.engines import precision_of
+from tfde.types import CONTEXT
 
 
 def about_towers(model: DualEncoder | SavedEncoder) -> dict[str, Any]:
-    """Returns `trained_dims`, `compute_dtype` and `text`, as a bundle's manifest has them."""
+    """Returns what a bundle's manifest has of them.
+
+    These are `trained_dims`, `compute_dtype`, `text`, and `needs_context`: whether a document
+    without one is refused.
+    """
+    needs_context = CONTEXT in model.document_fields and model.needs_context
     if isinstance(model, SavedEncoder):
-        return {"trained_dims": [], "compute_dtype": "float32", "text": None}
+        return {
+            "trained_dims": [],
+            "compute_dtype": "float32",
+            "text": None,
+            "needs_context": needs_context,
+        }
     return {
         "trained_dims": list(model.config.trained_dims),
         "compute_dtype": precision_of(model.query_tower),
         "text": _text_of(model),
+        "needs_context": needs_context,
     }
 
 

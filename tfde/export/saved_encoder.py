@@ -192,6 +192,11 @@ class SavedEncoder(EncodesTexts):
     @property
     def needs_context(self) -> bool:  # type: ignore[override]
         """Whether each document must have a context; USE-QA's has its title else, or its text."""
+        return bool(self._manifest.get("needs_context", self._is_ours))
+
+    @property
+    def _is_ours(self) -> bool:
+        """Whether the function of documents takes them by the names that we gave."""
         return bool(self._manifest) or "document_encoder" in self._model.signatures
 
     @functools.cached_property
@@ -205,7 +210,7 @@ class SavedEncoder(EncodesTexts):
     @functools.cached_property
     def _document_function(self) -> _Encode:
         encode = self._encode_of("document") if self._manifest else self._document_signature
-        if encode is not None and self.needs_context:
+        if encode is not None and self._is_ours:
             names = self.document_fields
             return lambda *texts: encode(**dict(zip(names, texts, strict=True)))
         if encode is not None:

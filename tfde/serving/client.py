@@ -103,7 +103,8 @@ class Client:
         Args:
             texts: The documents' texts.
             titles: Their titles; `None` means none has one.
-            contexts: Their contexts, for a model whose template names them; else `None`.
+            contexts: Their contexts, for a model that reads them ("" where there is none); else
+                `None`.
 
         Raises:
             ServerError: the server does not answer or refuses.

@@ -94,6 +94,8 @@ def _dataset_of(elements: Any, first: Mapping[str, Any]) -> tf.data.Dataset:
             if columns is None:
                 raise ConfigError(f"a batch must be {_RULE}. Received: {type(element).__name__}")
             size = len(columns["query"])
+            same = ("context" in columns) == ("context" in first)
+            require(same, "x", "of batches that all have a `context`, or none has", list(columns))
             texts = {name: columns.get(name, [""] * size) for name in names}
             yield {name: np.array(column, object) for name, column in texts.items()}
 

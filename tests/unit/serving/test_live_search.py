@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tfde.config.model import ParentConfig
-from tfde.errors import ConfigError
+from tfde.errors import ConfigError, DataError
 from tfde.retrieval.exact_index import ExactIndex
 from tfde.retrieval.live.live_index import LiveIndex
 from tfde.serving.application.live_search import LiveSearchService
@@ -26,3 +26,17 @@ def test_documents_without_a_share_do_not_come_among_those_with_one(tmp_path):
         ):
             service.add([Document("p.3", "", "text")])
         assert service.delete(["p.2"]).deleted == ["p.2"]
+
+
+def test_a_context_may_be_absent_where_the_model_has_something_in_its_place(tmp_path):
+    vectors, ids = np.eye(2, dtype=np.float32), np.array(["a", "b"], object)
+    ExactIndex([vectors], ids, fingerprint="f").save(tmp_path / "i")
+    server = InferenceService(None, Metrics())
+    documents = [Document("p", "", "x"), Document("q", "", "y", {"context": "x y"})]
+    with LiveIndex.open(tmp_path / "i") as index:
+        options = {"fingerprint": "f", "version": 1}
+        service = LiveSearchService(server, index, needs_context=False, **options)
+        assert service._column("context", documents).tolist() == [b"", b"x y"]
+        service = LiveSearchService(server, index, **options)
+        with pytest.raises(DataError, match="a document must have a context"):
+            service._column("context", documents)

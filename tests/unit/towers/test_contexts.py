@@ -18,6 +18,7 @@ from tfde.export.saved_encoder import SavedEncoder
 from tfde.retrieval.bm25_index import Bm25Index
 from tfde.text.preprocessor import TextPreprocessor
 from tfde.towers.saved_models import DocumentEncoder, save_encoder
+from tfde.towers.string_batches import streamed_strings
 from tfde.types import Document, Pair, Query
 
 TEMPLATE = "{title} [SEP] {text} [SEP] {context}"
@@ -189,6 +190,11 @@ def test_columns_and_datasets_of_strings_may_have_contexts():
     )
     assert one != pytest.approx(other)
     assert len(model.predict(columns, verbose=0)["document_embeddings"]) == 4
+    plain = {name: column for name, column in columns.items() if name != "context"}
+    for batches in ([columns, plain], [plain, columns]):
+        _, streamed = streamed_strings(iter(batches))
+        with pytest.raises(tf.errors.InvalidArgumentError, match="all have a `context`, or none"):
+            list(streamed)
 
 
 def test_pair_files_hold_contexts(tmp_path):
@@ -245,6 +251,8 @@ def test_a_saved_model_of_question_and_answer_reads_the_passage(tmp_path):
     found = encoder.encode_documents(documents)
     expected = numbers(tf.constant(["red apple blue hill", "river", "cat"]))
     np.testing.assert_array_equal(found[:, 1], expected)
+    bundle = SavedEncoder(tfde.export_bundle(encoder, None, tmp_path / "bundle"))
+    np.testing.assert_array_equal(bundle.encode_documents(documents), found)
 
 
 def test_bm25_indexes_what_it_is_told():

@@ -41,13 +41,20 @@ class LiveSearchService(SearchService):
         index: The index, open for writing if it will be changed.
         fingerprint: Of the towers.
         version: Of the models that hold them.
+        needs_context: Whether a document without a context is refused, where the model reads it.
 
     Raises:
         MismatchError: the index was made by another model.
     """
 
     def __init__(
-        self, service: InferenceService, index: LiveIndex, *, fingerprint: str, version: int
+        self,
+        service: InferenceService,
+        index: LiveIndex,
+        *,
+        fingerprint: str,
+        version: int,
+        needs_context: bool = True,
     ) -> None:
         super().__init__(service, QUERY_ENCODER)
         if index.fingerprint != fingerprint:
@@ -57,6 +64,7 @@ class LiveSearchService(SearchService):
             )
         self._fingerprint = fingerprint
         self._bundle_version = version
+        self._needs_context = needs_context
         self._index = index
         self._starting = threading.Lock()
         self._compaction: threading.Thread | None = None
@@ -146,6 +154,8 @@ class LiveSearchService(SearchService):
 
     def _column(self, name: str, documents: Sequence[Document]) -> np.ndarray:
         texts = [getattr(document, name) for document in documents]
+        if name == CONTEXT and not self._needs_context:
+            texts = ["" if text is None else text for text in texts]
         for number, text in enumerate(texts, start=1):
             if name == CONTEXT and not isinstance(text, str):
                 rule = "a document must have a context, a text, for the model reads it."
