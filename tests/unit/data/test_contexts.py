@@ -11,8 +11,11 @@ import tensorflow as tf
 from tfde.cli.main import main
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.dataset_writer import write_dataset
+from tfde.data.pairs.dataset import PairDataset
+from tfde.data.pairs.table import PairTable
+from tfde.errors import ConfigError
 from tfde.export.documents_model import DocumentsModel
-from tfde.types import Document, Query
+from tfde.types import Document, Pair, Query
 
 SCRIPT = Path(__file__).parents[3] / "pipelines" / "sentence_contexts.py"
 FIRST, SECOND = "A ship left. It sank near Rome.", "A boat left. It sank near Oslo."
@@ -140,3 +143,13 @@ def test_multireqa_keeps_mrqas_context(tmp_path, context):
     found = list(DatasetDirectory(tmp_path / "d").documents())
     assert [d.text for d in found] == ["A ship left.", "It sank near Rome."]
     assert {d.context for d in found} == {FIRST if context else None}
+
+
+def test_a_context_is_of_the_document_and_its_words_are_of_the_vocabulary():
+    documents = [Document(i, "", t, {"context": FIRST}) for i, t in (("a", "one"), ("b", "two"))]
+    pairs = [Pair(Query(f"q{d.doc_id}", "what?"), d) for d in documents]
+    texts = list(PairDataset(pairs, batch_size=2).texts())
+    assert texts == ["what?", "what?", " one", " two", FIRST]
+    other = documents[0]._replace(metadata={"context": SECOND})
+    with pytest.raises(ConfigError, match=f"'a' must stand .* one context.*{FIRST}.*{SECOND}"):
+        PairTable([*pairs, Pair(Query("q", "where?"), other)])

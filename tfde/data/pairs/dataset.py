@@ -139,11 +139,13 @@ class PairDataset(PairBatches):
         return len(self.table)
 
     def texts(self) -> Iterator[str]:
-        """Yields the texts of all queries and documents once."""
+        """Yields the texts of all queries and documents once, and each context once."""
         for query in self.table.queries:
             yield query.text
         for document in self.table.documents:
             yield f"{document.title} {document.text}"
+        contexts = (document.context for document in self.table.documents)
+        yield from dict.fromkeys(text for text in contexts if isinstance(text, str))
 
     @property
     def steps_per_epoch(self) -> int:

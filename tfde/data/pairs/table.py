@@ -13,7 +13,7 @@ import numpy as np
 from tfde.data.ids import id_of_text, key_of
 from tfde.data.pairs.batches import padded_width
 from tfde.errors import ConfigError, require, shorten
-from tfde.types import Document, Pair, Query
+from tfde.types import CONTEXT, Document, Pair, Query
 
 
 class PairTable(Sequence[Pair]):
@@ -177,11 +177,14 @@ class PairTable(Sequence[Pair]):
         row = rows.setdefault(document.doc_id, len(self.documents))
         if row == len(self.documents):
             self.documents.append(document)
-        elif self.documents[row][:3] != document[:3]:
-            raise ConfigError(
-                f"`pairs`: document id {document.doc_id!r} must stand for one document."
-                f" Received: {shorten(self.documents[row].text)} and {shorten(document.text)}"
-            )
+        known = self.documents[row]
+        for field in ("text", "title", CONTEXT):
+            one, other = getattr(known, field), getattr(document, field)
+            if one != other:
+                raise ConfigError(
+                    f"`pairs`: document id {document.doc_id!r} must stand for one document, with"
+                    f" one {field}. Received: {shorten(one)} and {shorten(other)}"
+                )
         return row
 
 
