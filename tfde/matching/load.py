@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tfde.errors import naming
 from tfde.matching.cross_encoder import CrossEncoder
 from tfde.matching.dual_encoder_as_pair_model import DualEncoderScorer
 from tfde.matching.matcher import Matcher
@@ -13,10 +14,15 @@ from tfde.towers.preset import DUAL_ENCODER, preset_class
 
 
 def load_pair_scorer(path: str | Path) -> PairScorer:
-    """Loads a model directory of any class, or whatever `CrossEncoder.load` takes."""
+    """Loads a model directory of any class, or whatever `CrossEncoder.load` takes.
+
+    Raises:
+        ConfigError: as these, or it is a dual encoder whose document template has `{context}`.
+    """
     found = preset_class(path)
     if found == "Matcher":
         return Matcher.from_preset(path)
     if found == DUAL_ENCODER:
-        return DualEncoderScorer(DualEncoder.from_preset(path))
+        with naming(str(path)):
+            return DualEncoderScorer(DualEncoder.from_preset(path))
     return CrossEncoder.load(path)

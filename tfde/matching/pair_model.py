@@ -42,6 +42,9 @@ class PairScorer(OtherWords, ScorerTraining, StoredModel):
         name: The model's name.
         dtype: Keras dtype policy of the encoder: in `mixed_float16` losses are scaled.
 
+    Raises:
+        ConfigError: the document template has `{context}`.
+
     Attributes:
         num_labels: N.
     """
@@ -58,6 +61,9 @@ class PairScorer(OtherWords, ScorerTraining, StoredModel):
         dtype: Any,
     ) -> None:
         super().__init__(name=name, dtype=dtype)
+        template = preprocessor.text_config.document_template
+        rule = "without {context}, for a model of pairs reads titles and texts alone"
+        require("{context}" not in template, "document_template", rule, template)
         self.scorer = scorer
         self.config = config
         self.preprocessor = preprocessor

@@ -6,7 +6,7 @@ import tensorflow as tf
 import tiny
 
 import tfde
-from tfde.config.model import PairTextConfig
+from tfde.config.model import PairTextConfig, TextConfig
 from tfde.data.pairs.labelled import LabelledBatches, LabelledPairs
 from tfde.errors import ConfigError
 from tfde.matching.cross_encoder import CrossEncoder
@@ -41,6 +41,14 @@ def test_a_score_is_the_similarity(sharing, tmp_path):
     scorer.save_to_preset(tmp_path / "model")
     loaded = load_pair_scorer(tmp_path / "model")
     np.testing.assert_allclose(loaded.score(PAIRS), scorer.score(PAIRS), atol=1e-6)
+
+
+def test_a_template_with_contexts_is_refused_when_the_model_is_loaded(tmp_path):
+    text = TextConfig(8, 16, document_template="{text} [SEP] {context}")
+    tiny.dual_encoder(text=text).save_to_preset(tmp_path / "model")
+    message = r"/model`: `document_template` must be without \{context\}, .*'\{text\} \[SEP\] \{con"
+    with pytest.raises(ConfigError, match=message):
+        load_pair_scorer(tmp_path / "model")
 
 
 @pytest.mark.parametrize("kind", ["margin_mse", "kl"])
