@@ -132,7 +132,7 @@ def run(args: Any) -> int:
     from tfde.data.ranking import without_query
     from tfde.errors import ConfigError, require
     from tfde.evaluation.answer_matching import CUTOFFS, AnswerTexts, answer_accuracy
-    from tfde.evaluation.measures import depth, mean_values, needs_answers, per_query
+    from tfde.evaluation.measures import answer_cutoffs, depth, mean_values, per_query
     from tfde.evaluation.report import Row, format_json, format_table
     from tfde.evaluation.significance import EvaluatedSystem
     from tfde.retrieval.runs import write_run
@@ -142,7 +142,7 @@ def run(args: Any) -> int:
         require(getattr(args, name) != "", name, "a directory", "")
     parent_config(args)  # refuses what does not go together
     measures = [name for value in args.measures for name in _names(value)]
-    wanted = needs_answers(measures)
+    wanted = answer_cutoffs(measures)
     for name, given in (
         ("report", args.report),
         ("answers", args.answers),
@@ -205,7 +205,8 @@ def run(args: Any) -> int:
                 short, _ = name_and_path(system.text, [known.name for known in evaluated])
                 evaluated.append(EvaluatedSystem(short, results, by_query, seconds, cut_line(cut)))
         if answers:
-            values |= answer_accuracy(results, answers, dataset.documents())
+            cutoffs = sorted({*CUTOFFS, *wanted})
+            values |= answer_accuracy(results, answers, dataset.documents(), cutoffs=cutoffs)
         rows.append(Row(given_name or path, values, seconds, cut))
     about = {"dataset": str(args.dataset), "split": args.split, "queries": len(queries), "k": k}
     if answers:

@@ -148,7 +148,17 @@ def needs_answers(measures: Sequence[str]) -> bool:
     Raises:
         ConfigError: as `parse_measures`.
     """
-    return any(isinstance(one, AnswerMeasure) for one in parse_measures(measures).values())
+    return bool(answer_cutoffs(measures))
+
+
+def answer_cutoffs(measures: Sequence[str]) -> set[int]:
+    """Returns k of each `Answer@k` among the measures.
+
+    Raises:
+        ConfigError: as `parse_measures`.
+    """
+    parsed = parse_measures(measures).values()
+    return {one.cutoff for one in parsed if isinstance(one, AnswerMeasure)}
 
 
 def _unknown(name: str) -> ConfigError:

@@ -52,6 +52,15 @@ def test_a_dataset_without_judgements(folder, capsys):
     assert row.split()[3:-3:2] == ["0.5000", "1.0000", "1.0000", "1.0000"]
 
 
+@pytest.mark.parametrize("dataset", ["answered", "all"])
+def test_a_cutoff_of_ones_own(folder, capsys, dataset):
+    assert evaluate(dataset, "--answers", "--measures", "Answer@2", "--json") == 0
+    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    names = [f"Answer@{k}" for k in (1, 2, 5, 20, 100)]
+    assert sorted(row["measures"]) == sorted(names)
+    assert row["measures"]["Answer@2"] == row["measures"]["Answer@100"] > 0.5
+
+
 def test_among_measures_where_every_question_has_answers(folder, capsys):
     assert evaluate("all", "--measures", "P@1,Answer@1,Answer@2", "--json") == 0
     (row,) = json.loads(capsys.readouterr().out)["rows"]
