@@ -18,6 +18,7 @@ from tfde.config.study import EvaluationConfig
 from tfde.config.training import ModelConfig, TrainRun
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.pages import read_pages
+from tfde.data.query_sample import sample_queries
 from tfde.errors import OtherRunError
 from tfde.evaluation.answer_matching import AnswerTexts
 from tfde.evaluation.measures import depth, mean_values, needs_answers, per_query
@@ -38,7 +39,7 @@ from tfde.training.run_record import (
     checksum,
     data_checksums,
 )
-from tfde.types import Document, Query, Run
+from tfde.types import Document, Run
 
 MODEL = "model"
 DEPTH = 100  # of what is searched at least: RR without a cutoff sees the whole run
@@ -114,7 +115,8 @@ def train_stage(stage: ChainedStage) -> dict[str, Any]:
 def measure(model: Path | None, evaluation: EvaluationConfig) -> dict[str, Any]:
     """Returns the measures of a model directory, or of BM25, and how much was searched."""
     dataset = DatasetDirectory(evaluation.dataset)
-    queries = sample_queries(dataset, evaluation)
+    rng = np.random.Generator(np.random.PCG64(evaluation.sample_seed))
+    queries = sample_queries(dataset, evaluation.split, evaluation.max_queries, rng)
     k = max(depth(evaluation.measures), DEPTH)
     counts = {"queries": len(queries), "documents": 0}
 
@@ -142,16 +144,6 @@ def measure(model: Path | None, evaluation: EvaluationConfig) -> dict[str, Any]:
     by_query = {name: [row[name] for row in rows.values()] for name in evaluation.measures}
     measures = {"measures": mean_values(rows), "query_ids": list(rows), "by_query": by_query}
     return {**measures, **counts}
-
-
-def sample_queries(dataset: DatasetDirectory, evaluation: EvaluationConfig) -> list[Query]:
-    """Returns the queries that are searched, in the order of the dataset."""
-    queries = list(dataset.queries(evaluation.split))
-    wanted = evaluation.max_queries
-    if wanted is None or wanted >= len(queries):
-        return queries
-    rng = np.random.Generator(np.random.PCG64(evaluation.sample_seed))
-    return [queries[row] for row in sorted(rng.choice(len(queries), wanted, replace=False))]
 
 
 def candidates(dataset: DatasetDirectory, evaluation: EvaluationConfig) -> Iterator[Document]:

@@ -7,9 +7,12 @@ import functools
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from tfde.config.study import EvaluationConfig, StudyConfig
 from tfde.config.training import ModelConfig
 from tfde.data.dataset_directory import DatasetDirectory
+from tfde.data.query_sample import sample_queries
 from tfde.errors import ConfigError, require
 from tfde.evaluation.answer_matching import AnswerTexts
 from tfde.evaluation.measures import needs_answers
@@ -50,10 +53,12 @@ def expand_evaluation(evaluation: EvaluationConfig) -> EvaluationConfig:
 
 
 @functools.cache
-def _check_answers(path: str, split: str) -> None:
-    """Looks once for the answers of a split, which many cells may measure."""
+def _check_answers(path: str, split: str, max_queries: int | None, seed: int) -> None:
+    """Looks once for the answers to the queries that many cells may measure."""
     dataset = DatasetDirectory(path)
-    AnswerTexts.of(dataset, dataset.qrels(split))
+    rng = np.random.Generator(np.random.PCG64(seed))
+    queries = sample_queries(dataset, split, max_queries, rng)
+    AnswerTexts.of(dataset, [query.query_id for query in queries])
 
 
 def _check_cell(cell: Cell, study: StudyConfig) -> None:
@@ -61,7 +66,12 @@ def _check_cell(cell: Cell, study: StudyConfig) -> None:
         evaluation = expand_evaluation(cell.evaluation)
         DatasetDirectory(evaluation.dataset).qrels_file(evaluation.split)
         if needs_answers(evaluation.measures):
-            _check_answers(evaluation.dataset, evaluation.split)
+            _check_answers(
+                evaluation.dataset,
+                evaluation.split,
+                evaluation.max_queries,
+                evaluation.sample_seed,
+            )
         pages = evaluation.more_candidates
         if pages is not None and not Path(pages).is_file():
             raise ConfigError(f"evaluate.more_candidates: {pages} does not exist.")

@@ -6,7 +6,7 @@ import json
 import logging
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,7 +16,8 @@ import tensorflow as tf
 
 from tfde.config.validation import GuardConfig, ValidationConfig
 from tfde.data.dataset_directory import DatasetDirectory
-from tfde.errors import TrainingError
+from tfde.data.query_sample import sample_queries
+from tfde.errors import TrainingError, naming
 from tfde.evaluation.answer_matching import AnswerTexts
 from tfde.evaluation.measures import depth, mean_values, needs_answers, per_query
 from tfde.retrieval.exact_index import ExactIndex
@@ -24,9 +25,10 @@ from tfde.retrieval.retrieve import retrieve
 from tfde.storage.atomic import atomic_file
 from tfde.towers.average import averaged
 from tfde.towers.dual_encoder import DualEncoder
+from tfde.towers.texts import texts_of_document
 from tfde.training.checkpoint import Progress, save_checkpoint
 from tfde.training.run_record import CHECKPOINT_FILE, HISTORY_FILE
-from tfde.types import Query
+from tfde.types import CONTEXT, Document, Query
 
 logger = logging.getLogger("tfde")
 
@@ -84,10 +86,7 @@ class RetrievalValidation(keras.callbacks.Callback):
         }
         dataset = DatasetDirectory(config.dataset)
         rng = np.random.Generator(np.random.PCG64(seed))
-        queries = list(dataset.queries(config.split))
-        if config.max_queries is not None and len(queries) > config.max_queries:
-            chosen = sorted(rng.choice(len(queries), config.max_queries, replace=False))
-            queries = [queries[i] for i in chosen]
+        queries = sample_queries(dataset, config.split, config.max_queries, rng)
         qrels = dataset.qrels(config.split)
         self.qrels = {query.query_id: qrels[query.query_id] for query in queries}
         self.queries: list[Query] = queries
@@ -107,7 +106,15 @@ class RetrievalValidation(keras.callbacks.Callback):
         self.history: list[tuple[int, dict[str, float]]] = []
 
     def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
-        """Forgets what an earlier `fit` measured."""
+        """Forgets what an earlier `fit` measured; looks whether the model can read the documents.
+
+        Raises:
+            ConfigError: the model's template has `{context}`, and a document has none.
+        """
+        check_documents(self.model, self.documents)
+        for name, (guard, _) in self.guards.items():
+            with naming(f"guards.{name}"):
+                check_documents(self.model, guard.documents)
         self._step, self.history = 0, []
 
     def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
@@ -149,6 +156,17 @@ class RetrievalValidation(keras.callbacks.Callback):
             if start[name] - measures[name] > max_loss
         ]
         return "; ".join(found)
+
+
+def check_documents(model: DualEncoder, documents: Iterable[Document]) -> None:
+    """Looks whether documents have the context that a model's template may name.
+
+    Raises:
+        ConfigError: one has none.
+    """
+    if CONTEXT in model.document_fields:
+        for document in documents:
+            texts_of_document(document, model.document_fields)
 
 
 def _validation_of(guard: GuardConfig, seed: int) -> RetrievalValidation:

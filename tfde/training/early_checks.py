@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+
 from tfde.checkpoints.checkpoint_files import check_checkpoint
 from tfde.config.backbones import backbone_from_mapping
 from tfde.config.matching import SCORE_ALONE, MatchRun
@@ -20,6 +22,7 @@ from tfde.config.model import Sharing
 from tfde.config.training import SourceConfig, StageConfig, TrainRun
 from tfde.config.validation import ValidationConfig
 from tfde.data.dataset_directory import DatasetDirectory
+from tfde.data.query_sample import sample_queries
 from tfde.errors import ConfigError, naming, require
 from tfde.evaluation.answer_matching import AnswerTexts
 from tfde.evaluation.measures import needs_answers
@@ -111,7 +114,9 @@ def check_run(run: TrainRun) -> None:
                 dataset.qrels_file(measured.split)
                 with naming(f"stages.{name}.validation{inside}"):
                     if needs_answers(measured.measures):
-                        AnswerTexts.of(dataset, dataset.qrels(measured.split))
+                        rng = np.random.Generator(np.random.PCG64(run.seed))
+                        sample = sample_queries(dataset, measured.split, measured.max_queries, rng)
+                        AnswerTexts.of(dataset, [query.query_id for query in sample])
 
 
 def expand_match_run(run: MatchRun) -> MatchRun:

@@ -16,13 +16,15 @@ import numpy as np
 import tensorflow as tf
 
 from tfde.config.training import TrainRun
+from tfde.data.dataset_directory import DatasetDirectory
+from tfde.errors import naming
 from tfde.towers.average import float32_weights
 from tfde.towers.change_sharing import check_resharing, reshare, set_adapters, without_adapters
 from tfde.towers.dual_encoder import DualEncoder
 from tfde.towers.preset import is_preset
 from tfde.towers.sharing import check_adapters, check_freeze, frozen_parts
 from tfde.training.built_parts import build_model, build_task, check_task, stage_preprocessor
-from tfde.training.callbacks import RetrievalValidation, StageCallback
+from tfde.training.callbacks import RetrievalValidation, StageCallback, check_documents
 from tfde.training.checkpoint import Progress, read_progress, restore_checkpoint
 from tfde.training.checks import (
     check_replicas,
@@ -139,6 +141,9 @@ def _train_stages(run: TrainRun, data: StageData, output: Path, verbose: int) ->
             stage_preprocessor(model, stage)
             if stage.objective == "masked_lm":
                 check_encoder(model)
+            for inside, measured in stage.validation.measured().items() if stage.validation else ():
+                with naming(f"validation{inside}"):
+                    check_documents(model, DatasetDirectory(measured.dataset).documents())
     wanted = any(stage.start_shares for stage in run.stages.values())
     start = float32_weights(without_adapters(model)) if wanted else {}
     checkpoint = output / CHECKPOINT_FILE

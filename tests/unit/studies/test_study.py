@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 
+import numpy as np
 import pytest
 import tiny
 from without_packages import without_packages
@@ -11,10 +12,11 @@ from without_packages import without_packages
 from tfde.cli.main import main
 from tfde.config.study import EvaluationConfig, StudyConfig, VocabularyConfig
 from tfde.data.dataset_directory import DatasetDirectory
+from tfde.data.query_sample import sample_queries
 from tfde.errors import ConfigError, MissingExtraError, TrainingError
 from tfde.storage.atomic import directory_lock
 from tfde.studies.parallel_jobs import call_in_child
-from tfde.studies.run_cell import measure, sample_queries
+from tfde.studies.run_cell import measure
 from tfde.studies.study import run_study
 from tfde.studies.study_checks import _check_answers
 from tfde.studies.study_figures import draw_results
@@ -203,15 +205,28 @@ def test_a_rank_below_the_cutoffs_counts_for_rr(tmp_path):
 def test_the_sample_of_queries_is_fixed(data):
     dataset = DatasetDirectory(data)
     everything = list(dataset.queries("dev"))
-    config = EvaluationConfig(str(data), "dev", max_queries=5)
-    sample = sample_queries(dataset, config)
-    assert sample == sample_queries(dataset, config)
+
+    def sampled(most, seed):
+        return sample_queries(dataset, "dev", most, np.random.Generator(np.random.PCG64(seed)))
+
+    sample = sampled(5, 0)
+    assert sample == sampled(5, 0)
     assert len(sample) == 5
     assert [query for query in everything if query in sample] == sample  # in their order
-    other = EvaluationConfig(str(data), "dev", max_queries=5, sample_seed=1)
-    assert sample_queries(dataset, other) != sample
-    every = EvaluationConfig(str(data), "dev", max_queries=1000)
-    assert sample_queries(dataset, every) == everything
+    assert sampled(5, 1) != sample
+    assert sampled(1000, 0) == sampled(None, 0) == everything
+
+
+def test_only_the_queries_that_are_measured_need_answers(tmp_path, data):
+    folder = tmp_path / "answered"
+    shutil.copytree(data, folder)
+    rng = np.random.Generator(np.random.PCG64(3))
+    sample = sample_queries(DatasetDirectory(folder), "dev", 2, rng)
+    rows = [json.dumps({"_id": query.query_id, "answers": ["one"]}) for query in sample]
+    (folder / "answers.jsonl").write_text("\n".join(rows))
+    _check_answers(str(folder), "dev", 2, 3)
+    with pytest.raises(ConfigError, match="needs answers to every query that is measured"):
+        _check_answers(str(folder), "dev", None, 3)
 
 
 @pytest.mark.parametrize(

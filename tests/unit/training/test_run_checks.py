@@ -1,14 +1,18 @@
 """What is impossible is said before any work starts."""
 
 import dataclasses
+import json
+import shutil
 
 import pytest
 import tiny
 
+from tfde.config.model import TextConfig
 from tfde.config.optimizer import OptimizerConfig
 from tfde.config.training import ModelConfig, SourceConfig, StageConfig, TrainRun
-from tfde.config.validation import ValidationConfig
+from tfde.config.validation import GuardConfig, ValidationConfig
 from tfde.errors import ConfigError, DataError, TrainingError
+from tfde.training.callbacks import RetrievalValidation
 from tfde.training.checks import check_replicas
 from tfde.training.early_checks import check_run, expand_run
 from tfde.training.run import train
@@ -163,6 +167,39 @@ def test_faults_of_the_last_stage_are_found_before_the_first(tmp_path):
         with pytest.raises(ConfigError, match=message):
             train(run, tmp_path / "out", verbose=0)
         assert not (tmp_path / "out").exists()
+
+
+def test_documents_that_are_measured_have_the_context_that_is_read(tmp_path):
+    lines = [
+        json.dumps({"query": f"{a}?", "positive": {"text": a, "context": f"{a} {b}"}})
+        for a, b in zip(tiny.WORDS[:8], tiny.WORDS[8:16], strict=True)
+    ]
+    (tmp_path / "p.jsonl").write_text("\n".join(lines))
+    vocabulary = tmp_path / "vocab.txt"
+    vocabulary.write_text("\n".join(tiny.VOCABULARY) + "\n")
+    lacking = str(tiny.write_dataset(tmp_path / "lacking", documents=20))
+    first = StageConfig(str(tmp_path / "p.jsonl"), steps=1, batch_size=8)
+    text = TextConfig(8, 16, document_template="{text} {context}")
+    model = ModelConfig(BOW, str(vocabulary), text=text)
+    folder = tmp_path / "with"
+    shutil.copytree(lacking, folder)
+    corpus = (folder / "corpus.jsonl").read_text().splitlines()
+    rows = [json.dumps({**json.loads(line), "context": "one"}) for line in corpus]
+    (folder / "corpus.jsonl").write_text("\n".join(rows))
+    guards = {"home": GuardConfig(lacking, split="dev")}
+    for validation, place in (
+        (ValidationConfig(lacking), "validation"),
+        (ValidationConfig(str(folder), guards=guards), r"validation\.guards\.home"),
+    ):
+        last = dataclasses.replace(first, validation=validation)
+        run = TrainRun(model, {"first": first, "last": last})
+        message = rf"stages\.last: `{place}`: `documents` must have a `context`"
+        with pytest.raises(ConfigError, match=message):
+            train(run, tmp_path / "out", verbose=0)
+        in_fit = RetrievalValidation(validation)
+        in_fit.set_model(tiny.dual_encoder(text=text))
+        with pytest.raises(ConfigError, match="`documents` must have a `context`"):
+            in_fit.on_train_begin()
 
 
 @pytest.mark.parametrize(
