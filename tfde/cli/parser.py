@@ -33,7 +33,7 @@ class CommandParser(jsonargparse.ArgumentParser):
             if any(str(word).partition("=")[0] == option for word in given):
                 return make().parse_args(given, *rest, **options)
         for place, option in enumerate(given):
-            if re.match(r"--run(\.|=|$)", option):
+            if re.match(r"--run(\.\w+)?(=|$)", option):
                 _, _, value = option.partition("=")
                 file = value or " ".join(given[place + 1 : place + 2])
                 if os.path.isfile(file):

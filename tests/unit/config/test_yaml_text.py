@@ -74,6 +74,19 @@ def test_commands_name_the_file(command, given, tmp_path, capsys):
         assert told in line
 
 
+def test_a_path_in_a_recipe_may_be_of_a_file_that_is_no_yaml(tmp_path, capsys):
+    recipe, packed = tmp_path / "run.yaml", tmp_path / "topics.tsv.gz"
+    recipe.write_text("model: {backbone: b}\nstages: {only: {data: d, steps: 1}}\n")
+    packed.write_bytes(b"\x1f\x8b\xff")
+    given = ["--run", str(recipe), "--output", "o", "--run.stages.only.topic_clusters", str(packed)]
+    args = train.build_parser().parse_args(given)
+    assert args.run.stages["only"].topic_clusters == str(packed)
+    given[-2] = "--run.model"  # whose fields may stand in a file
+    with pytest.raises(SystemExit, match="2"):
+        train.build_parser().parse_args(given)
+    assert f"{packed}:1: must be UTF-8." in capsys.readouterr().err
+
+
 def test_a_file_in_a_file_is_named(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run.yaml").write_text("model: model.yaml\nstages: {}\n")
