@@ -112,7 +112,9 @@ def _serve(args: Any) -> int:
     limits = with_descriptors(_limits(args))
     config = bundle_models(args.bundle, scann=load_scann_ops())
     written = read_manifest(args.bundle)
-    engine = engine_of(written, args.tower_engine, use="query")
+    engine = args.tower_engine
+    if engine != "auto":  # of which each version's own files tell
+        engine = engine_of(written, engine, use="query")
     manifest = None if args.index is None else written
     models = config.model_config_list.config
     _keep(models, args.models)

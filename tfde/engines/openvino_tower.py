@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,26 +42,42 @@ class Tower(TowerRunner):
             "INFERENCE_NUM_THREADS": self._cores,
             "INFERENCE_PRECISION_HINT": _HINTS_OF_PRECISION[facts.precision],
         }
-        self._compiled = openvino.Core().compile_model(path, "CPU", options)
+        core = openvino.Core()
+        # Kept: the file may be gone when it is compiled again.
+        self._compile = partial(core.compile_model, core.read_model(path), "CPU", options)
+        self._compiled = self._compile()
+        self._lock = threading.Lock()  # of `_compiled`, which is None after a failure
         self._threads = ThreadPoolExecutor(self._cores, "openvino")
-        self._own = threading.local()  # `request` of each thread
+        self._own = threading.local()  # `compiled` and its `request` of each thread
 
     def run(self, batches: list[tuple[np.ndarray, np.ndarray]]) -> list[np.ndarray]:
         """Runs several batches at a time, as many as there are streams."""
         runs: list[Future[np.ndarray]] = []
-        for number, batch in enumerate(batches):
-            if number >= self._cores:
-                runs[number - self._cores].result()
-            runs.append(self._threads.submit(self._run_one, *batch))
-        return [run.result() for run in runs]
+        try:
+            for number, batch in enumerate(batches):
+                if number >= self._cores:
+                    runs[number - self._cores].result()
+                runs.append(self._threads.submit(self._run_one, *batch))
+            return [run.result() for run in runs]
+        finally:
+            wait(runs)
 
     def _run_one(self, token_ids: np.ndarray, padding_mask: np.ndarray) -> np.ndarray:
-        # Taken away while it runs: one that failed fails ever after.
-        request = vars(self._own).pop("request", None) or self._compiled.create_infer_request()
+        with self._lock:
+            self._compiled = compiled = self._compiled or self._compile()
+        own = vars(self._own)
+        if own.get("compiled") is not compiled:
+            own |= {"compiled": compiled, "request": compiled.create_infer_request()}
         # Copies of arrays go in and out. Shared with OpenVINO they were freed while in use.
         inputs = {"token_ids": token_ids, "padding_mask": padding_mask}
-        embeddings: np.ndarray = request.infer(inputs)["embeddings"]
-        self._own.request = request
+        try:
+            embeddings: np.ndarray = own["request"].infer(inputs)["embeddings"]
+        except BaseException:
+            own.clear()
+            with self._lock:  # the stream of a call that failed fails in the next ones too
+                if self._compiled is compiled:
+                    self._compiled = None
+            raise
         return embeddings
 
 

@@ -10,12 +10,13 @@ import importlib
 import json
 from abc import abstractmethod
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfde.config.engines import ENGINE_CHOICES
+from tfde.config.engines import ENGINE_CHOICES, ENGINES
 from tfde.environment import DISTRIBUTION, missing_packages, require_extra
 from tfde.errors import CorruptError, require, shorten
 
@@ -44,11 +45,15 @@ class TowerFacts(NamedTuple):
         precision: What it computes in.
         vocabulary_size: Token ids are below it.
         max_length: The most tokens of a text; `None` for no limit.
+        ms: The shortest call where it was exported, of what the tower is for; 0: not measured.
+        tensorflow_ms: That of TensorFlow.
     """
 
     precision: str
     vocabulary_size: int
     max_length: int | None
+    ms: float = 0.0
+    tensorflow_ms: float = 0.0
 
 
 class TowerRunner:
@@ -120,19 +125,26 @@ def _cut(token_ids: np.ndarray, padding_mask: np.ndarray) -> tuple[np.ndarray, n
 
 
 def is_installed(engine: str) -> bool:
-    """Whether the packages of an engine are here; TensorFlow is."""
-    return engine == "tensorflow" or not missing_packages(DISTRIBUTION, _KINDS[engine].extra)
+    """Whether an engine's own package is here, which runs towers; TensorFlow is."""
+    return engine == "tensorflow" or (
+        engine not in missing_packages(DISTRIBUTION, _KINDS[engine].extra)
+        and find_spec(engine) is not None
+    )
 
 
-def require_engine(engine: str) -> None:
+def require_engine(engine: str, *, writes: bool = False) -> None:
     """Refuses an engine that is unknown or not installed.
+
+    Args:
+        engine: Which one; `auto` and `tensorflow` are here.
+        writes: Whether towers are to be written for it, which needs all of its extra.
 
     Raises:
         ConfigError: it is none of `ENGINE_CHOICES`.
         MissingExtraError: its extra is not installed.
     """
     require(engine in ENGINE_CHOICES, "engine", f"one of {', '.join(ENGINE_CHOICES)}", engine)
-    if engine in _KINDS:
+    if engine in _KINDS and (writes or not is_installed(engine)):
         require_extra(_KINDS[engine].extra, f"engine {engine}")
 
 
@@ -144,6 +156,28 @@ def engine_version(engine: str) -> str:
 def tower_file(engine: str, directory: str | Path) -> Path:
     """Returns where in a directory an engine's tower lies, whether it is there or not."""
     return Path(directory) / _KINDS[engine].file
+
+
+def note_times(engine: str, directory: str | Path, *, ms: float, tensorflow_ms: float) -> None:
+    """Adds to the facts of a tower how long a call takes, which `fastest_engine` goes by."""
+    path = tower_file(engine, directory)
+    _write_facts(path, _read_facts(path)._replace(ms=ms, tensorflow_ms=tensorflow_ms))
+
+
+def fastest_engine(directory: str | Path) -> str:
+    """Returns what was fastest of the engines that are installed and have a tower in a directory.
+
+    Raises:
+        CorruptError: what is known of a tower cannot be read.
+    """
+    times: dict[str, float] = {}
+    for engine in ENGINES:
+        path = tower_file(engine, directory)
+        if path.is_file() and is_installed(engine):
+            facts = _read_facts(path)
+            times[engine] = facts.ms
+            times.setdefault("tensorflow", facts.tensorflow_ms)
+    return min(times, key=lambda name: times[name], default="tensorflow")
 
 
 def write_tower(engine: str, graph: Any, directory: str | Path, facts: TowerFacts) -> None:
@@ -160,11 +194,11 @@ def write_tower(engine: str, graph: Any, directory: str | Path, facts: TowerFact
     Raises:
         ConfigError: another precision.
     """
-    require_engine(engine)
+    require_engine(engine, writes=True)
     path = tower_file(engine, directory)
     path.parent.mkdir(parents=True)
     importlib.import_module(_KINDS[engine].module).write(graph, path, facts.precision)
-    _facts_file(path).write_text(json.dumps(facts._asdict()), "utf-8")
+    _write_facts(path, facts)
 
 
 def open_tower(engine: str, directory: str | Path, *, exact: bool = False) -> TowerRunner:
@@ -183,17 +217,26 @@ def open_tower(engine: str, directory: str | Path, *, exact: bool = False) -> To
     path = tower_file(engine, directory)
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file; `tfde export --format` writes it.")
-    module = importlib.import_module(_KINDS[engine].module)
+    facts = _read_facts(path)
+    if exact:
+        facts = facts._replace(precision="float32")
     try:
-        facts = TowerFacts(**json.loads(_facts_file(path).read_text("utf-8")))
-        if exact:
-            facts = facts._replace(precision="float32")
-        runner: TowerRunner = module.Tower(path, facts)
+        runner: TowerRunner = importlib.import_module(_KINDS[engine].module).Tower(path, facts)
     except Exception as error:  # whatever the engine raises
         reason = shorten(" ".join(str(error).split()), 200)
         raise CorruptError(f"{path}: {engine} cannot read it. Received: {reason}") from error
     return runner
 
 
-def _facts_file(path: Path) -> Path:
-    return path.with_suffix(".json")
+def _read_facts(path: Path) -> TowerFacts:
+    path = path.with_suffix(".json")
+    try:
+        return TowerFacts(**json.loads(path.read_text("utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise CorruptError(
+            f"{path}: does not say what the tower takes. Received: {error}"
+        ) from error
+
+
+def _write_facts(path: Path, facts: TowerFacts) -> None:
+    path.with_suffix(".json").write_text(json.dumps(facts._asdict()), "utf-8")

@@ -120,7 +120,7 @@ def export_bundle(
     require(version >= 1, "version", "at least 1", version)
     check_rows_dtype(retriever_dtype, "retriever_dtype")
     for engine in engines:
-        require_engine(engine)
+        require_engine(engine, writes=True)
         require(isinstance(model, DualEncoder), "engines", "none for a SavedModel", engine)
         require(not int8_weights, "engines", "none where weights have 8 bits", engine)
         require(not tpu, "engines", "none with `tpu`", engine)

@@ -197,7 +197,7 @@ class DualEncoder(AdaptedEncoder, StoredModel):
         Raises:
             MissingExtraError: the engine is not installed.
         """
-        require_engine(engine)
+        require_engine(engine, writes=True)
         load = cls.from_preset if is_for_from_preset(path) else cls.from_backbone
         model = load(path, dtype=dtype)
         model.set_engine(engine)

@@ -23,7 +23,7 @@ from tfde.engines.tower_engine import (
     require_engine,
     write_tower,
 )
-from tfde.errors import ConfigError, MismatchError, shorten
+from tfde.errors import ConfigError, MismatchError, MissingExtraError, shorten
 from tfde.text.preprocessor import TextPreprocessor
 
 # Embeddings in float32 may differ by so much of the longest one, or of 1.
@@ -53,11 +53,11 @@ class EngineTimes(NamedTuple):
     tensorflow_query_ms: float
     tensorflow_document_ms: float
 
-    def faster(self, use: Use) -> bool:
-        """Whether what the tower is for takes less time than in TensorFlow."""
+    def of(self, use: Use) -> tuple[float, float]:
+        """Returns the engine's time and TensorFlow's, of what the tower is for."""
         if use == "query":
-            return self.query_ms < self.tensorflow_query_ms
-        return self.document_ms < self.tensorflow_document_ms
+            return self.query_ms, self.tensorflow_query_ms
+        return self.document_ms, self.tensorflow_document_ms
 
 
 def write_engine(engine: str, tower: keras.Model, directory: str | Path) -> None:
@@ -67,7 +67,7 @@ def write_engine(engine: str, tower: keras.Model, directory: str | Path) -> None
         ConfigError: the tower has an op or a dtype that the engine does not know.
         MissingExtraError: the engine is not installed.
     """
-    require_engine(engine)
+    require_engine(engine, writes=True)
     graph = _portable_graph(tower)
     facts = TowerFacts(precision_of(tower), tower.vocabulary_size, tower.max_length)
     try:
@@ -116,13 +116,14 @@ def tower_in(
                 write_engine(name, tower, directory)
                 check_engine(name, directory, tower, preprocessor, run)
                 runner = open_tower(name, directory)
-            except (ConfigError, MismatchError):
+            except (ConfigError, MismatchError, MissingExtraError):
                 if engine == "auto":
                     continue
                 raise
             if engine != "auto":
                 return runner
-            if time_engine(name, directory, preprocessor, run).faster(use):
+            ms, tensorflow_ms = time_engine(name, directory, preprocessor, run).of(use)
+            if ms < tensorflow_ms:
                 return runner
     return None
 

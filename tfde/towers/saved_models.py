@@ -14,6 +14,8 @@ import tensorflow as tf
 from keras import ops
 
 from tfde.backbones.seeded_layer import SeededLayer
+from tfde.config.engines import Use
+from tfde.engines.tower_engine import note_times
 from tfde.storage.rows import scale_rows
 from tfde.text.preprocessor import TextPreprocessor
 from tfde.towers.engines import check_engine, time_engine, write_engine
@@ -38,7 +40,12 @@ class Encoder(tf.Module):
         int8_weights: Whether the backbone's matrices are stored in 8 bits; they are unpacked to
             the tower's compute dtype when the model is loaded.
         weights: Those of several towers, which share some; `None`: those of this one.
+
+    Attributes:
+        use: What it encodes.
     """
+
+    use: Use = "query"
 
     def __init__(
         self,
@@ -96,6 +103,8 @@ class Encoder(tf.Module):
         write_engine(engine, tower, directory)
         difference = check_engine(engine, directory, tower, self.preprocessor, run)
         times = time_engine(engine, directory, self.preprocessor, run)
+        ms, tensorflow_ms = times.of(self.use)
+        note_times(engine, directory, ms=ms, tensorflow_ms=tensorflow_ms)
         return {"max_difference": difference, **times._asdict()}
 
 
@@ -123,6 +132,8 @@ class DocumentEncoder(Encoder):
         tokenize: Function of strings (B,) each -> `token_ids`, `padding_mask`, (B, L) int32.
         encode: Function of the same -> `embeddings` (B, D) float32.
     """
+
+    use = "document"
 
     def __init__(self, tower: keras.Model, preprocessor: TextPreprocessor, **options: Any) -> None:
         super().__init__(tower, preprocessor, **options)

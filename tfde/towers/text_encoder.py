@@ -98,7 +98,7 @@ class TextEncoder(OtherWords, EncodesTexts, PairTrainer):
         Raises:
             MissingExtraError: the engine is not installed.
         """
-        require_engine(engine)
+        require_engine(engine, writes=True)
         self._engine, self._encoders = engine, {}
 
     def make_train_function(self, force: bool = False) -> None:

@@ -8,7 +8,8 @@ import tensorflow as tf
 from bundle_server import DOCUMENTS
 
 from tfde.cli.main import main
-from tfde.errors import ConfigError
+from tfde.engines.tower_engine import note_times
+from tfde.errors import ConfigError, CorruptError
 from tfde.export.bundle import export_bundle
 from tfde.export.bundle_directory import read_manifest
 from tfde.export.bundle_engines import engine_of
@@ -99,13 +100,64 @@ def test_it_is_openvino_that_runs(engine_bundle, model, tmp_path):
     np.testing.assert_allclose(found, model.encode_queries(TEXTS), atol=1e-5)
 
 
-def test_a_folder_of_another_kind_is_an_error_when_it_is_loaded(engine_bundle, tmp_path):
+def empty_xml(folder):
+    (folder / "encode_tokens.xml").write_text("nothing")
+
+
+def short_bin(folder):
+    file = folder / "encode_tokens.bin"
+    file.write_bytes(file.read_bytes()[:100])
+
+
+def no_bin(folder):
+    (folder / "encode_tokens.bin").unlink()
+
+
+def no_facts(folder):
+    (folder / "encode_tokens.json").unlink()
+
+
+def old_facts(folder):
+    (folder / "encode_tokens.json").write_text('{"precision": "float32"}')
+
+
+@pytest.fixture
+def fast_folder(engine_bundle, tmp_path):
+    """A copy of the query encoder's version, in which OpenVINO was faster."""
     folder = tmp_path / "1"
     shutil.copytree(engine_bundle / "models" / "query_encoder" / "1", folder)
-    (folder / "openvino" / "encode_tokens.xml").write_text("nothing")
-    with pytest.raises(RuntimeError):
-        SignatureRunner(folder, engine="openvino")
-    SignatureRunner(folder).close()
+    note_times("openvino", folder, ms=1.0, tensorflow_ms=2.0)
+    return folder
+
+
+@pytest.mark.parametrize("damage", [empty_xml, short_bin, no_bin, no_facts, old_facts])
+def test_a_damaged_file_is_an_error_or_left_to_tensorflow(fast_folder, model, caplog, damage):
+    damage(fast_folder / "openvino")
+    with pytest.raises(CorruptError, match=r"/1/openvino/encode_tokens\.\S+: .* Received: "):
+        SignatureRunner(fast_folder, engine="openvino")
+    runner = SignatureRunner(fast_folder, engine="auto")
+    found = runner.run("", {"text": np.array(TEXTS, object)})["embeddings"]
+    np.testing.assert_allclose(found, model.encode_queries(TEXTS), atol=1e-5)
+    (line,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert f"{fast_folder}/openvino/encode_tokens." in line
+    assert line.endswith("TensorFlow runs the tower instead.")
+
+
+def test_a_version_without_a_file(fast_folder, bundle):
+    shutil.rmtree(fast_folder / "openvino")
+    with pytest.raises(FileNotFoundError, match=r"openvino/encode_tokens.xml: no such file; `tfde"):
+        SignatureRunner(fast_folder, engine="openvino")
+    SignatureRunner(fast_folder, engine="auto").close()
+    documents = bundle / "models" / "documents" / "1"  # has no tower that an engine could run
+    SignatureRunner(documents, engine="openvino").close()
+
+
+@pytest.mark.parametrize(("ms", "engine"), [(1.0, "openvino"), (3.0, "tensorflow")])
+def test_each_version_gets_what_was_fastest_for_it(fast_folder, caplog, ms, engine):
+    caplog.set_level("INFO")
+    note_times("openvino", fast_folder, ms=ms, tensorflow_ms=2.0)
+    SignatureRunner(fast_folder, engine="auto").close()
+    assert f"{fast_folder}: the tower runs in {engine}" in caplog.messages
 
 
 def test_which_engine_is_taken(engine_bundle, bundle):

@@ -346,7 +346,7 @@ def test_what_cannot_start(capfd, toy_base_path, tmp_path):
         ("--rest_api_port=-1", "--rest_api_port must be in [0, 65535]. Received: -1"),
         ("--num_load_threads=-1", "--num_load_threads must be 0 or more. Received: -1"),
         ("--grpc_max_threads=-2", "--grpc_max_threads must be 0 or more. Received: -2"),
-        ("--engine=onnx", "--engine must be one of openvino, onnxruntime. Received: onnx"),
+        ("--engine=onnx", "--engine must be one of auto, openvino, onnxruntime. Received: onnx"),
         ("--grpc_channel_arguments=a=9999999999", "grpc_channel_arguments must be of 32 bits; got"),
     ):
         assert failure(capfd, base, flag).startswith(f"INVALID_ARGUMENT: {rule}")

@@ -11,7 +11,7 @@ import tiny
 from without_packages import without_packages
 
 from tfde.config.engines import ENGINES
-from tfde.engines.tower_engine import lengths_of, open_tower
+from tfde.engines.tower_engine import is_installed, lengths_of, open_tower
 from tfde.errors import ConfigError, MismatchError, MissingExtraError
 from tfde.towers.engines import check_engine, precision_of, write_engine
 
@@ -92,12 +92,16 @@ def test_a_model_in_another_engine_does_not_train():
     model.train_on_batch(["red"], ["apple"])
 
 
-def test_engines_that_are_not_there(monkeypatch, tmp_path):
+def test_engines_that_are_not_there(monkeypatch, tmp_path, written):
     model = tiny.dual_encoder()
     with pytest.raises((ConfigError, TypeError), match=r"`engine` must be .*Received: 'onnx'"):
         model.set_engine("onnx")
     with pytest.raises(FileNotFoundError, match=r"encode_tokens.xml: no such file; `tfde export"):
         open_tower("openvino", tmp_path)
+    without_packages(monkeypatch, "tf2onnx")
+    with pytest.raises(MissingExtraError, match=r"engine onnxruntime needs .*: tf2onnx not"):
+        model.set_engine("onnxruntime")
+    open_tower("onnxruntime", written)  # which needs no converter
     without_packages(monkeypatch, "openvino", "onnxruntime")
     with pytest.raises(
         MissingExtraError, match=r"^engine openvino needs the extra 'openvino': pip"
@@ -173,6 +177,12 @@ def test_texts_without_tokens(written, engine):
     runner = open_tower(engine, written)
     np.testing.assert_array_equal(runner(*tokens(2, 0)), np.zeros((2, 5)))
     assert runner(*tokens(0, 4)).shape == runner(*tokens(0, 0)).shape == (0, 5)
+
+
+def test_a_package_without_its_code_is_not_installed(monkeypatch):
+    assert is_installed("openvino")
+    monkeypatch.setattr("tfde.engines.tower_engine.find_spec", lambda name: None)
+    assert not is_installed("openvino")
 
 
 def test_rows_end_after_their_last_token():

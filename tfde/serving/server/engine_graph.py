@@ -1,13 +1,15 @@
 """A SavedModel of which another engine runs a function, where its file lies beside.
 
-A version's directory may hold `openvino/NAME.xml` or `onnx/NAME.onnx`: the function NAME of its
-graph, from the token ids and the padding mask of texts to a vector each. Wherever the graph calls
+A version's directory may hold `openvino/encode_tokens.xml` or `onnx/encode_tokens.onnx`: the
+function `encode_tokens` of its graph, from the token ids and the padding mask of texts to a vector
+each. Wherever the graph calls
 the function, one op calls the engine instead; signatures, checks, batching and errors stay those of
 every model. TensorFlow Serving passes over such files.
 """
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import tensorflow as tf
@@ -16,14 +18,13 @@ from tensorflow.core.protobuf import meta_graph_pb2
 from tensorflow.python.ops import script_ops
 from tensorflow.python.saved_model.loader_impl import SavedModelLoader
 
-from tfde.engines.tower_engine import open_tower, tower_file
+from tfde.engines.tower_engine import TowerRunner, fastest_engine, open_tower
+from tfde.errors import CorruptError
 
+FASTEST = "auto"
+_FUNCTION = "__inference_encode_tokens_"
 _INPUTS = 2  # token ids and padding mask, before what the function captures
-
-
-def has_engine_file(engine: str, path: str) -> bool:
-    """Whether a version's directory holds a function for an engine."""
-    return tower_file(engine, path).is_file()
+_log = logging.getLogger(__name__)
 
 
 def load_with_engine(
@@ -31,30 +32,47 @@ def load_with_engine(
 ) -> tuple[meta_graph_pb2.MetaGraphDef, Any]:
     """Loads a SavedModel as `tf.compat.v1.saved_model.loader.load`, with an engine in its graph.
 
+    A graph without the function stays TensorFlow's.
+
     Args:
         session: Its graph is added to.
         tags: Of the meta graph.
         path: The version's directory.
-        engine: `openvino` or `onnxruntime`.
+        engine: `openvino` or `onnxruntime`; `FASTEST`: what was fastest where the file was
+            written, of those that are installed here and can read it.
 
     Returns:
         The meta graph, and what must live as long as the session.
 
     Raises:
         MissingExtraError: the engine is not installed.
-        ValueError: the graph has no function of the file's name.
+        FileNotFoundError: the graph has the function, but there is no file of it for the engine.
+        CorruptError: the engine cannot read the file.
     """
-    runner = open_tower(engine, path)
-    token = script_ops._py_funcs.insert(runner)
-    name = tower_file(engine, path).stem
     loader = SavedModelLoader(path)
     library = loader.get_meta_graph_def_from_tags(tags).graph_def.library
-    functions = [f for f in library.function if f.signature.name.startswith(f"__inference_{name}_")]
-    if not functions:
-        raise ValueError(f"{tower_file(engine, path)}: the graph has no function {name!r}")
-    for function in functions:
-        _call_instead(function, token)
+    functions = [f for f in library.function if f.signature.name.startswith(_FUNCTION)]
+    runner = None
+    if functions:
+        engine, runner = _open(path, engine)
+        _log.info("%s: the tower runs in %s", path, engine)
+    if runner is not None:
+        token = script_ops._py_funcs.insert(runner)
+        for function in functions:
+            _call_instead(function, token)
     return loader.load(session, tags), runner
+
+
+def _open(path: str, engine: str) -> tuple[str, TowerRunner | None]:
+    """Returns which engine runs a version, and the function in it; `None` for TensorFlow."""
+    if engine != FASTEST:
+        return engine, open_tower(engine, path)
+    try:
+        engine = fastest_engine(path)
+        return engine, None if engine == "tensorflow" else open_tower(engine, path)
+    except (CorruptError, OSError) as error:
+        _log.warning("%s TensorFlow runs the tower instead.", error)
+        return "tensorflow", None
 
 
 def _call_instead(function: function_pb2.FunctionDef, token: str) -> None:

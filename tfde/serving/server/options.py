@@ -91,8 +91,9 @@ class ServerOptions:
     )
     engine: str = _flag(
         "",
-        "openvino or onnxruntime: runs the function whose file for it lies beside a SavedModel, as"
-        " `tfde export --format` writes it; TensorFlow if empty (this server's own)",
+        "openvino or onnxruntime: runs the tower, whose file for it lies beside a SavedModel, as"
+        " `tfde export --format` writes it; auto: what was fastest then, of what is installed;"
+        " TensorFlow if empty (this server's own)",
     )
     ssl_config_file: str = _flag("", "SSLConfig, text format: TLS for gRPC")
     use_alts_credentials: bool = _flag(False, "Google's ALTS for gRPC")

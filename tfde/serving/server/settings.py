@@ -62,11 +62,11 @@ def check_options(options: ServerOptions) -> None:
             raise invalid_argument(
                 f"--{name} must be 0 or more. Received: {getattr(options, name)}"
             )
-    if options.engine not in ("", *ENGINES):
+    if options.engine not in ("", "auto", *ENGINES):
         raise invalid_argument(
-            f"--engine must be one of {', '.join(ENGINES)}. Received: {options.engine}"
+            f"--engine must be one of auto, {', '.join(ENGINES)}. Received: {options.engine}"
         )
-    if options.engine and not is_installed(options.engine):
+    if options.engine in ENGINES and not is_installed(options.engine):
         raise invalid_argument(
             f"--engine {options.engine} needs its package: `tfde doctor` says which is missing"
         )

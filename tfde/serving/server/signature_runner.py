@@ -40,7 +40,8 @@ class SignatureRunner:
         path: Directory of the SavedModel (a version's directory).
         tags: Tags of the meta graph to load.
         prefer_tflite: Whether a `model.tflite` in the directory takes the SavedModel's place.
-        engine: What runs the function whose file for it lies in the directory; "" for TensorFlow.
+        engine: What runs the tower, of which a file for it lies in the directory; `auto`: what
+            was fastest; "" for TensorFlow.
         session_config: Threads, devices and memory; `None` takes TensorFlow's defaults.
         batching: How concurrent runs of a signature are joined; `None` runs each by itself.
         lenient_batching: Whether requests are taken that TensorFlow Serving refuses to batch.
@@ -48,6 +49,7 @@ class SignatureRunner:
 
     Raises:
         StatusError: the batching parameters contradict each other.
+        CorruptError: the engine cannot read its file.
         OSError, RuntimeError, ValueError, tf.errors.OpError: there is no SavedModel that loads.
     """
 
@@ -252,11 +254,10 @@ def _load(
 
         return add_tflite_model(tflite), None
     if engine:
-        from tfde.serving.server.engine_graph import has_engine_file, load_with_engine
+        from tfde.serving.server.engine_graph import load_with_engine
 
-        if has_engine_file(engine, path):
-            meta_graph, held = load_with_engine(session, tags, path, engine)
-            return dict(meta_graph.signature_def), held
+        meta_graph, held = load_with_engine(session, tags, path, engine)
+        return dict(meta_graph.signature_def), held
     meta_graph = tf.compat.v1.saved_model.loader.load(session, tags, path)
     return dict(meta_graph.signature_def), None
 
