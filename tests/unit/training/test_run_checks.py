@@ -169,6 +169,20 @@ def test_faults_of_the_last_stage_are_found_before_the_first(tmp_path):
         assert not (tmp_path / "out").exists()
 
 
+def test_only_the_queries_that_are_measured_need_answers(tmp_path):
+    data = tiny.write_dataset(tmp_path / "data", documents=40)
+    config = ValidationConfig(str(data), max_queries=2, measures=("Answer@1",))
+    every = dataclasses.replace(config, max_queries=None)
+    of_all = RetrievalValidation(dataclasses.replace(every, measures=("P@1",)))
+    of_two = RetrievalValidation(dataclasses.replace(config, measures=("P@1",)))
+    assert len(of_two.queries) == 2 < len(of_all.queries)
+    rows = [json.dumps({"_id": q.query_id, "answers": ["one"]}) for q in of_two.queries]
+    (data / "answers.jsonl").write_text("\n".join(rows))
+    check_run(run_of(data, validation=config))
+    with pytest.raises(ConfigError, match="needs answers to every query that is measured"):
+        check_run(run_of(data, validation=every))
+
+
 def test_documents_that_are_measured_have_the_context_that_is_read(tmp_path):
     lines = [
         json.dumps({"query": f"{a}?", "positive": {"text": a, "context": f"{a} {b}"}})
