@@ -112,8 +112,6 @@ def build_parser() -> CommandParser:
 def run(args: Any) -> int:
     """Exports."""
     from tfde.checkpoints.checkpoint_files import check_checkpoint
-    from tfde.engines.tower_engine import require_engine
-    from tfde.errors import require
     from tfde.storage.atomic import refuse_existing
 
     check_checkpoint(args.model)
@@ -140,12 +138,27 @@ def run(args: Any) -> int:
             "`--tpu` exports the encoders alone. Received: an index or embeddings; export them"
             " without it, for the host"
         )
-    for engine in _ENGINES[args.format]:
-        require_engine(engine)
-        rule = "another than int8, which is TensorFlow's here"
-        require(args.precision != "int8", "--precision", rule, args.precision)
+    if _ENGINES[args.format]:
+        _check_engines(args)
     refuse_existing(args.output, overwrite=False)
     return _export_bundle(args)
+
+
+def _check_engines(args: Any) -> None:
+    """Refuses what the towers of `--format` cannot be."""
+    from tfde.engines.tower_engine import require_engine
+    from tfde.errors import require
+    from tfde.export.bundle_directory import is_saved_encoder
+
+    beside = f"beside --format {args.format}"
+    precisions = [_AS_IT_IS, "float32", *(["bfloat16"] if args.format == "openvino" else [])]
+    rule = f"one of {', '.join(precisions)} {beside}"
+    require(args.precision in precisions, "--precision", rule, args.precision)
+    require(not args.tpu, "--tpu", f"absent {beside}", args.tpu)
+    rule = f"a model {beside}, not a bundle or another SavedModel"
+    require(not is_saved_encoder(args.model), "--model", rule, args.model)
+    for engine in _ENGINES[args.format]:
+        require_engine(engine, writes=True)
 
 
 def _export_bundle(args: Any) -> int:

@@ -14,7 +14,9 @@ import tensorflow as tf
 import tensorflow_text  # noqa: F401
 
 from tfde.argument_types import typed
+from tfde.engines.tower_engine import is_installed, open_tower
 from tfde.environment import load_scann_ops
+from tfde.errors import CorruptError
 from tfde.export.bundle_directory import BundleVersion, bundle_versions
 from tfde.storage.files import sha256
 
@@ -35,7 +37,8 @@ def verify_bundle(path: str | Path) -> list[str]:
 
     Returns:
         What differs, one line each; empty when nothing does. A model whose files differ is not
-        asked. `retriever_scann` is asked only where ScaNN's ops load.
+        asked. `retriever_scann` is asked only where ScaNN's ops load, the query encoder also in the
+        other engines of the bundle that are installed.
 
     Raises:
         FileNotFoundError: no bundle there.
@@ -120,7 +123,18 @@ def _ask(directory: Path, name: str, manifest: dict[str, Any], tolerance: float)
     text = tf.constant([query["text"] for query in golden])
     if name == "query_encoder":
         embeddings = signature(text=text)["embeddings"].numpy()
-        return list(_compare_embeddings(golden, embeddings, tolerance))
+        lines = list(_compare_embeddings(golden, embeddings, tolerance))
+        tokens = model.signatures["tokenize"](text=text)
+        for engine in filter(is_installed, manifest.get("engines", {})):
+            try:
+                runner = open_tower(engine, directory)
+            except CorruptError as error:
+                lines.append(str(error))
+                continue
+            embeddings = runner(**{key: part.numpy() for key, part in tokens.items()})
+            found = _compare_embeddings(golden, embeddings, tolerance)
+            lines += [f"{line} in {engine}" for line in found]
+        return lines
     answers = signature(text=text, k=tf.constant(manifest["golden_k"]))
     doc_ids = [[value.decode() for value in row] for row in answers["doc_ids"].numpy()]
     # Bundles of before `retrievers` was written have no other exact one.

@@ -1,5 +1,6 @@
 """A bundle with towers for OpenVINO: the same answers, from the server too; others pass over it."""
 
+import json
 import shutil
 
 import numpy as np
@@ -16,6 +17,7 @@ from tfde.export.bundle_engines import engine_of
 from tfde.export.saved_encoder import SavedEncoder
 from tfde.export.verify import verify_bundle
 from tfde.serving.server.signature_runner import SignatureRunner
+from tfde.storage.files import sha256
 from tfde.towers.dual_encoder import DualEncoder
 from tfde.towers.engines import write_engine
 
@@ -177,9 +179,49 @@ def test_which_engine_is_taken(engine_bundle, bundle):
         SavedEncoder(bundle, engine="openvino")
 
 
-def test_int8_has_no_other_engine(model, tmp_path, capsys):
-    model.save_to_preset(tmp_path / "model")
-    line = ["export", "--model", str(tmp_path / "model"), "--output", str(tmp_path / "out")]
-    assert main([*line, "--format", "openvino", "--precision", "int8"]) != 0
-    assert "`--precision` must be another than int8" in capsys.readouterr().err
+def test_what_the_format_excludes_is_refused_before_any_work(engine_bundle, tmp_path, capsys):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "tfde.json").write_text("{}")  # never read
+    for model, options, rule in (
+        (
+            "model",
+            "openvino --precision int8",
+            "`--precision` must be one of as_loaded, float32, b",
+        ),
+        (
+            "model",
+            "onnx --precision bfloat16",
+            "`--precision` must be one of as_loaded, float32 beside --format onnx. Received: 'bfl",
+        ),
+        ("model", "openvino --tpu", "`--tpu` must be absent beside --format openvino."),
+        (engine_bundle, "onnx", "`--model` must be a model beside --format onnx, not a bundle"),
+    ):
+        line = ["export", "--model", str(tmp_path / model), "--output", str(tmp_path / "out")]
+        assert main([*line, "--format", *options.split()]) != 0
+        assert rule in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_verify_asks_the_engines(engine_bundle, tmp_path):
+    """A tower that was another's from the beginning, by the checksums, answers otherwise."""
+    bundle = tmp_path / "bundle"
+    shutil.copytree(engine_bundle, bundle)
+    name = "models/query_encoder/1/openvino/encode_tokens.bin"
+    weights = np.frombuffer((bundle / name).read_bytes(), np.uint8).copy()
+    floats = weights[: len(weights) // 4 * 4].view(np.float32)
+    floats[(np.abs(floats) > 1e-3) & (np.abs(floats) < 1)] *= 1.5  # else integers
+    (bundle / name).write_bytes(weights.tobytes())
+    manifest = read_manifest(bundle)
+    manifest["files"][name] = sha256(bundle / name)
+    for file in bundle.rglob("manifest.json"):
+        file.write_text(json.dumps(manifest))
+    lines = verify_bundle(bundle)
+    assert lines
+    assert all(line.startswith("query_encoder: query ") for line in lines)
+    assert all(line.endswith(" in openvino") for line in lines)
+    (bundle / name).write_bytes(weights.tobytes()[:100])
+    manifest["files"][name] = sha256(bundle / name)
+    for file in bundle.rglob("manifest.json"):
+        file.write_text(json.dumps(manifest))
+    (line,) = verify_bundle(bundle)
+    assert line.startswith(f"{bundle / name}".replace(".bin", ".xml: openvino cannot read it."))
