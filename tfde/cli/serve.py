@@ -111,11 +111,10 @@ def _serve(args: Any) -> int:
     limit_logs()
     limits = with_descriptors(_limits(args))
     config = bundle_models(args.bundle, scann=load_scann_ops())
-    written = read_manifest(args.bundle)
     engine = args.tower_engine
-    if engine != "auto":  # of which each version's own files tell
-        engine = engine_of(written, engine, use="query")
-    manifest = None if args.index is None else written
+    if engine not in ("auto", "tensorflow"):  # of auto each version's own files tell
+        engine = engine_of(read_manifest(args.bundle), engine, use="query")
+    manifest = None if args.index is None else read_manifest(args.bundle)
     models = config.model_config_list.config
     _keep(models, args.models)
     retrievers = [model.name for model in models if model.name.startswith("retriever")]
