@@ -124,13 +124,13 @@ def _ask(directory: Path, name: str, manifest: dict[str, Any], tolerance: float)
     if name == "query_encoder":
         embeddings = signature(text=text)["embeddings"].numpy()
         lines = list(_compare_embeddings(golden, embeddings, tolerance))
-        tokens = model.signatures["tokenize"](text=text)
         for engine in filter(is_installed, manifest.get("engines", {})):
             try:
                 runner = open_tower(engine, directory)
             except CorruptError as error:
                 lines.append(str(error))
                 continue
+            tokens = model.signatures["tokenize"](text=text)
             embeddings = runner(**{key: part.numpy() for key, part in tokens.items()})
             found = _compare_embeddings(golden, embeddings, tolerance)
             lines += [f"{line} in {engine}" for line in found]

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from bundle_server import DOCUMENTS
+from grpc import StatusCode
 
 from tfde.cli.main import main
 from tfde.engines.tower_engine import note_times
@@ -17,6 +18,7 @@ from tfde.export.bundle_engines import engine_of
 from tfde.export.saved_encoder import SavedEncoder
 from tfde.export.verify import verify_bundle
 from tfde.serving.server.signature_runner import SignatureRunner
+from tfde.serving.server.status import StatusError
 from tfde.storage.files import sha256
 from tfde.towers.dual_encoder import DualEncoder
 from tfde.towers.engines import write_engine
@@ -76,6 +78,18 @@ def test_the_server_gives_the_same_answers(engine_bundle, name):
             np.testing.assert_allclose(found[key], value, atol=1e-5)
         else:
             assert found[key].tolist() == value.tolist()
+
+
+def test_a_bad_request_is_refused_and_leaves_the_model_to_others(engine_bundle, model):
+    server = runner(engine_bundle, "query_encoder", "openvino")
+    for shape, token in (((1, 4), 10**6), ((9, 4), -1), ((4,), 7)):
+        bad = {"token_ids": np.full(shape, token, np.int32), "padding_mask": np.ones(shape, "i")}
+        with pytest.raises(StatusError, match="`token_ids` ") as caught:
+            server.run("encode_tokens", bad)
+        assert caught.value.code == StatusCode.INVALID_ARGUMENT
+    for texts in (TEXTS[:1], TEXTS * 3):
+        found = server.run("", {"text": np.array(texts, object)})["embeddings"]
+        np.testing.assert_allclose(found, model.encode_queries(texts), atol=1e-5)
 
 
 def test_it_is_openvino_that_runs(engine_bundle, model, tmp_path):
