@@ -42,10 +42,10 @@ check: $(VENV)/.installed ## ruff, mypy, import-linter
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: $(VENV)/.installed ## what a commit must pass, some 9 minutes on two cores
+test: $(VENV)/.installed ## what a commit must pass, some 11 minutes on two cores
 	$(NICE_LOGS) $(BIN)/python -m pytest $(WORKERS) -m "not long and $(PLAIN)"
 
-test-long: $(VENV)/.installed ## the tests of more than four CPU-seconds each, some 12 minutes
+test-long: $(VENV)/.installed ## the tests of more than four CPU-seconds each, some 14 minutes
 	$(NICE_LOGS) $(BIN)/python -m pytest $(WORKERS) -m "long and $(PLAIN)"
 
 test-kills: $(VENV)/.installed ## processes killed at many moments, which must go on where they were
