@@ -123,14 +123,14 @@ def run(args: argparse.Namespace, results: Path) -> None:
     for way, seed, share in missing(args, known):
         start = os.environ["TFDE_MINILM"]
         if way == "start":
-            model = tfde.DualEncoder.load(start, dtype=args.precision.replace("mixed_", ""))
+            model = tfde.DualEncoder.load(start, dtype=args.precision)
         else:
             path = train(way, seed, args)
             if share:
                 model = tfde.average_models([path, start], [1 - share, share])
                 path = path.parent / "mean"
                 model.save_to_preset(path)
-            model = tfde.DualEncoder.load(path, dtype=args.precision.replace("mixed_", ""))
+            model = tfde.DualEncoder.load(path, dtype=args.precision)
         line = {"way": way, "seed": seed, "share": share, **settings(args)}
         line["measures"] = measured(model, args.home)
         with results.open("a") as file:
