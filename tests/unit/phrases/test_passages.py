@@ -89,6 +89,7 @@ def test_odd_texts_have_right_offsets():
     assert spelled == ["[SEP]", "red", "[MASK]"]
 
 
+@pytest.mark.peers
 def test_real_paragraphs(data_dir, minilm):
     """SQuAD's paragraphs with MiniLM's vocabulary: the ids of the graph, and the right places."""
     file = data_dir / "squad" / "dev-v1.1.squad.json.gz"
