@@ -1,7 +1,5 @@
 """Real weights and texts: other engines give TensorFlow's embeddings."""
 
-import os
-
 import numpy as np
 import pytest
 
@@ -23,11 +21,8 @@ TEXTS = [
 
 @pytest.mark.peers
 @pytest.mark.parametrize("engine", ENGINES)
-def test_all_minilm(engine):
-    directory = os.environ.get("TFDE_MINILM", "")
-    if not os.path.isdir(directory):
-        pytest.skip(f"all-MiniLM-L6-v2 not found: TFDE_MINILM={directory!r}")
-    model = DualEncoder.load(directory)
+def test_all_minilm(engine, minilm):
+    model = DualEncoder.load(minilm)
     batches = [*([text] for text in TEXTS), (TEXTS * 7)[:32]]
     expected = [model.encode_documents(texts) for texts in batches]
     model.set_engine(engine)

@@ -423,14 +423,9 @@ def test_rows_of_a_tower_are_cut_alike(
     assert ids_of(read_hugging_face_tokenizer(tmp_path), texts, LIMIT) == expected
 
 
-def test_all_minilm(real_texts, classes, tmp_path):
-    import os
-
-    directory = os.environ.get("TFDE_MINILM", "")
-    if not (directory and Path(directory, "tokenizer.json").is_file()):
-        pytest.skip(f"all-MiniLM-L6-v2 not found: TFDE_MINILM={directory!r}")
-    theirs = classes.AutoTokenizer.from_pretrained(directory)
-    ours = read_hugging_face_tokenizer(directory)
+def test_all_minilm(real_texts, classes, minilm, tmp_path):
+    theirs = classes.AutoTokenizer.from_pretrained(str(minilm))
+    ours = read_hugging_face_tokenizer(minilm)
     for name, content in ours.hugging_face_files(max_length_tokens=256).items():
         (tmp_path / name).write_bytes(content)
     back = classes.AutoTokenizer.from_pretrained(str(tmp_path))

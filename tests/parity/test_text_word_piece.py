@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import os
 import random
 import unicodedata
 from collections.abc import Iterator
@@ -206,14 +205,11 @@ def test_real_texts(real_texts, lowercase):
 
 
 @pytest.mark.peers
-def test_all_minilm_vocabulary(real_texts):
-    directory = os.environ.get("TFDE_MINILM", "")
-    if not (directory and Path(directory, "tokenizer.json").is_file()):
-        pytest.skip(f"all-MiniLM-L6-v2 not found: TFDE_MINILM={directory!r}")
-    theirs = Tokenizer.from_file(str(Path(directory) / "tokenizer.json"))
+def test_all_minilm_vocabulary(real_texts, minilm):
+    theirs = Tokenizer.from_file(str(minilm / "tokenizer.json"))
     theirs.no_truncation()
     theirs.no_padding()
-    ours = WordPieceTokenizer.from_hugging_face(directory)
+    ours = WordPieceTokenizer.from_hugging_face(minilm)
     assert first_difference(ours, theirs, [*TRAPS, *real_texts]) is None
-    from_text = WordPieceTokenizer.from_vocabulary_file(Path(directory) / "vocab.txt")
+    from_text = WordPieceTokenizer.from_vocabulary_file(minilm / "vocab.txt")
     assert from_text.fingerprint_bytes() == ours.fingerprint_bytes()
