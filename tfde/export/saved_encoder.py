@@ -190,7 +190,7 @@ class SavedEncoder(EncodesTexts):
         return DOCUMENT_FIELDS if reads else DOCUMENT_FIELDS[:2]
 
     @property
-    def needs_context(self) -> bool:  # type: ignore[override]
+    def needs_context(self) -> bool:
         """Whether each document must have a context; USE-QA's has its title else, or its text."""
         return bool(self._manifest.get("needs_context", self._is_ours))
 

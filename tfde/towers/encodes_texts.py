@@ -18,7 +18,10 @@ from tfde.types import Document, Query
 class EncodesTexts:
     """Base of models that embed queries and documents."""
 
-    needs_context: bool = True  # of every document, where a model reads it at all
+    @property
+    def needs_context(self) -> bool:
+        """Whether a document without a context is refused, where the model reads it at all."""
+        return True
 
     @property
     @abstractmethod
