@@ -199,6 +199,26 @@ def backbone_from_mapping(value: Mapping[str, Any], where: str = "backbone") -> 
     return config
 
 
+def backbone_of_run(
+    backbone: str | Mapping[str, Any], *, vocabulary_size: int | None
+) -> str | BackboneConfig:
+    """Returns a run's `model.backbone`: a checkpoint as it is, sizes as their description.
+
+    Args:
+        backbone: As the run has it.
+        vocabulary_size: The tokenizer's, where sizes leave it out; `None`: they must name it.
+
+    Raises:
+        ConfigError: as `backbone_from_mapping`.
+    """
+    if isinstance(backbone, str):
+        return backbone
+    sizes = dict(backbone)
+    if vocabulary_size is not None:
+        sizes.setdefault("vocabulary_size", vocabulary_size)
+    return backbone_from_mapping(sizes, "model.backbone")
+
+
 def backbone_to_mapping(config: BackboneConfig) -> dict[str, Any]:
     """Returns `{"kind": ..., sizes}`, what `backbone_from_mapping` reads."""
     value = {"kind": config.kind, **dataclasses.asdict(config)}  # type: ignore[call-overload]

@@ -12,7 +12,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfde.config.backbones import backbone_from_mapping
+from tfde.config.backbones import backbone_of_run
 from tfde.config.model import TextConfig
 from tfde.config.phrases import TEXT_ALONE, WITH_TITLE, PhraseModelConfig, PhraseRun
 from tfde.data.dataset_directory import DatasetDirectory
@@ -206,12 +206,8 @@ def build_phrase_encoder(config: PhraseModelConfig, *, seed: int | None) -> Phra
         ConfigError: the checkpoint or an option does not fit.
     """
     tokenizer = None if config.tokenizer is None else read_tokenizer(config.tokenizer)
-    backbone: Any = config.backbone
-    if isinstance(backbone, Mapping):
-        backbone = dict(backbone)
-        if tokenizer is not None:
-            backbone.setdefault("vocabulary_size", tokenizer.vocabulary_size)
-        backbone = backbone_from_mapping(backbone, "model.backbone")
+    size = None if tokenizer is None else tokenizer.vocabulary_size
+    backbone = backbone_of_run(config.backbone, vocabulary_size=size)
     text = TextConfig(
         config.query_max_length_tokens,
         config.passage_max_length_tokens,

@@ -5,11 +5,10 @@ from __future__ import annotations
 import dataclasses
 import logging
 from pathlib import Path
-from typing import Any
 
 import tensorflow as tf
 
-from tfde.config.backbones import backbone_from_mapping
+from tfde.config.backbones import backbone_of_run
 from tfde.config.training import ModelConfig, StageConfig, TrainRun
 from tfde.errors import ConfigError, require
 from tfde.matching.matcher import Matcher
@@ -54,13 +53,10 @@ def build_model(run: TrainRun, data: StageData, output: Path) -> DualEncoder:
                 logger.warning("model.%s is ignored: %s has its own", field.name, config.backbone)
         dtype = choose_precision(run.precision, list_devices())
         return DualEncoder.from_preset(config.backbone, dtype=dtype)
-    backbone: Any = config.backbone
-    tokenizer = None
-    if isinstance(backbone, dict):
-        backbone = dict(backbone)
-        tokenizer = _tokenizer(run, data, output)
-        backbone.setdefault("vocabulary_size", tokenizer.vocabulary_size)
-        backbone = backbone_from_mapping(backbone, "model.backbone")
+    drawn = not isinstance(config.backbone, str)  # random weights
+    tokenizer = _tokenizer(run, data, output) if drawn else None
+    size = None if tokenizer is None else tokenizer.vocabulary_size
+    backbone = backbone_of_run(config.backbone, vocabulary_size=size)
     return DualEncoder.from_backbone(
         backbone,
         num_layers=config.num_layers,

@@ -12,7 +12,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from tfde.config.backbones import backbone_from_mapping
+from tfde.config.backbones import backbone_of_run
 from tfde.config.matching import FIELDS, MatchModelConfig, MatchRun
 from tfde.config.model import PairTextConfig, TextConfig
 from tfde.data.pairs.labelled import (
@@ -207,12 +207,8 @@ def build_model(
         ConfigError: an option is unknown or does not fit.
     """
     tokenizer = None if config.tokenizer is None else read_tokenizer(config.tokenizer)
-    backbone: Any = config.backbone
-    if isinstance(backbone, dict):
-        backbone = dict(backbone)
-        if tokenizer is not None:
-            backbone.setdefault("vocabulary_size", tokenizer.vocabulary_size)
-        backbone = backbone_from_mapping(backbone, "model.backbone")
+    size = None if tokenizer is None else tokenizer.vocabulary_size
+    backbone = backbone_of_run(config.backbone, vocabulary_size=size)
     shared: dict[str, Any] = {
         "num_labels": num_labels,
         "labels": labels,
