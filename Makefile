@@ -42,7 +42,7 @@ check: $(VENV)/.installed ## ruff, mypy, import-linter
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: $(VENV)/.installed ## what a commit must pass, some 11 minutes on two cores
+test: $(VENV)/.installed ## what a commit must pass, some 12 minutes on two cores
 	$(NICE_LOGS) $(BIN)/python -m pytest $(WORKERS) -m "not long and $(PLAIN)"
 
 test-long: $(VENV)/.installed ## the tests of more than four CPU-seconds each, some 14 minutes
