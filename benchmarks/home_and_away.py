@@ -35,19 +35,29 @@ RATE = 5e-5
 WAYS: dict[str, dict[str, Any]] = {
     "plain": {},
     "rate / 5": {"optimizer": {"learning_rate": RATE / 5}},
-    "layer_decay": {"optimizer": {"layer_decay": 0.6}},
-    "start_decay": {"optimizer": {"start_decay": 300.0}},
-    "anchor, embeddings": {"anchor": {"embedding_weight": 5.0}},
     "anchor, scores": {"anchor": {"embedding_weight": 0.0, "score_weight": 1.0}},
+    "anchor, embeddings": {"anchor": {"embedding_weight": 5.0}},
     "guide": {"guide": {}},
+    "guide and anchor": {
+        "guide": {},
+        "anchor": {"embedding_weight": 0.0, "score_weight": 1.0},
+    },
     "lora": {"lora": {"rank": 8}, "optimizer": {"learning_rate": 10 * RATE}},
+    "pages too": {"homogeneous": True, "mixture": "pages"},
+    "start_decay": {"optimizer": {"start_decay": 300.0}},
+    "layer_decay": {"optimizer": {"layer_decay": 0.6}},
     "token embedder frozen": {"freeze": ["token_embedder"]},
 }
 
 
 def recipe(way: str, seed: int, args: argparse.Namespace) -> dict[str, Any]:
     """Returns the run of a way."""
-    fields = dict(WAYS[way])
+    home = str(Path(os.environ["TFDE_DATA"]) / args.home)
+    pages = str(Path(os.environ["TFDE_DATA"]) / "wikispeedia" / "pages.jsonl.gz")
+    fields = {"data": home, **WAYS[way]}
+    if fields.get("mixture") == "pages":
+        del fields["data"]
+        fields["mixture"] = [{"data": home}, {"pages": pages, "tasks": {"ict": 1}}]
     optimizer = {"name": "adamw", "learning_rate": RATE, "warmup_steps": args.steps // 10}
     return {
         "seed": seed,
@@ -55,7 +65,6 @@ def recipe(way: str, seed: int, args: argparse.Namespace) -> dict[str, Any]:
         "model": {"backbone": os.environ["TFDE_MINILM"], "dropout": 0.0},
         "stages": {
             "finetune": {
-                "data": str(Path(os.environ["TFDE_DATA"]) / args.home),
                 "steps": args.steps,
                 "batch_size": 64,
                 "temperature": 0.05,
