@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 from pathlib import Path
@@ -26,58 +27,90 @@ _HINTS_OF_PRECISION = {"float32": "f32", "bfloat16": "bf16"}
 class Tower(TowerRunner):
     """As `tower_engine.open_tower` says.
 
-    Each core is a stream of one thread: threads that share a product wait for each other, which
-    costs many times the product where other programs want the cores too.
-
-    A thread here and a request of its own are for each stream. They take the batches of all
-    callers in the order of their coming, of one caller no more at a time than there are threads:
-    who comes with one batch does not wait for all of another's.
+    A batch that comes while nothing else runs has all cores, whose threads share each product. Of
+    several batches each has one core: threads that share a product wait for each other, which costs
+    many times the product where others want the cores too. They are taken in the order of their
+    coming, of one caller no more at a time than there are cores: who comes with one batch does not
+    wait for all of another's.
     """
 
     def __init__(self, path: Path, facts: TowerFacts) -> None:
         super().__init__(facts)
         self._cores = len(os.sched_getaffinity(0))
-        options = {
-            "NUM_STREAMS": self._cores,
+        core = openvino.Core()
+        # Kept: the file may be gone when it is compiled again.
+        compile_model = partial(core.compile_model, core.read_model(path), "CPU")
+        hints = {
             "INFERENCE_NUM_THREADS": self._cores,
             "INFERENCE_PRECISION_HINT": _HINTS_OF_PRECISION[facts.precision],
         }
-        core = openvino.Core()
-        # Kept: the file may be gone when it is compiled again.
-        self._compile = partial(core.compile_model, core.read_model(path), "CPU", options)
-        self._compiled = self._compile()
-        self._lock = threading.Lock()  # of `_compiled`, which is None after a failure
+        self._one_core_each = _Requests(
+            partial(compile_model, hints | {"NUM_STREAMS": self._cores})
+        )
+        self._one_core_each.compile()  # now: the file may be damaged
+        self._all_cores = self._one_core_each
+        if self._cores > 1:
+            self._all_cores = _Requests(partial(compile_model, hints | {"NUM_STREAMS": 1}))
         self._threads = ThreadPoolExecutor(self._cores, "openvino")
-        self._own = threading.local()  # `compiled` and its `request` of each thread
+        self._lock = threading.Lock()
+        self._callers = 0
 
     def run(self, batches: list[tuple[np.ndarray, np.ndarray]]) -> list[np.ndarray]:
-        """Runs several batches at a time, as many as there are streams."""
+        """Runs several batches at a time, as many as there are cores."""
+        with self._lock:
+            alone = len(batches) == 1 and not self._callers
+            self._callers += 1
         runs: list[Future[np.ndarray]] = []
         try:
+            if alone:
+                return [self._all_cores.infer(*batches[0])]
             for number, batch in enumerate(batches):
                 if number >= self._cores:
                     runs[number - self._cores].result()
-                runs.append(self._threads.submit(self._run_one, *batch))
+                runs.append(self._threads.submit(self._one_core_each.infer, *batch))
             return [run.result() for run in runs]
         finally:
             wait(runs)
+            with self._lock:
+                self._callers -= 1
 
-    def _run_one(self, token_ids: np.ndarray, padding_mask: np.ndarray) -> np.ndarray:
+
+class _Requests:
+    """A compiled model, and its requests, which wait for their next call.
+
+    Args:
+        compile_model: Gives it.
+    """
+
+    def __init__(self, compile_model: Callable[[], Any]) -> None:
+        self._compile_model = compile_model
+        self._lock = threading.Lock()
+        self._compiled: Any = None
+        self._idle: list[Any] = []
+
+    def compile(self) -> None:
+        """Compiles it, where that is not done yet; else the first call does."""
+        if self._compiled is None:
+            self._compiled, self._idle = self._compile_model(), []
+
+    def infer(self, token_ids: np.ndarray, padding_mask: np.ndarray) -> np.ndarray:
+        """Returns the embeddings of a batch."""
         with self._lock:
-            self._compiled = compiled = self._compiled or self._compile()
-        own = vars(self._own)
-        if own.get("compiled") is not compiled:
-            own |= {"compiled": compiled, "request": compiled.create_infer_request()}
+            self.compile()
+            compiled = self._compiled
+            request = self._idle.pop() if self._idle else compiled.create_infer_request()
         # Copies of arrays go in and out. Shared with OpenVINO they were freed while in use.
         inputs = {"token_ids": token_ids, "padding_mask": padding_mask}
         try:
-            embeddings: np.ndarray = own["request"].infer(inputs)["embeddings"]
+            embeddings: np.ndarray = request.infer(inputs)["embeddings"]
         except BaseException:
-            own.clear()
             with self._lock:  # the stream of a call that failed fails in the next ones too
                 if self._compiled is compiled:
                     self._compiled = None
             raise
+        with self._lock:
+            if self._compiled is compiled:
+                self._idle.append(request)
         return embeddings
 
 

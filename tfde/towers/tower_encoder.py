@@ -72,9 +72,10 @@ class TowerEncoder:
                 engine, tower, preprocessor, lambda *tokens: function(*tokens).numpy(), use=side
             )
         work = encode if self._runner is None else tokenize
+        # The one trace that there is: to look for it again is a third of one text's tokenization.
         self._encode_batch = graph_function(
             work, input_signature=[tf.TensorSpec([None], tf.string)] * columns
-        )
+        ).get_concrete_function()
 
     def __call__(
         self, texts: Sequence[tuple[str, ...]], *, batch_size: int, show_progress: bool
