@@ -46,7 +46,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "pages too": {"homogeneous": True, "mixture": "pages"},
     "start_decay": {"optimizer": {"start_decay": 300.0}},
     "layer_decay": {"optimizer": {"layer_decay": 0.6}},
-    "token embedder frozen": {"freeze": ["token_embedder"]},
+    "half frozen": {"freeze": ["token_embedder"], "freeze_layers": 3},
 }
 
 

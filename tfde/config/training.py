@@ -135,6 +135,8 @@ class StageConfig:
         query_max_length_tokens: Longest query in this stage; `null` takes the model's.
         document_max_length_tokens: Longest document in this stage; `null` takes the model's.
         freeze: Parts that do not train in this stage: `token_embedder`, `encoder`, `projection`.
+        freeze_layers: How many of the encoder's lowest layers do not train in this stage; the steps
+            are quicker where the token embedder does not either.
         sharing: What the towers share from this stage on, as the model's `sharing`; parts that
             become separate start alike. `null` changes nothing.
         embedding_dim: Size of a new projection that takes the place of the model's in this stage,
@@ -176,6 +178,7 @@ class StageConfig:
     query_max_length_tokens: int | None = None
     document_max_length_tokens: int | None = None
     freeze: tuple[TowerPart, ...] = ()
+    freeze_layers: int = 0
     sharing: str | dict[str, str] | None = None
     embedding_dim: int | None = None
     sampling_correction: bool = False
@@ -217,7 +220,9 @@ class StageConfig:
                 f"`{where}` needs either `steps` or `epochs`, and not both."
                 f" Received: steps={self.steps}, epochs={self.epochs}"
             )
-        of_retrieval = ("chunk_size", "freeze", "validation", "refresh", "matryoshka", "lora")
+        of_retrieval = (
+            "chunk_size", "freeze", "freeze_layers", "validation", "refresh", "matryoshka", "lora"
+        )  # fmt: skip
         for name in (*of_retrieval, *_OTHER_MODELS):
             value, default = getattr(self, name), getattr(StageConfig, name)
             holds = self.objective == "retrieval" or value == default
@@ -257,6 +262,7 @@ class StageConfig:
             must(value is None or value >= 3, name, "at least 3", value)
         wanted = self.negatives_per_query
         must(wanted >= 0, "negatives_per_query", "at least 0", wanted)
+        must(self.freeze_layers >= 0, "freeze_layers", "at least 0", self.freeze_layers)
         must(self.temperature > 0, "temperature", "above 0", self.temperature)
         for place, source in enumerate(self.mixture):
             source.check(f"{where}.mixture[{place}]")
@@ -268,6 +274,12 @@ class StageConfig:
         adapted = self.lora is not None
         rule = "without token_embedder and encoder, which `lora` freezes but for adapters"
         must(not adapted or set(self.freeze) <= {"projection"}, "freeze", rule, self.freeze)
+        must(
+            not adapted or not self.freeze_layers,
+            "freeze_layers",
+            "0 with `lora`",
+            self.freeze_layers,
+        )
         parts = ("optimizer", "validation", "refresh", "matryoshka", "lora", *_OTHER_MODELS)
         for name in parts:
             part = getattr(self, name)

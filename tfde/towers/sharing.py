@@ -168,17 +168,32 @@ def merge_adapters(parts: Sequence[TowerParts], sharing: Sharing) -> None:
         tower.token_embedder.trainable = sharing.token_embedder != "frozen"
 
 
-def check_freeze(sharing: Sharing, parts: Collection[str], *, projected: bool) -> None:
+def check_freeze(
+    encoder: keras.layers.Layer,
+    sharing: Sharing,
+    parts: Collection[str],
+    *,
+    layers: int = 0,
+    projected: bool,
+) -> None:
     """Finds whether anything trains.
 
     Args:
+        encoder: That of a tower.
         sharing: What the towers share.
         parts: Some of `token_embedder`, `encoder`, `projection`, which are not to train.
+        layers: How many of the encoder's lowest layers are not to.
         projected: Whether the towers have a projection.
 
     Raises:
-        ConfigError: nothing would be left to train.
+        ConfigError: nothing would be left to train, or the encoder has no such layers.
     """
+    if layers:
+        there = len(_layers(encoder))
+        rule = (
+            f"below the encoder's layers, {there}" if there else "0 for an encoder without layers"
+        )
+        require(layers < there, "freeze_layers", rule, layers)
     left = {part for part in PARTS if getattr(sharing, part) != "frozen"} - set(parts)
     if not left - (set() if projected else {"projection"}):
         raise ConfigError(
@@ -188,17 +203,19 @@ def check_freeze(sharing: Sharing, parts: Collection[str], *, projected: bool) -
 
 
 @contextlib.contextmanager
-def frozen_parts(towers: Towers, parts: Collection[str]) -> Iterator[None]:
+def frozen_parts(towers: Towers, parts: Collection[str], *, layers: int = 0) -> Iterator[None]:
     """Keeps parts of both towers from training; what trained before does so again after.
 
     Args:
         towers: The towers.
         parts: Some of `token_embedder`, `encoder`, `projection`.
+        layers: How many of the encoders' lowest layers do not train either.
     """
     sides = (towers.query_parts, towers.document_parts)
-    layers = [layer for side in sides for part in parts if (layer := getattr(side, part))]
+    frozen = [layer for side in sides for part in parts if (layer := getattr(side, part))]
+    frozen += [layer for side in sides for layer in _layers(side.encoder)[:layers]]
     # A layer's own flag would set those of all its weights, also where adapters alone train.
-    weights = {id(weight): weight for layer in layers for weight in layer.trainable_weights}
+    weights = {id(weight): weight for layer in frozen for weight in layer.trainable_weights}
     for weight in weights.values():
         weight.trainable = False
     try:
@@ -246,6 +263,10 @@ def _build_projection(config: TowersConfig, name: str) -> keras.layers.Layer | N
     if config.projection_layer:
         return KerasProjection(config.projection_layer, name=name)
     return Projection(config.projection, name=name) if config.projection else None
+
+
+def _layers(encoder: keras.layers.Layer) -> Sequence[keras.layers.Layer]:
+    return getattr(encoder, "transformer_layers", ())
 
 
 def _count(weights: list) -> int:

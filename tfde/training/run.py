@@ -132,7 +132,13 @@ def _train_stages(run: TrainRun, data: StageData, output: Path, verbose: int) ->
         with errors_of_stage(name):
             sharing = check_resharing(sharing, stage.sharing)
             projected = projected or stage.embedding_dim is not None
-            check_freeze(sharing, stage.freeze, projected=projected)
+            check_freeze(
+                model.towers.query_parts.encoder,
+                sharing,
+                stage.freeze,
+                layers=stage.freeze_layers,
+                projected=projected,
+            )
             dim = stage.embedding_dim or dim
             check_task(stage, embedding_dim=dim, new_dim=dim != stored_dim)
             if stage.lora is not None:
@@ -201,7 +207,7 @@ def _train_stage(
     trained: DualEncoder | MaskedLanguageModel = model
     if stage.objective == "masked_lm":
         trained = MaskedLanguageModel(model, seed=run.seed)
-    with frozen_parts(model.towers, stage.freeze):
+    with frozen_parts(model.towers, stage.freeze, layers=stage.freeze_layers):
         trained.compile(
             build_optimizer(stage.optimizer, steps=total),
             task=build_task(stage, model, start=str(run.model.backbone)),

@@ -17,7 +17,7 @@ from tfde.data.pages import Page, Section, write_pages
 from tfde.errors import ConfigError
 from tfde.towers.average import average_models
 from tfde.towers.dual_encoder import DualEncoder
-from tfde.towers.sharing import frozen_parts
+from tfde.towers.sharing import check_freeze, frozen_parts
 from tfde.training.callbacks import RetrievalValidation
 from tfde.training.checkpoint import read_progress
 from tfde.training.run import train
@@ -331,6 +331,29 @@ def test_freezing_ends(sharing):
     with frozen_parts(model.towers, ("token_embedder",)):
         assert 0 < len(model.trainable_weights) == len(names) - {"sde": 1, "ade": 2}.get(sharing, 0)
     assert [weight.path for weight in model.trainable_weights] == names
+
+
+@pytest.mark.parametrize("sharing", ["sde", "ade", "ade_fte"])
+def test_the_lowest_layers_are_frozen_in_both_towers(sharing):
+    model = tiny.dual_encoder(tiny.BERT, sharing=sharing, embedding_dim=3)
+    before = {weight.path for weight in model.trainable_weights}
+    first = {weight.path for weight in model.weights if "layer_0/" in weight.path}
+    with frozen_parts(model.towers, (), layers=1):
+        left = {weight.path for weight in model.trainable_weights}
+    assert before - left == first and first and any("layer_1/" in path for path in left)
+    assert {weight.path for weight in model.trainable_weights} == before
+
+
+def test_layers_to_freeze_are_those_of_an_encoder_that_has_them():
+    parts = tiny.dual_encoder(tiny.BERT, embedding_dim=3).towers.query_parts
+    options = {"sharing": Sharing.of("sde"), "parts": (), "projected": True}
+    check_freeze(parts.encoder, layers=1, **options)
+    message = r"`freeze_layers` must be below the encoder's layers, 2\. Received: 2"
+    with pytest.raises(ConfigError, match=message):
+        check_freeze(parts.encoder, layers=2, **options)
+    message = r"`freeze_layers` must be 0 for an encoder without layers\. Received: 1"
+    with pytest.raises(ConfigError, match=message):
+        check_freeze(parts.token_embedder, layers=1, **options)
 
 
 def test_something_must_be_left_to_train(tmp_path, run):
