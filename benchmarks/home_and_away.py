@@ -6,8 +6,8 @@
 Each way trains all-MiniLM-L6-v2 (TFDE_MINILM) on the `train` split of --home (a data set of
 TFDE_DATA) by a recipe that differs in one field: the same batches of 64 pairs, cut at 32 and 64
 tokens, in use at the start's own lengths. Then the model and its means with the start (--shares of
-the start) are measured at home and on data sets that no training here sees: at most 500 test
-queries, 2,000 documents. --home is measured on multireqa_squad for squad_sent, else on its own
+the start) are measured at home and on data sets that no training here sees: at most 250 test
+queries, 1,000 documents. --home is measured on multireqa_squad for squad_sent, else on its own
 test split. nDCG@10, searched exactly.
 
 A line of HOME.jsonl is a way, a seed and a share. What is there is not done again, what was
@@ -103,7 +103,7 @@ def measured(model: Any, home: str) -> dict[str, float]:
     for name in dict.fromkeys(("multireqa_squad" if home == "squad_sent" else home, *AWAY)):
         dataset = str(Path(os.environ["TFDE_DATA"]) / name)
         config = tfde.ValidationConfig(
-            dataset, split="test", max_queries=500, max_documents=2000, measures=(MEASURE,)
+            dataset, split="test", max_queries=250, max_documents=1000, measures=(MEASURE,)
         )
         (found[name],) = tfde.RetrievalValidation(config)(model).values()
     return found
