@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import dataclasses
 import re
 import shlex
 import sys
@@ -21,6 +21,7 @@ from tfde.cli.shared_options import (
     fold_passages,
     load_encoder,
     name_and_path,
+    named_datasets,
     parent_config,
     passages_wanted,
     split_name,
@@ -28,10 +29,12 @@ from tfde.cli.shared_options import (
 
 if TYPE_CHECKING:
     from tfde.data.dataset_directory import DatasetDirectory
+    from tfde.evaluation.report import Row
     from tfde.text.cut_texts import CutTexts
     from tfde.types import Query, Run
 
 MEASURES = "P@1,RR,RR@10,nDCG@10,R@10,R@100"
+_GUARD_MEASURE, _GUARD_SPLIT = "nDCG@10", "test"
 
 
 def build_parser() -> CommandParser:
@@ -95,6 +98,14 @@ def build_parser() -> CommandParser:
         " (DPR's top-k accuracy), by the dataset's answers.jsonl; a dataset without judgements"
         " is measured by that alone, on all its questions with answers",
     )
+    parser.add_argument(
+        "--guard",
+        action="append",
+        default=[],
+        metavar="[NAME=]DATASET",
+        help="a dataset directory away from home, on whose test split models and BM25 are measured"
+        f" too ({_GUARD_MEASURE}); may be repeated",
+    )
     parser.add_argument("--batch_size", type=PositiveInt, default=64, help="texts a batch")
     parser.add_argument("--json", action="store_true", help="JSON in place of the table")
     parser.add_argument("--save_runs", help="directory for the runs of models and BM25")
@@ -114,13 +125,13 @@ class _System(NamedTuple):
 
     Attributes:
         text: How the command line names it, [NAME=]PATH.
-        find: Gives its run.
+        find: Gives its run of a data set's queries.
         ours: Whether that is work of this command, and not only read.
         cut: Gives, afterwards, which texts it cut.
     """
 
     text: str
-    find: Callable[[], Run]
+    find: Callable[[DatasetDirectory, list[Query]], Run]
     ours: bool
     cut: Callable[[], list[CutTexts]] = list
 
@@ -173,6 +184,10 @@ def run(args: Any) -> int:
     answer_texts = AnswerTexts.of(dataset, qrels) if wanted and judged else None
     if not judged:
         queries = [query for query in queries if query.query_id in answers]
+    guards = {}
+    for name, path in named_datasets("--guard", args.guard).items():
+        guards[name] = DatasetDirectory(path)
+        guards[name].validate([_GUARD_SPLIT])
     systems = _systems(args, dataset, queries, k)
     if args.save_runs:
         Path(args.save_runs).mkdir(parents=True, exist_ok=True)
@@ -182,7 +197,7 @@ def run(args: Any) -> int:
     for number, system in enumerate(systems, start=1):
         given_name, path = split_name(system.text)
         start = time.perf_counter()
-        results = system.find()
+        results = system.find(dataset, queries)
         seconds = time.perf_counter() - start if system.ours else None
         results = fold_passages(
             args, results, k + args.ignore_identical_ids if system.ours else None
@@ -197,7 +212,7 @@ def run(args: Any) -> int:
             tag = re.sub(r"\W+", "_", given_name or Path(path).name) or "model"
             write_run(Path(args.save_runs) / f"{number}_{tag}.trec", results, tag=tag)
         values = {}
-        cut = system.cut()
+        cut = [dataclasses.replace(part) for part in system.cut()]  # guards' texts are counted on
         if judged:
             by_query = per_query(results, qrels, measures, answers=answer_texts)
             values = mean_values(by_query)
@@ -208,10 +223,13 @@ def run(args: Any) -> int:
             cutoffs = sorted({*CUTOFFS, *wanted})
             values |= answer_accuracy(results, answers, dataset.documents(), cutoffs=cutoffs)
         rows.append(Row(given_name or path, values, seconds, cut))
+    away = [_away(system, guards) for system in systems if system.ours] if guards else []
     about = {"dataset": str(args.dataset), "split": args.split, "queries": len(queries), "k": k}
     if answers:
         about["queries_with_answers"] = len(answers)
     if args.json:
+        if guards:
+            about["guards"] = [row._asdict() for row in away]
         print(format_json(rows, **about))
     else:
         print(f"{args.dataset}, {args.split}: {len(queries):,} queries, top {k}\n")
@@ -219,6 +237,8 @@ def run(args: Any) -> int:
         for row in rows:
             if row.cut:
                 print(f"\n{row.name}: {cut_line(row.cut)}")
+        if guards:
+            print(f"\naway from home, {_GUARD_SPLIT}: {_GUARD_MEASURE}\n\n{format_table(away)}")
     if args.report:
         from tfde.evaluation.report_directory import write_report
 
@@ -245,12 +265,31 @@ def _systems(args: Any, dataset: DatasetDirectory, queries: list[Query], k: int)
     runs = [(text, read_run(split_name(text)[1])) for text in args.run_file]
     for text, results in runs:
         _check_coverage(split_name(text)[1], results, [query.query_id for query in queries])
-    bm25 = [_System("BM25", _bm25(args, dataset, queries, wanted), True)] if args.bm25 else []
+    bm25 = [_System("BM25", _bm25(args, wanted), True)] if args.bm25 else []
     return [
-        *(_model(text, dataset, queries, wanted, args) for text in args.model),
-        *(_System(text, functools.partial(dict, results), False) for text, results in runs),
+        *(_model(text, wanted, args) for text in args.model),
+        *(_System(text, lambda *_, found=found: dict(found), False) for text, found in runs),
         *bm25,
     ]
+
+
+def _away(system: _System, guards: dict[str, DatasetDirectory]) -> Row:
+    """Measures a system on data sets away from home; the last column is their mean."""
+    from tfde.data.ranking import without_query
+    from tfde.evaluation.measures import mean_values, per_query
+    from tfde.evaluation.report import Row
+
+    start = time.perf_counter()
+    values = {}
+    for name, guard in guards.items():
+        found = system.find(guard, list(guard.queries(_GUARD_SPLIT)))
+        # A query that is a document too, as in BEIR's ArguAna, does not count as its own answer.
+        found = {query: without_query(row, query, None) for query, row in found.items()}
+        measured = per_query(found, guard.qrels(_GUARD_SPLIT), [_GUARD_MEASURE])
+        (values[name],) = mean_values(measured).values()
+    values["mean"] = sum(values.values()) / len(values)
+    given_name, path = split_name(system.text)
+    return Row(given_name or path, values, time.perf_counter() - start)
 
 
 def _check_coverage(path: str, results: Run, query_ids: list[str]) -> None:
@@ -316,14 +355,12 @@ def _names(value: str) -> list[str]:
     return [name for name in re.split(r"[,\s]+(?![^(]*\))", value) if name]
 
 
-def _model(
-    text: str, dataset: DatasetDirectory, queries: list[Query], k: int, args: Any
-) -> _System:
+def _model(text: str, k: int, args: Any) -> _System:
     from tfde.retrieval.retrieve import retrieve_from_corpus
 
     model = load_encoder(split_name(text)[1], args)
 
-    def work() -> Run:
+    def work(dataset: DatasetDirectory, queries: list[Query]) -> Run:
         return retrieve_from_corpus(
             model,
             dataset.documents(),
@@ -338,14 +375,14 @@ def _model(
     return _System(text, work, True, model.cut_texts)
 
 
-def _bm25(args: Any, dataset: DatasetDirectory, queries: list[Query], k: int) -> Callable[[], Run]:
+def _bm25(args: Any, k: int) -> Callable[[DatasetDirectory, list[Query]], Run]:
     from tfde.progress import progress_bar
     from tfde.retrieval.bm25_index import Bm25Index, check_bm25
 
     language = None if args.bm25_language == "none" else args.bm25_language
     check_bm25(args.bm25_k1, args.bm25_b, language, args.bm25_fields)
 
-    def work() -> Run:
+    def work(dataset: DatasetDirectory, queries: list[Query]) -> Run:
         index = Bm25Index.build(
             progress_bar(dataset.documents(), unit="doc", desc="BM25: read"),
             k1=args.bm25_k1,

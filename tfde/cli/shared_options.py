@@ -11,6 +11,7 @@ from jsonargparse.typing import PositiveFloat, PositiveInt
 
 from tfde.cli.parser import CommandParser
 from tfde.config.engines import ENGINE_CHOICES
+from tfde.errors import require
 
 if TYPE_CHECKING:
     from tfde.config.model import ParentConfig
@@ -205,6 +206,21 @@ def split_name(text: str) -> tuple[str | None, str]:
     if not separator or "/" in name or Path(text).exists():
         return None, text
     return name, path
+
+
+def named_datasets(option: str, texts: Sequence[str]) -> dict[str, str]:
+    """Returns name -> path of what `[NAME=]DATASET` gave; without a name it is the folder's.
+
+    Raises:
+        ConfigError: two of one name.
+    """
+    found: dict[str, str] = {}
+    for text in texts:
+        name, path = split_name(text)
+        name = name or Path(path).name
+        require(name not in found, option, "NAME=DATASET, each name once", text)
+        found[name] = path
+    return found
 
 
 def _once(name: str, known: Sequence[str]) -> str:

@@ -123,23 +123,16 @@ def _table_parser() -> CommandParser:
 
 def _recipe_of_table(args: Any) -> Any:
     """Returns the arguments of a run by the recipe that is written for `--table`."""
-    from tfde.cli.shared_options import split_name
-    from tfde.errors import require
+    from tfde.cli.shared_options import named_datasets
     from tfde.storage.intake import Intake
     from tfde.training.table_run import prepare_table
 
-    guards = {}
-    for text in args.guard or ():
-        name, path = split_name(text)
-        name = name or Path(path).name
-        require(name not in guards, "guard", "NAME=DATASET, each name once", text)
-        guards[name] = path
     intake = Intake(skip_bad=args.skip_bad)
     recipe = prepare_table(
         args.table,
         args.output,
         model=args.model,
-        guards=guards,
+        guards=named_datasets("--guard", args.guard or ()),
         columns=args.columns,
         intake=intake,
     )

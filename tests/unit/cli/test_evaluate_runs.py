@@ -1,5 +1,7 @@
 """Run files that cannot be what was meant."""
 
+import json
+
 import pytest
 
 from tfde.cli.main import main
@@ -60,3 +62,25 @@ def test_the_query_itself_is_left_out_and_the_depth_kept(folder, capsys, query_i
     assert main(["evaluate", *arguments, "--ignore_identical_ids"]) == 0
     assert rr in capsys.readouterr().out
     assert list(read_run("r/1_BM25.trec")[query_id]) == [found]
+
+
+def test_guards_are_measured_beside_the_home_set(folder, capsys):
+    """By BM25, which finds the one answer of two first; a query is not its own answer."""
+    records = [Document("q", "", "cat"), Document("d1", "", "cat cat"), Document("d2", "", "a dog")]
+    records += [Query("q", "cat"), Query("r", "dog"), Judgement("test", "q", "d1", 1)]
+    write_dataset("away", [*records, Judgement("test", "r", "d1", 1)])
+    write_run("a.trec", {f"q{n}": {f"d{n}": 1.0} for n in range(4)})
+    guards = ["--guard", "away", "--guard", "home=data"]
+    assert evaluate("--bm25", "--run_file", "a.trec", *guards) == 0
+    table = capsys.readouterr().out.partition("away from home, test: nDCG@10\n\n")[2]
+    cells = [line.strip("| ").split("|") for line in table.splitlines()]
+    assert [cell.strip() for cell in cells[0]] == ["system", "away", "home", "mean", "seconds"]
+    assert [cell.strip() for cell in cells[2][:4]] == ["BM25", "0.5000", "0.0000", "0.2500"]
+    assert len(cells) == 3  # a run file is of one data set
+    assert evaluate("--bm25", "--json", *guards) == 0
+    (row,) = json.loads(capsys.readouterr().out)["guards"]
+    assert row["measures"] == {"away": 0.5, "home": 0.0, "mean": 0.25}
+    assert evaluate("--bm25", "--guard", "data", "--guard", "data") == 1
+    assert "`--guard` must be NAME=DATASET, each name once" in capsys.readouterr().err
+    assert evaluate("--bm25", "--guard", "nowhere") == 1
+    assert "nowhere: a dataset directory" in capsys.readouterr().err

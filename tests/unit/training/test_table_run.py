@@ -108,7 +108,7 @@ def test_guards_are_there_and_have_names_of_their_own(tmp_path, capsys):
         prepare(table, tmp_path / "run", guards={"nowhere": str(tmp_path / "nowhere")})
     command = ["train", "--table", str(table), "--model", "m", "--output", str(tmp_path / "run")]
     assert main([*command, "--guard", "a/x", "--guard", "b/x"]) == 1
-    message = "`guard` must be NAME=DATASET, each name once. Received: 'b/x'"
+    message = "`--guard` must be NAME=DATASET, each name once. Received: 'b/x'"
     assert message in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
