@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import tensorflow as tf
+from tensorflow.python.data.experimental.ops.testing import sleep
 
 
 class Toy(tf.Module):
@@ -115,3 +117,25 @@ def repeated(value, *shape: int):
     for size in shape:
         proto.tensor_shape.dim.add(size=size)
     return proto
+
+
+def save_waiting(directory: Path, gate: Path) -> None:
+    """A model whose warm-up waits until a file is there, and then fails."""
+    from tfde.export.serving_files import write_warmup
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
+    def wait(text):
+        pause = tf.data.Dataset.range(1).apply(sleep(20_000))
+
+        def look(opened):
+            with tf.control_dependencies([pause.reduce(np.int64(0), lambda _, x: x)]):
+                # What depends on nothing would be looked for once, when the graph is optimized.
+                pattern = tf.strings.join([str(gate), tf.where(opened, "x", "")])
+                return tf.size(tf.io.matching_files(pattern)) > 0
+
+        opened = tf.while_loop(tf.math.logical_not, look, [tf.constant(False)])
+        with tf.control_dependencies(opened):
+            return {"text": tf.debugging.check_numerics(tf.math.log([-1.0]), "the gate is open")}
+
+    tf.saved_model.save(tf.Module(), str(directory), {"serving_default": wait})
+    write_warmup(directory, "waiting", [{"text": ["x"]}])

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.metadata import PackageNotFoundError, metadata, requires, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -212,6 +213,21 @@ def _devices() -> Finding:
         device.name.partition("physical_device:")[2] for device in tf.config.list_physical_devices()
     ]
     return Finding("ok", f"devices: {', '.join(found)}")
+
+
+def load_text_ops() -> None:
+    """Loads TensorFlow's text ops, without the package around them, which imports Keras.
+
+    Raises:
+        ImportError: tensorflow-text is not installed.
+    """
+    import tensorflow as tf
+
+    package = find_spec("tensorflow_text")
+    if package is None or package.origin is None:
+        raise ImportError("No module named 'tensorflow_text'")
+    for library in sorted(Path(package.origin).parent.glob("python/*/_*.so")):
+        tf.load_op_library(str(library))
 
 
 def load_scann_ops() -> bool:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import gc
 import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from tfde.cli.logs import limit_logs, quiet_libraries, show_logs
+from tfde.cli.server_imports import quick_imports
 from tfde.serving.server.limits import MODEL_SERVER, Limits, with_descriptors
 from tfde.serving.server.options import NO_EFFECT, UNSUPPORTED, ServerOptions
 
@@ -66,9 +66,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.pop("version"):
         return _print_versions()
     quiet_libraries()
-    from tfde.errors import TfdeError
-    from tfde.serving.server.model_server import end_process
-    from tfde.serving.server.status import StatusError
+    with quick_imports():
+        from tfde.environment import load_scann_ops
+        from tfde.errors import TfdeError
+        from tfde.serving.server.model_server import end_process
+        from tfde.serving.server.status import StatusError
+
+        load_scann_ops()
 
     try:
         server = _server(args)
@@ -85,7 +89,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _server(args: dict[str, Any]) -> Any:
-    from tfde.environment import load_scann_ops
     from tfde.serving.server.model_server import ModelServer
     from tfde.serving.server.settings import check_options
     from tfde.serving.server.status import invalid_argument, naming
@@ -112,8 +115,6 @@ def _server(args: dict[str, Any]) -> Any:
         raise invalid_argument(
             "Both server_options.model_base_path and server_options.model_config_file are empty!"
         )
-    load_scann_ops()
-    gc.freeze()  # the modules are here to stay: looking through them takes 0.1 s each time
     return ModelServer(config, options, host=host, limits=limits)
 
 

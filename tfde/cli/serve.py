@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import gc
+import logging
 import os
 import shutil
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,11 +16,13 @@ from typing import Any
 
 from tfde.cli.logs import limit_logs, show_logs
 from tfde.cli.parser import CommandParser, command_parser
+from tfde.cli.server_imports import quick_imports
 from tfde.cli.shared_options import add_engine
 from tfde.errors import require
 from tfde.serving.server.limits import Limits, with_descriptors
 
 _STOCK = "tensorflow_model_server"
+_log = logging.getLogger(__name__)
 _MAX_WAITING = 256  # gRPC requests beyond those that hold a thread; later ones are refused
 
 
@@ -99,18 +102,21 @@ def run(args: Any) -> int:
 
 
 def _serve(args: Any) -> int:
-    from tfde.environment import load_scann_ops
-    from tfde.export.bundle_directory import read_manifest
-    from tfde.export.bundle_engines import engine_of
-    from tfde.serving.application.search_service import bundle_models
-    from tfde.serving.server.http_thread import HttpThread
-    from tfde.serving.server.model_server import ModelServer, asked_to_stop, end_process
-    from tfde.serving.server.options import ServerOptions
+    with quick_imports():
+        from tfde.environment import load_scann_ops
+        from tfde.export.bundle_directory import read_manifest
+        from tfde.export.bundle_engines import engine_of
+        from tfde.serving.application.search_service import bundle_models
+        from tfde.serving.server.http_thread import HttpThread
+        from tfde.serving.server.model_server import ModelServer, asked_to_stop, end_process
+        from tfde.serving.server.options import ServerOptions
+
+        scann = load_scann_ops()
 
     show_logs()
     limit_logs()
     limits = with_descriptors(_limits(args))
-    config = bundle_models(args.bundle, scann=load_scann_ops())
+    config = bundle_models(args.bundle, scann=scann)
     engine = args.tower_engine
     if engine not in ("auto", "tensorflow"):  # of auto each version's own files tell
         engine = engine_of(read_manifest(args.bundle), engine, use="query")
@@ -127,11 +133,13 @@ def _serve(args: Any) -> int:
             f"`--retriever` must be one of those served: {', '.join(retrievers)}."
             f" Received: {args.retriever!r}"
         )
+    first = [args.retriever if retrievers else "query_encoder", "documents"]  # what search asks
     if manifest is not None:  # the index is searched instead of them, with its own towers
         for model in [model for model in models if model.name in retrievers]:
             models.remove(model)
         for model in models:
             model.model_version_policy.specific.versions.append(manifest["version"])
+        first = ["query_encoder", "documents"]
         towers = ["query_encoder", *(["document_encoder"] if args.admin_key_file else [])]
         if not {model.name for model in models}.issuperset(towers):
             raise ValueError(
@@ -142,7 +150,6 @@ def _serve(args: Any) -> int:
     monitoring, batching = (
         Path(args.bundle, f"{name}.config") for name in ("monitoring", "batching")
     )
-    gc.freeze()  # the modules are here to stay: looking through them takes 0.1 s each time
     server = ModelServer(
         config,
         ServerOptions(
@@ -161,20 +168,40 @@ def _serve(args: Any) -> int:
         rest_api_port=args.rest_api_port,
         limits=limits,
         one_version=True,
+        first=[model.name for model in models if model.name in first],
     )
     http = HttpThread("HTTP", args.host, args.http_port, limits=limits)
     with _search_app(args, server.service, manifest) as app:
         http.start(app)  # before the models, so that health can be asked while they load
         server.start()
-        _tell_ready(args, server, http, retrieves=bool(retrievers))
         with asked_to_stop() as asked:
-            asked.wait()
+            failure = _answer_until(asked, args, server, http, retrieves=bool(retrievers))
             http.refuse()
             server.refuse()
             http.join(limits.drain_timeout_s)  # before the models that its requests run
             if not server.stop():
-                end_process(0)  # before the index is closed, whose changes are on the disk
+                end_process(int(failure is not None))  # before the index, all on the disk, closes
+        if failure is not None:
+            raise failure
     return 0
+
+
+def _answer_until(
+    asked: threading.Event, args: Any, server: Any, http: Any, *, retrieves: bool
+) -> Exception | None:
+    """Lets the server answer until it is asked to stop; returns why it cannot go on, if so."""
+    from tfde.serving.server.status import StatusError
+
+    if missing := server.manager.missing():
+        where, names = _addresses(args, server, http), ", ".join(missing)
+        _log.info("search is answered: %s; still loading: %s", where, names)
+    try:
+        if server.wait_for_all(lambda: not asked.is_set()):
+            _tell_ready(args, server, http, retrieves=retrieves)
+            asked.wait()
+    except StatusError as error:  # a bundle is whole, or it is not served
+        return error
+    return None
 
 
 def _limits(args: Any) -> Limits:
@@ -224,8 +251,7 @@ def _search_app(args: Any, service: Any, manifest: dict[str, Any] | None) -> Ite
 def _tell_ready(args: Any, server: Any, http: Any, *, retrieves: bool) -> None:
     from tfde.serving.application.search_service import NO_RETRIEVER
 
-    listens = f"[{args.host}]" if ":" in args.host else args.host
-    host = "localhost" if args.host in ("0.0.0.0", "::") else listens
+    host = _host(args)
     model = "" if args.retriever == "retriever" else f" --model {args.retriever}"
     ask = f'tfde query --target {host}:{server.port}{model} "your question"'
     if args.index is not None:  # which gRPC knows nothing of
@@ -233,11 +259,22 @@ def _tell_ready(args: Any, server: Any, http: Any, *, retrieves: bool) -> None:
     elif not retrieves:
         print(f"tfde: serve: {NO_RETRIEVER}", file=sys.stderr)
         ask = f"""curl {host}:{http.port}/v1/embeddings -d '{{"input": "your question"}}'"""
-    print(
-        f"ready: gRPC {listens}:{server.port}, REST http://{listens}:{server.rest_api_port},"
-        f" search http://{host}:{http.port}; ask it: {ask}",
-        flush=True,
+    print(f"ready: {_addresses(args, server, http)}; ask it: {ask}", flush=True)
+
+
+def _addresses(args: Any, server: Any, http: Any) -> str:
+    listens = f"[{args.host}]" if ":" in args.host else args.host
+    return (
+        f"gRPC {listens}:{server.port}, REST http://{listens}:{server.rest_api_port},"
+        f" search http://{_host(args)}:{http.port}"
     )
+
+
+def _host(args: Any) -> str:
+    """Returns what a client on this machine calls the address."""
+    if args.host in ("0.0.0.0", "::"):
+        return "localhost"
+    return f"[{args.host}]" if ":" in args.host else str(args.host)
 
 
 def _check_stock(args: Any) -> None:

@@ -256,9 +256,14 @@ def create_app(service: SearchService, *, admin: APIRouter | None = None) -> Fas
 
     @app.get("/readyz", response_class=Response)
     async def readyz() -> Response:
-        """Answers 200 when every model can be asked, else 503: `loading`, or `stalled`."""
+        """Answers 200 when every model can be asked, else 503: `loading`, or `stalled`.
+
+        After `loading` stand the models that cannot be asked yet; others are answered meanwhile.
+        """
         state = service.state()
-        return Response(f"{state}\n", 200 if state == "ready" else 503, media_type="text/plain")
+        missing = service.missing() if state == "loading" else []
+        text = f"{state}: {', '.join(missing)}\n" if missing else f"{state}\n"
+        return Response(text, 200 if state == "ready" else 503, media_type="text/plain")
 
     @app.get("/", include_in_schema=False)
     def page() -> HTMLResponse:

@@ -82,6 +82,10 @@ class SearchService:
             return "stalled"
         return "ready" if manager.ready() else "loading"
 
+    def missing(self) -> list[str]:
+        """Returns the models that cannot be asked yet."""
+        return self._service.manager.missing()
+
     def encoders(self) -> list[str]:
         """Returns the names of the models that `embed` takes."""
         knows = self._service.manager.knows
@@ -169,10 +173,12 @@ class SearchService:
     def _explained(self, error: StatusError, model: str) -> StatusError:
         if error.code is not StatusCode.NOT_FOUND:
             return error
-        if self.state() == "loading":
+        manager = self._service.manager
+        waits = manager.missing()
+        if model in waits or not (waits or manager.ready()):  # or nothing has begun
             message = "the models are still loading; /readyz says when they can be asked."
             return StatusError(StatusCode.UNAVAILABLE, message)
-        if self._service.manager.knows(model):
+        if manager.knows(model):
             return error
         if model == self.retriever:
             return not_found(NO_RETRIEVER)

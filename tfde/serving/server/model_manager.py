@@ -11,7 +11,7 @@ import gc
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
@@ -21,6 +21,7 @@ from tensorflow_serving.config.model_server_config_pb2 import ModelConfig, Model
 
 from tfde.serving.server.config_changes import check_platforms, checked_labels, models_of
 from tfde.serving.server.inference import Servable
+from tfde.serving.server.load_order import LoadOrder
 from tfde.serving.server.loader import Loader
 from tfde.serving.server.served_version import (
     ServedVersion,
@@ -28,17 +29,18 @@ from tfde.serving.server.served_version import (
     VersionState,
     answered,
     available,
+    common,
     failed,
     failure_of,
-    number_asked_for,
+    latest,
     states,
+    version_asked_for,
 )
 from tfde.serving.server.signature_runner import SignatureRunner
-from tfde.serving.server.status import StatusError, invalid_argument, not_found
+from tfde.serving.server.status import StatusError, not_found
 from tfde.serving.server.versions import WantedVersions
 
 _LOOK_S = 0.5  # between looks whether a configuration is still wanted
-
 _log = logging.getLogger(__name__)
 
 
@@ -55,6 +57,7 @@ class ModelManager:
         one_version: Whether the models belong together, as those of a bundle: a version is loaded
             once all of them have it, is the latest once it is available of all of them, and the
             one before goes then.
+        first: Models that load before all others, which begin when none of these loads any more.
     """
 
     def __init__(
@@ -66,6 +69,7 @@ class ModelManager:
         load_retry_interval_s: float = 60.0,
         allow_labels_for_unavailable: bool = False,
         one_version: bool = False,
+        first: Collection[str] = (),
     ) -> None:
         self._loader = loader or Loader()
         self._max_num_load_retries = max_num_load_retries
@@ -82,13 +86,14 @@ class ModelManager:
         self._awaited: set[str] = set()  # new models that have not come yet
         self._waiter: object = None  # the configuration that is waited for
         self._timers: set[threading.Timer] = set()
+        self._order = LoadOrder(first)
         self._closed = False
 
     def apply(
         self,
         config: ModelServerConfig,
         *,
-        wait: bool = True,
+        wait: bool | Collection[str] = True,
         timeout_s: float | None = None,
         still_wanted: Callable[[], bool] = lambda: True,
     ) -> None:
@@ -98,7 +103,7 @@ class ModelManager:
 
         Args:
             config: Lists all models; those that are served and not in it are unloaded.
-            wait: Whether to wait.
+            wait: Whether to wait, or for which models.
             timeout_s: Seconds to wait for the new models; they go on loading after.
             still_wanted: Asked again and again while waiting; on a no it ends.
 
@@ -126,6 +131,8 @@ class ModelManager:
             if wait:
                 self._awaited |= set(new)
                 waiter = self._waiter = object()
+                if not isinstance(wait, bool):
+                    new = {name: new[name] for name in wait if name in new}
             self._changed.notify_all()  # who waits for what is gone
         self.poll()
         if wait:
@@ -154,7 +161,7 @@ class ModelManager:
                 unknown model or version.
         """
         with self._changed:
-            version = self._find(spec)
+            version = version_asked_for(spec, self._labels, self._models, self._together())
             version.users += 1
         try:
             yield version.servable()
@@ -173,10 +180,10 @@ class ModelManager:
         """
         with self._changed:
             known = [name for name in names if name in self._configs]
-            numbers = self._common(known) if names[0] in known else set()
+            numbers = common(self._models, known) if names[0] in known else set()
             if not numbers:
                 raise not_found("Servable not found for request: Latest(", names[0], ")")
-            number = self._latest(numbers)
+            number = latest(numbers, self._models, self._together())
             versions = [self._models[name][number] for name in known]
             for version in versions:
                 version.users += 1
@@ -202,12 +209,21 @@ class ModelManager:
 
     def ready(self) -> bool:
         """Whether every model of the configuration has an available version."""
+        return bool(self._configs) and not self.missing()
+
+    def missing(self) -> list[str]:
+        """Returns the models of the configuration that have no available version, sorted."""
         with self._changed:
-            return bool(self._configs) and all(map(self._available, self._configs))
+            return sorted(name for name in self._configs if not self._available(name))
 
     def stalled_s(self) -> float:
         """Returns for how many seconds runs of some version have not got on."""
         return max((runner.progress.stalled_s() for runner in self._runners()), default=0.0)
+
+    def loads(self) -> bool:
+        """Whether a version loads just now."""
+        with self._changed:
+            return any(version.state == State.LOADING for version in self._versions())
 
     def runs(self) -> bool:
         """Whether a model runs just now."""
@@ -241,33 +257,11 @@ class ModelManager:
     def _versions(self) -> Iterable[ServedVersion]:
         return (version for versions in self._models.values() for version in versions.values())
 
-    def _find(self, spec: model_pb2.ModelSpec) -> ServedVersion:
-        if not spec.name:
-            raise invalid_argument("ModelSpec has no name specified.")
-        number = number_asked_for(spec, self._labels)
-        there = self._available(spec.name)
-        if number is None:
-            if not there:
-                raise not_found("Servable not found for request: Latest(", spec.name, ")")
-            return there[self._latest(set(there))]
-        if number not in there:
-            raise not_found(
-                "Servable not found for request: Specific(", spec.name, ", ", number, ")"
-            )
-        return there[number]
-
     def _available(self, name: str) -> dict[int, ServedVersion]:
         return available(self._models.get(name, {}))
 
-    def _latest(self, numbers: set[int]) -> int:
-        """The latest of these versions that is whole, or the latest."""
-        whole = numbers & self._common(self._configs) if self._one_version else numbers
-        return max(whole or numbers)
-
-    def _common(self, names: Iterable[str]) -> set[int]:
-        """The versions that are available of all these models."""
-        numbers = [set(self._available(name)) for name in names]
-        return set.intersection(*numbers) if numbers else set()
+    def _together(self) -> Collection[str]:
+        return self._configs if self._one_version else ()
 
     def _is_new(self, config: ModelConfig) -> bool:
         """Whether a model is new, has not come yet, or lies elsewhere than where none loaded."""
@@ -319,15 +313,20 @@ class ModelManager:
             ended = version is not None and version.state == State.END
             if version is None or (ended and (not version.aspired or version.path != path)):
                 versions[number] = ServedVersion(name, number, path)
-                self._pool.submit(self._load, versions[number], self._max_num_load_retries)
+                self._order.add(versions[number])
         for number, version in versions.items():
             version.aspired = number in paths
+        self._begin()
         self._quiesce(name)
+
+    def _begin(self) -> None:
+        """Loads what has its turn (the lock is held)."""
+        for version in self._order.take_due(self._configs, self._models):
+            self._pool.submit(self._load, version, self._max_num_load_retries)
 
     def _quiesce(self, name: str) -> None:
         """Unloads what is wanted no more, once what is wanted answers (the lock is held)."""
-        together = self._one_version and name in self._configs
-        names = sorted(self._configs) if together else [name]
+        names = sorted(self._together()) if name in self._together() else [name]
         if not all(answered(self._models.get(each, {})) for each in names):
             return
         for version in [v for each in names for v in self._models.get(each, {}).values()]:
@@ -364,6 +363,8 @@ class ModelManager:
                 version.state, version.error = State.END, failure
                 if failure is not None:
                     _log.error("%s cannot be loaded: %s", version, failure.message)
+            if not self._closed:
+                self._begin()
             self._changed.notify_all()
         if runner is not None:  # wanted no more when it was there
             runner.close()

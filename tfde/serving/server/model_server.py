@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from typing import NoReturn
@@ -36,7 +36,7 @@ from tfde.serving.server.settings import (
     request_threads,
     server_credentials,
 )
-from tfde.serving.server.status import naming
+from tfde.serving.server.status import StatusError, naming
 from tfde.serving.server.versions import read_server_config
 
 _log = logging.getLogger(__name__)
@@ -77,6 +77,7 @@ class ModelServer:
         limits: What a client may ask for, and the seconds that running requests get when the
             server stops.
         one_version: Whether the models belong together (`ModelManager`).
+        first: Models that are enough to begin with; the others load behind them (`wait_for_all`).
 
     Raises:
         StatusError: a file that the options name is missing or wrong, or they contradict each
@@ -92,6 +93,7 @@ class ModelServer:
         rest_api_port: int | None = None,
         limits: Limits | None = None,
         one_version: bool = False,
+        first: Collection[str] = (),
     ) -> None:
         options = options or ServerOptions()
         self._limits = limits or Limits()
@@ -105,7 +107,9 @@ class ModelServer:
             load_retry_interval_s=options.load_retry_interval_micros / 1e6,
             allow_labels_for_unavailable=options.allow_version_labels_for_unavailable_models,
             one_version=one_version,
+            first=first,
         )
+        self._first = first
         self.service = InferenceService(
             self.manager,
             metrics,
@@ -126,7 +130,9 @@ class ModelServer:
         self._rest: HttpThread | None = None
 
     def start(self) -> None:
-        """Loads the models, then listens; `port` and `rest_api_port` hold the real ports after.
+        """Loads the models, or the first of them, then listens.
+
+        `port` and `rest_api_port` hold the real ports after.
 
         Raises:
             StatusError: the configuration is impossible or a model cannot be loaded.
@@ -143,7 +149,7 @@ class ModelServer:
             self._poll(self._options.file_system_poll_wait_seconds, self.manager.poll, "versions")
             path = self._options.model_config_file
             with naming(f"--model_config_file {path}") if path else nullcontext():
-                self.manager.apply(self._config)
+                self.manager.apply(self._config, wait=self._first or True)
             self._grpc = self._grpc_server()
             if self._rest:
                 self._rest.start(self._rest_api())
@@ -160,6 +166,26 @@ class ModelServer:
         if path:
             seconds = self._options.model_config_file_poll_wait_seconds
             self._poll(seconds, lambda: self._reload(path), "config")
+
+    def wait_for_all(self, still_wanted: Callable[[], bool]) -> bool:
+        """Waits until those models are there that `start` did not wait for.
+
+        Args:
+            still_wanted: Asked again and again; on a no it ends.
+
+        Returns:
+            Whether they are.
+
+        Raises:
+            StatusError: one of them cannot be loaded.
+        """
+        try:
+            self.manager.apply(self._config, still_wanted=still_wanted)
+        except StatusError as error:
+            if error.code is not grpc.StatusCode.CANCELLED:
+                raise
+            return False
+        return True
 
     def wait(self) -> bool:
         """Blocks until SIGTERM or SIGINT has come and the running requests are answered.
@@ -186,8 +212,8 @@ class ModelServer:
         """Refuses new requests, lets the running ones finish in their time, unloads the models.
 
         Returns:
-            Whether they finished. Else the models stay, for they still run, and so do threads
-            that only the end of the process ends.
+            Whether all have ended. Else requests still run, or a model is still loading, in threads
+            that only the end of the process ends; and the models stay.
         """
         if not self._deadline:
             self.refuse()
@@ -199,6 +225,8 @@ class ModelServer:
             time.sleep(0.05)
         if self.manager.runs():
             _log.warning("%g s are over: the requests left are cut", self._limits.drain_timeout_s)
+            return False
+        if self.manager.loads():
             return False
         self.manager.close()
         return True

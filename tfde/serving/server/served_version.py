@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from grpc import StatusCode
@@ -103,18 +103,63 @@ def states(versions: Mapping[int, ServedVersion], spec: model_pb2.ModelSpec) -> 
     return [versions[number].public_state() for number in sorted(versions, reverse=True)]
 
 
-def number_asked_for(
-    spec: model_pb2.ModelSpec, labels: Mapping[str, Mapping[str, int]] | None
-) -> int | None:
-    """Returns the version that a request names by number or label; `None` for the latest.
+def common(models: Mapping[str, Mapping[int, ServedVersion]], names: Collection[str]) -> set[int]:
+    """Returns the versions that are available of all these models."""
+    numbers = [set(available(models.get(name, {}))) for name in names]
+    return set.intersection(*numbers) if numbers else set()
+
+
+def latest(
+    numbers: set[int],
+    models: Mapping[str, Mapping[int, ServedVersion]],
+    together: Collection[str],
+) -> int:
+    """Returns the latest of some versions, one that is whole before others.
+
+    Args:
+        numbers: The versions, at least one.
+        models: All versions by model and number.
+        together: Models that belong together: a version is whole when it is available of all of
+            them which have any.
+    """
+    there = [name for name in together if available(models.get(name, {}))]
+    return max(numbers & common(models, there) or numbers)
+
+
+def version_asked_for(
+    spec: model_pb2.ModelSpec,
+    labels: Mapping[str, Mapping[str, int]] | None,
+    models: Mapping[str, Mapping[int, ServedVersion]],
+    together: Collection[str],
+) -> ServedVersion:
+    """Returns the version that a request names by number or label, or the latest.
 
     Args:
         spec: What the request says.
         labels: By model and label; `None` before there is a configuration.
+        models: All versions by model and number.
+        together: As for `latest`.
 
     Raises:
-        StatusError: INVALID_ARGUMENT for an unknown label, UNAVAILABLE for none yet.
+        StatusError: INVALID_ARGUMENT for no name or an unknown label, UNAVAILABLE for a label
+            before there are any, NOT_FOUND where no such version answers.
     """
+    if not spec.name:
+        raise invalid_argument("ModelSpec has no name specified.")
+    number = _number_asked_for(spec, labels)
+    there = available(models.get(spec.name, {}))
+    if number is None:
+        if not there:
+            raise not_found("Servable not found for request: Latest(", spec.name, ")")
+        return there[latest(set(there), models, together)]
+    if number not in there:
+        raise not_found("Servable not found for request: Specific(", spec.name, ", ", number, ")")
+    return there[number]
+
+
+def _number_asked_for(
+    spec: model_pb2.ModelSpec, labels: Mapping[str, Mapping[str, int]] | None
+) -> int | None:
     if not spec.version_label:
         return spec.version.value if spec.HasField("version") else None
     label = spec.version_label

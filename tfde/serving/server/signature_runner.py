@@ -16,12 +16,10 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-
-# Registers the text ops, which TensorFlow Serving links in.
-import tensorflow_text  # noqa: F401
 from grpc import StatusCode
 from tensorflow.core.protobuf import meta_graph_pb2
 
+from tfde.environment import load_text_ops
 from tfde.errors import shorten, utf8_fault
 from tfde.protos.batching_parameters_pb2 import BatchingParameters
 from tfde.serving.server import session_run
@@ -31,6 +29,8 @@ from tfde.serving.server.status import CODES, StatusError, invalid_argument
 from tfde.serving.server.tensors import dtype_name
 
 DEFAULT_SIGNATURE = "serving_default"
+
+load_text_ops()  # which TensorFlow Serving links in
 
 
 class SignatureRunner:
