@@ -13,6 +13,8 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.client import pywrap_tf_session
 
+_IN_THIS_THREAD = tf.compat.v1.RunOptions(inter_op_thread_pool=-1).SerializeToString()
+
 
 def prepare(session: tf.compat.v1.Session) -> None:
     """Hands the graph to the runtime; once, when nothing more will be added to it."""
@@ -25,6 +27,7 @@ def run(
     feeds: Mapping[tf.Tensor, np.ndarray],
     *,
     timeout_s: float | None,
+    in_this_thread: bool = False,
 ) -> list[np.ndarray]:
     """Runs a prepared session.
 
@@ -33,6 +36,8 @@ def run(
         fetches: What is computed.
         feeds: Arrays of exactly these tensors' types; of their shapes the graph's ops judge.
         timeout_s: Seconds after which the run is given up; `None` for never.
+        in_this_thread: Whether the ops run one by one here, not in the session's threads; then
+            the run is not given up.
 
     Returns:
         An array for each of `fetches`.
@@ -41,7 +46,9 @@ def run(
         tf.errors.OpError: an op failed; the message is the runtime's.
     """
     options: Any = None
-    if timeout_s is not None:
+    if in_this_thread:
+        options = pywrap_tf_session.TF_NewBufferFromString(_IN_THIS_THREAD)
+    elif timeout_s is not None:
         limit = tf.compat.v1.RunOptions(timeout_in_ms=max(1, int(timeout_s * 1000)))
         options = pywrap_tf_session.TF_NewBufferFromString(limit.SerializeToString())
     try:

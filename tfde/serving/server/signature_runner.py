@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -25,6 +25,7 @@ from tfde.protos.batching_parameters_pb2 import BatchingParameters
 from tfde.serving.server import session_run
 from tfde.serving.server.batching import Arrays, Batcher, check_batching_parameters, in_parts
 from tfde.serving.server.calls import current_call
+from tfde.serving.server.short_graphs import short_signatures
 from tfde.serving.server.status import CODES, StatusError, invalid_argument
 from tfde.serving.server.tensors import dtype_name
 
@@ -72,8 +73,11 @@ class SignatureRunner:
         self.progress = Progress()
         try:
             with _quiet_tensorflow(), self._session.graph.as_default():
-                found = _load(self._session, str(path), list(tags), prefer_tflite, engine)
-                self.signature_defs, self._held = found
+                loaded = _load(self._session, str(path), list(tags), prefer_tflite, engine)
+            self.signature_defs, self._held = loaded.signature_defs, loaded.held
+            # A user who chose threads gets them.
+            chosen = session_config is not None and session_config.inter_op_parallelism_threads
+            self._short = set() if chosen else loaded.short
             session_run.prepare(self._session)
             self._batchers: dict[str, Batcher] = {}
             if batching is not None:
@@ -147,7 +151,8 @@ class SignatureRunner:
                 timeout_s=timeout_s,
             )
         else:
-            arrays = self._run(fetches, feeds, timeout_s)
+            short = (signature_name or DEFAULT_SIGNATURE) in self._short
+            arrays = self._run(fetches, feeds, timeout_s, short=short)
         return dict(zip(aliases, arrays, strict=True))
 
     def run_together(
@@ -188,9 +193,13 @@ class SignatureRunner:
         fetches: Sequence[tf.Tensor],
         feeds: Mapping[tf.Tensor, np.ndarray],
         timeout_s: float | None,
+        *,
+        short: bool = False,
     ) -> list[np.ndarray]:
         with _status_errors(), self.progress.run():
-            return session_run.run(self._session, fetches, feeds, timeout_s=timeout_s)
+            return session_run.run(
+                self._session, fetches, feeds, timeout_s=timeout_s, in_this_thread=short
+            )
 
     def _feeds(
         self, signature: meta_graph_pb2.SignatureDef, inputs: Mapping[str, np.ndarray]
@@ -226,14 +235,14 @@ class SignatureRunner:
             if signature.inputs and signature.outputs:
                 names = [signature.inputs[alias].name for alias in sorted(signature.inputs)]
                 outputs = [signature.outputs[alias].name for alias in sorted(signature.outputs)]
-                tensors = ([self._tensor(name) for name in part] for part in (names, outputs))
-                run = partial(self._run_arrays, *tensors)
+                tensors = [[self._tensor(name) for name in part] for part in (names, outputs)]
+                run = partial(self._run_arrays, tensors[0], tensors[1], name in self._short)
                 self._batchers[name] = Batcher(run, names, parameters, **options)
 
     def _run_arrays(
-        self, inputs: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor], arrays: Arrays
+        self, inputs: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor], short: bool, arrays: Arrays
     ) -> Arrays:
-        return self._run(outputs, dict(zip(inputs, arrays, strict=True)), None)
+        return self._run(outputs, dict(zip(inputs, arrays, strict=True)), None, short=short)
 
     def _signature(self, name: str) -> meta_graph_pb2.SignatureDef:
         name = name or DEFAULT_SIGNATURE
@@ -244,22 +253,30 @@ class SignatureRunner:
         return self.signature_defs[name]
 
 
+class _Loaded(NamedTuple):
+    """Signatures, which of them are short, and what they need alive."""
+
+    signature_defs: dict[str, meta_graph_pb2.SignatureDef]
+    short: set[str]
+    held: Any = None
+
+
 def _load(
     session: tf.compat.v1.Session, path: str, tags: list[str], prefer_tflite: bool, engine: str
-) -> tuple[dict[str, meta_graph_pb2.SignatureDef], Any]:
-    """Adds a model to the session's graph; returns its signatures, and what they need alive."""
+) -> _Loaded:
+    """Adds a model to the session's graph."""
     tflite = f"{path}/model.tflite"
     if prefer_tflite and tf.io.gfile.exists(tflite):
         from tfde.serving.server.tflite_graph import add_tflite_model
 
-        return add_tflite_model(tflite), None
+        return _Loaded(add_tflite_model(tflite), set())
     if engine:
         from tfde.serving.server.engine_graph import load_with_engine
 
         meta_graph, held = load_with_engine(session, tags, path, engine)
-        return dict(meta_graph.signature_def), held
-    meta_graph = tf.compat.v1.saved_model.loader.load(session, tags, path)
-    return dict(meta_graph.signature_def), None
+    else:
+        held, meta_graph = None, tf.compat.v1.saved_model.loader.load(session, tags, path)
+    return _Loaded(dict(meta_graph.signature_def), short_signatures(meta_graph), held)
 
 
 @contextmanager
