@@ -226,8 +226,11 @@ def load_text_ops() -> None:
     package = find_spec("tensorflow_text")
     if package is None or package.origin is None:
         raise ImportError("No module named 'tensorflow_text'")
-    for library in sorted(Path(package.origin).parent.glob("python/*/_*.so")):
+    libraries = sorted(Path(package.origin).parent.glob("python/*/_*.so"))
+    for library in libraries:
         tf.load_op_library(str(library))
+    if not libraries:  # of a version that keeps them elsewhere
+        importlib.import_module("tensorflow_text")
 
 
 def load_scann_ops() -> bool:

@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import re
+import subprocess
 import sys
 
 from tfde.cli.main import main
@@ -80,3 +81,33 @@ def test_extras_of_extras_are_followed(monkeypatch, tmp_path):
     assert missing_packages("some-tool", "gpu") == ["other-tool[fast]"]
     assert missing_packages("some-tool", "all") == ["some-tool[gpu]"]
     assert [r.name for r in requirements("some-tool")] == ["numpy"]
+
+
+def test_a_server_has_all_text_ops_without_keras():
+    """In a process of its own: an op library stays in one."""
+    program = """
+import sys
+from tfde.cli.server_imports import quick_imports
+with quick_imports():
+    from tensorflow.core.framework import op_def_pb2
+    from tensorflow.python.client import pywrap_tf_session as session
+    from tfde.environment import load_text_ops
+
+def ops():
+    found = op_def_pb2.OpList.FromString(session.TF_GetBuffer(session.TF_GetAllOpList()))
+    return {op.name for op in found.op}
+
+before = ops()
+load_text_ops()
+text_ops = ops() - before
+assert "keras" not in sys.modules
+import tensorflow_text
+assert "keras" in sys.modules, "it can be imported later"
+print(len(text_ops), sorted(ops() - before - text_ops))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=True, stdout=subprocess.PIPE, text=True
+    )
+    number, missing = done.stdout.split(" ", 1)
+    assert int(number) > 30
+    assert missing.strip() == "[]"
