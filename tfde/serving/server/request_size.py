@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 
@@ -13,6 +14,7 @@ from tfde.errors import utf8_fault
 from tfde.serving.server.limits import Limits
 from tfde.serving.server.status import invalid_argument
 
+_STRING = tf.string.as_datatype_enum
 _STRING_BYTES = 24  # of a string in TensorFlow, besides its content
 
 
@@ -113,15 +115,21 @@ def _check(what: str, received: int, most: int, of: str) -> None:
 
 def _expanded_bytes(proto: tensor_pb2.TensorProto) -> int:
     sizes = [dim.size for dim in proto.tensor_shape.dim]
-    if proto.tensor_shape.unknown_rank or any(size < 0 for size in sizes):
+    if proto.tensor_shape.unknown_rank or (sizes and min(sizes) < 0):
         return 0  # no tensor, which is told where it is made
     elements = math.prod(sizes)
-    if proto.dtype == tf.string.as_datatype_enum:
+    if proto.dtype == _STRING:
         values = proto.string_val
         repeated = max(0, elements - len(values)) * len(values[-1]) if values else 0
         content = sum(map(len, values)) + repeated + len(proto.tensor_content)
         return content + max(elements, len(values)) * _STRING_BYTES
+    return elements * _size_of(proto.dtype)
+
+
+@functools.lru_cache(maxsize=64)  # a client may name any number
+def _size_of(dtype: int) -> int:
+    """Returns the bytes of an element; 0 of no type."""
     try:
-        return elements * tf.dtypes.as_dtype(proto.dtype).size
+        return int(tf.dtypes.as_dtype(dtype).size)
     except TypeError:
         return 0
