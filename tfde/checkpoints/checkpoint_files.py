@@ -18,7 +18,7 @@ _HUB = "hf://"
 _KERAS_FILE = ".keras"
 _RULE = (
     "The checkpoint must be a directory,{} the name of a keras-hub preset, or a kaggle:// or hf://"
-    " handle."
+    " handle, such as hf://sentence-transformers/all-MiniLM-L6-v2."
 )
 
 

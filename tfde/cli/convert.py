@@ -130,16 +130,12 @@ def run(args: Any) -> int:
 
 
 def _read(args: Any) -> int:
-    from tfde.errors import ConfigError, DataError
+    from tfde.cli.shared_options import hint_of_skip_bad
     from tfde.storage.intake import Intake
 
     intake = Intake(skip_bad=args.skip_bad)
-    try:
+    with hint_of_skip_bad(intake):
         return _read_with(args, intake)
-    except DataError as error:
-        if error is not intake.stopped_by:
-            raise
-        raise ConfigError(f"{error} (--skip_bad leaves out and counts such)") from error
 
 
 def _read_with(args: Any, intake: Intake) -> int:

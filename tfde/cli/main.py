@@ -111,8 +111,8 @@ def run_command(name: str, run: Callable[[Any], int | None], args: Any) -> int:
         signal.signal(signal.SIGTERM, _terminated)
     try:
         return run(args) or 0
-    except KeyboardInterrupt:
-        return _fail("interrupted", 130)
+    except KeyboardInterrupt as error:
+        return _fail(f"interrupted {error}".strip(), 130)
     except BrokenPipeError:
         # The reader of our output went away (`tfde ... | head`): nothing is left to say.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -97,7 +97,9 @@ def run(args: Any) -> int:
     if args.engine == _STOCK:
         _check_stock(args)
     if not Path(args.bundle, "models.config").is_file():
-        raise FileNotFoundError(f"{args.bundle}: no models.config there, so no bundle.")
+        raise FileNotFoundError(
+            f"{args.bundle}: no models.config there, so no bundle; `tfde export` makes one."
+        )
     return _serve(args) if args.engine == "embedded" else _run_stock(args)
 
 

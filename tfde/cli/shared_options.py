@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +12,12 @@ from jsonargparse.typing import PositiveFloat, PositiveInt
 
 from tfde.cli.parser import CommandParser
 from tfde.config.engines import ENGINE_CHOICES
-from tfde.errors import require
+from tfde.errors import ConfigError, DataError, require
 
 if TYPE_CHECKING:
     from tfde.config.model import ParentConfig
     from tfde.export.saved_encoder import SavedEncoder
+    from tfde.storage.intake import Intake
     from tfde.towers.dual_encoder import DualEncoder
     from tfde.types import Run
 
@@ -91,7 +93,6 @@ def fold_passages(args: Any, run: Run, documents: int | None) -> Run:
 def parent_config(args: Any) -> ParentConfig | None:
     """Returns what the options ask for; `None` without `--parent_weight`."""
     from tfde.config.model import ParentConfig
-    from tfde.errors import require
 
     if args.parent_weight is None:
         given: dict[str, object] = {"max_length_tokens": _MAX_LENGTH}
@@ -138,7 +139,6 @@ def load_encoder(path: str, args: Any) -> DualEncoder | SavedEncoder:
     if not is_saved_encoder(path):
         return load_model(path, args)
 
-    from tfde.errors import require
     from tfde.export.saved_encoder import SavedEncoder
 
     for name in ("query_max_length_tokens", "document_max_length_tokens", "parent_weight"):
@@ -206,6 +206,17 @@ def split_name(text: str) -> tuple[str | None, str]:
     if not separator or "/" in name or Path(text).exists():
         return None, text
     return name, path
+
+
+@contextmanager
+def hint_of_skip_bad(intake: Intake) -> Iterator[None]:
+    """Adds to what stopped a reader that `--skip_bad` would leave it out."""
+    try:
+        yield
+    except DataError as error:
+        if error is not intake.stopped_by:
+            raise
+        raise ConfigError(f"{error} (--skip_bad leaves out and counts such)") from error
 
 
 def named_datasets(option: str, texts: Sequence[str]) -> dict[str, str]:

@@ -23,6 +23,8 @@ _PARTS = {
     "a source of its mixture": SourceConfig,
 }
 
+_SPLITS = {"train": "train by", "dev": "choose by", "test": "measure at the end"}
+
 
 def build_parser() -> CommandParser:
     """Returns the parser of the command."""
@@ -123,21 +125,33 @@ def _table_parser() -> CommandParser:
 
 def _recipe_of_table(args: Any) -> Any:
     """Returns the arguments of a run by the recipe that is written for `--table`."""
-    from tfde.cli.shared_options import named_datasets
+    from tfde.cli.shared_options import hint_of_skip_bad, named_datasets
+    from tfde.data.dataset_directory import DatasetDirectory
+    from tfde.data.formats.columns import understood
+    from tfde.data.formats.records import Source
     from tfde.storage.intake import Intake
+    from tfde.training.run_record import TABLE_DATA
     from tfde.training.table_run import prepare_table
 
     intake = Intake(skip_bad=args.skip_bad)
-    recipe = prepare_table(
-        args.table,
-        args.output,
-        model=args.model,
-        guards=named_datasets("--guard", args.guard or ()),
-        columns=args.columns,
-        intake=intake,
-    )
-    if intake.skipped:
-        print(f"{intake.skipped:,} bad rows skipped")
+    with hint_of_skip_bad(intake):
+        if Path(args.table).is_file():
+            columns = understood(Source("rows", Path(args.table)), args.columns)
+            print(f"{args.table}: {columns}" if columns else args.table)
+        recipe = prepare_table(
+            args.table,
+            args.output,
+            model=args.model,
+            guards=named_datasets("--guard", args.guard or ()),
+            columns=args.columns,
+            intake=intake,
+        )
+    dataset = DatasetDirectory(recipe.parent / TABLE_DATA)
+    questions = ", ".join(f"{len(dataset.qrels(s)):,} to {use}" for s, use in _SPLITS.items())
+    print(f"{dataset.path}: {dataset.num_documents:,} answers; questions: {questions}")
+    for kind, count in {**intake.left_out, "bad rows": intake.skipped}.items():
+        if count:
+            print(f"left out: {count:,} {kind}")
     print(f"recipe: {recipe}")
     return build_parser().parse_args(["--run", str(recipe), "--output", args.output])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -32,6 +33,7 @@ from tfde.types import CONTEXT, Document, Query
 
 logger = logging.getLogger("tfde")
 
+_TELL_S, _TELL_FIRST_S = 60.0, 10.0
 BEST_MODEL = "best_model"
 GUARDS_MEAN = "guards' mean"
 
@@ -191,7 +193,9 @@ class StageCallback(keras.callbacks.Callback):
         last_step: The step at which the stage ends.
         validation: What measures the model, if anything does.
         refresh_every_steps: Steps between refreshes of negatives, which begin with a checkpoint.
-        show: Whether history lines are logged too, where no progress bar shows them.
+        show: Whether history lines are logged too, where no progress bar shows them; and now and
+            then, how far it is.
+        stop: Set by who wants the training to end; it does after the next step, which is saved.
         writes: Whether this process writes files; of several, one does, and all validate.
     """
 
@@ -206,10 +210,14 @@ class StageCallback(keras.callbacks.Callback):
         last_step: int,
         validation: Validation | None,
         show: bool,
+        stop: threading.Event | None = None,
         writes: bool = True,
     ) -> None:
         super().__init__()
         self.output = output
+        self.stop = stop
+        self._told = 0.0  # when it was last told how far it is
+        self._begun = (0.0, 0)  # the end of the first step, which takes longer
         self.log_every_steps = log_every_steps
         self.checkpoint_every_steps = checkpoint_every_steps
         self.refresh_every_steps = refresh_every_steps
@@ -258,14 +266,38 @@ class StageCallback(keras.callbacks.Callback):
                 shown = "  ".join(f"{name} {value:.4g}" for name, value in sorted(values.items()))
                 logger.info("step %d of %d: %s", self.progress.step, self.last_step, shown)
             self.model.reset_metrics()  # each line speaks of its own steps only
+        elif self.show:
+            self._tell_how_far()
         if self.validation is not None and self._due(self.validation.every_steps):
             self._validate(self.validation)
         due = self._due(self.checkpoint_every_steps)
         # Mining that is killed goes on with the very weights with which it began.
         every = self.refresh_every_steps
         due = due or (every is not None and self._due(every))
-        if self.writes and due:
+        stops = self.stop is not None and self.stop.is_set()
+        if self.writes and (due or stops):
             save_checkpoint(self.output / CHECKPOINT_FILE, self.model, self.progress)
+        if stops:
+            raise KeyboardInterrupt(
+                f"at step {self.progress.step} of {self.last_step} of stage {self.progress.stage},"
+                " which is saved: the same command goes on from there"
+            )
+
+    def _tell_how_far(self) -> None:
+        """Logs a line with the time left where none was for a while, the first of them sooner."""
+        now = time.monotonic()
+        if not self._begun[1]:
+            self._begun, self._told = (now, self.progress.step), now - _TELL_S + _TELL_FIRST_S
+            return
+        if now - self._told < _TELL_S:
+            return
+        self._told = now
+        second = (now - self._begun[0]) / (self.progress.step - self._begun[1])
+        minutes = (self.last_step - self.progress.step) * second / 60
+        logger.info(
+            *("step %d of %d: %.2g s a step, some %.0f minutes left", self.progress.step),
+            *(self.last_step, second, math.ceil(minutes)),
+        )
 
     def validate_averages(
         self, model: DualEncoder, start: Mapping[str, np.ndarray], shares: Sequence[float]

@@ -62,6 +62,11 @@ def is_chief(strategy: tf.distribute.Strategy) -> bool:
     return resolver.task_type == "chief"
 
 
+def is_alone(strategy: tf.distribute.Strategy) -> bool:
+    """Returns whether no other process takes part."""
+    return _resolver(strategy) is None
+
+
 def wait_for_all(strategy: tf.distribute.Strategy) -> None:
     """Returns when all processes of a strategy have come here."""
     if _resolver(strategy) is None:

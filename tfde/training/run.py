@@ -37,8 +37,15 @@ from tfde.training.devices import (
     count_processes,
     list_devices,
 )
-from tfde.training.distribution import is_chief, lost_processes, open_strategy, wait_for_all
+from tfde.training.distribution import (
+    is_alone,
+    is_chief,
+    lost_processes,
+    open_strategy,
+    wait_for_all,
+)
 from tfde.training.early_checks import check_run, errors_of_stage, expand_run
+from tfde.training.interrupts import interrupts
 from tfde.training.masked_language_model import MaskedLanguageModel, check_encoder
 from tfde.training.negative_refresh import NegativeRefresh
 from tfde.training.optimizers import build_optimizer
@@ -207,7 +214,8 @@ def _train_stage(
     trained: DualEncoder | MaskedLanguageModel = model
     if stage.objective == "masked_lm":
         trained = MaskedLanguageModel(model, seed=run.seed)
-    with frozen_parts(model.towers, stage.freeze, layers=stage.freeze_layers):
+    frozen = frozen_parts(model.towers, stage.freeze, layers=stage.freeze_layers)
+    with frozen, interrupts(alone=is_alone(strategy)) as stop:
         trained.compile(
             build_optimizer(stage.optimizer, steps=total),
             task=build_task(stage, model, start=str(run.model.backbone)),
@@ -245,20 +253,21 @@ def _train_stage(
             last_step=total,
             validation=validation,
             show=chief and not verbose,
+            stop=stop,
             writes=chief,
         )
         while progress.step < total:
             records = recorder()
-            stop = total
+            end = total
             if refresh is not None:
                 if chief and refresh.is_due(progress.step):
                     records.write(refresh.mine(model, progress.step))
                 wait_for_all(strategy)
                 batches = refresh.batches(progress.step)
-                stop = min(refresh.next_step(progress.step), total)
+                end = min(refresh.next_step(progress.step), total)
             trained.fit(
                 batches,
-                steps=stop,
+                steps=end,
                 initial_step=progress.step,
                 preprocessor=stage_preprocessor(model, stage),
                 callbacks=[records],

@@ -14,8 +14,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import tensorflow as tf
-
 from tfde.config.training import TrainRun
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.errors import ConfigError, OtherRunError
@@ -69,16 +67,14 @@ def open_output(output: Path, run: Any, data: Mapping[str, Any]) -> Iterator[Non
     """
     record = json.loads(json.dumps({"run": dataclasses.asdict(run), "data": dict(data)}))
     path = output / RUN_FILE
-    names = {file.name for file in output.iterdir()} if output.exists() else set()
-    # Our lock and unfinished files; and what a run by a table begins with.
-    names = {name for name in names - {TABLE_DATA, TABLE_RECIPE} if not name.startswith(".")}
+    names = _names(output)
     if names and not _is_run(path):
         raise ConfigError(f"{output} is not empty and holds no run; choose another output.")
     make_directories(output)
     with directory_lock(output, "training into it"):
         before = _with_defaults(_read(path), run) if names else record
         odd = first_difference(before, record)
-        if odd and names - _BEFORE_CHECKPOINT:
+        if odd and has_progress(output):
             raise OtherRunError(
                 f"{output} holds another run ({odd}); choose another output, or remove it."
             )
@@ -90,6 +86,17 @@ def open_output(output: Path, run: Any, data: Mapping[str, Any]) -> Iterator[Non
         if odd or not names:
             _write(path, record)
         yield
+
+
+def has_progress(output: Path) -> bool:
+    """Returns whether a run's directory holds what another run must not replace."""
+    return bool(_names(output) - _BEFORE_CHECKPOINT)
+
+
+def _names(output: Path) -> set[str]:
+    """Returns what stands there, without our lock, unfinished files, and a table's data."""
+    names = {file.name for file in output.iterdir()} if output.exists() else set()
+    return {name for name in names - {TABLE_DATA, TABLE_RECIPE} if not name.startswith(".")}
 
 
 def _is_run(path: Path) -> bool:
@@ -129,6 +136,8 @@ def _filled(old: Any, new: Any) -> Any:
 
 
 def _write(path: Path, record: dict[str, Any]) -> None:
+    import tensorflow as tf
+
     record = {
         **record,
         "versions": {name: version(name) for name in _PACKAGES},

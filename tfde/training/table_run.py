@@ -22,13 +22,14 @@ from tfde.errors import ConfigError
 from tfde.storage.atomic import atomic_directory, temporary_directory
 from tfde.storage.files import sha256
 from tfde.storage.intake import Intake
-from tfde.training.run_record import RUN_FILE, TABLE_DATA, TABLE_RECIPE
+from tfde.training.run_record import TABLE_DATA, TABLE_RECIPE, has_progress
 
 _RATIO, _DEV_SHARE = (90, 10), 0.1
 _BATCH_SIZE = 32
 _EPOCHS = 3
 _MOST_STEPS = 2000  # an hour of a few cores, for a model of MiniLM's size and short texts
 _VALIDATIONS = 3
+_FEWEST_PAIRS = 8
 _COMMENT = (
     "# Written by `tfde train --table`. Change it, and train by it: `tfde train --run`, another"
     " --output.\n"
@@ -51,11 +52,12 @@ def prepare_table(
         table: A table as `tfde convert --format sentence-transformers` takes it, or a folder of
             tables that have no splits of their own.
         output: Directory of the run, new: gets `data/` and `recipe.yaml`, whole or not at all. One
-            in which no training began is made anew where something else is asked for now.
+            in which training has nothing to lose yet is made anew where something else is asked for
+            now.
         model: The start, as `model.backbone` of a recipe.
         guards: Name -> dataset directory away from home, scored on its test split.
         columns: As `tfde convert --columns`.
-        intake: What becomes of bad rows; `None` stops at the first.
+        intake: What becomes of bad rows; `None` stops at the first. It counts what is left out.
 
     Returns:
         The recipe. It is left as it is where it was written for the same.
@@ -80,8 +82,7 @@ def prepare_table(
     before = _asked_before(recipe)
     if before == asked:
         return recipe
-    begun = (output / RUN_FILE).exists()
-    if before is not None and begun:
+    if before is not None and has_progress(output):
         name = next(name for name in asked if before.get(name) != asked[name])
         value = str(table) if name == "table" else asked[name]
         raise ConfigError(
@@ -101,6 +102,11 @@ def prepare_table(
                 raise ConfigError(f"{table}: has too few questions: {reason}") from error
         qrels = DatasetDirectory(data).qrels("train")
         pairs = sum(grade > 0 for judged in qrels.values() for grade in judged.values())
+        if pairs < _FEWEST_PAIRS:
+            raise ConfigError(
+                f"{table}: must leave at least {_FEWEST_PAIRS} pairs to train by, beside what is"
+                f" held out to measure. Received: {pairs}"
+            )
         described = describe_run(str(output / TABLE_DATA), model, guards, pairs=pairs)
         text = yaml.safe_dump(described, sort_keys=False, allow_unicode=True)
         text = f"{_COMMENT}{_ASKED}{json.dumps(asked)}\n{text}"
@@ -175,11 +181,12 @@ def describe_run(
                 "optimizer": {
                     "name": "adamw",
                     "learning_rate": 2.0e-5,
-                    "warmup_steps": max(1, steps // 10),
+                    "warmup_steps": steps // 10,
                 },
                 "validation": validation,
                 "start_shares": [0.25, 0.5],
                 "checkpoint_every_steps": max(50, every),
+                "log_every_steps": min(50, max(5, steps // 10)),
             }
         },
     }

@@ -373,7 +373,9 @@ def test_verify_what_is_no_bundle(copy, tmp_path, capsys):
     with pytest.raises(CorruptError, match=r"manifest.json: has another format"):
         verify_bundle(copy)
     assert main(["serve", str(tmp_path / "none")]) == 1
-    assert "no models.config there, so no bundle" in capsys.readouterr().err
+    assert (
+        "no models.config there, so no bundle; `tfde export` makes one" in capsys.readouterr().err
+    )
 
 
 def test_export_refuses(model, index, bundle, tmp_path):

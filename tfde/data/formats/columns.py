@@ -65,7 +65,7 @@ def read(
         DataError: a missing column; a cell that is empty or no text; a label that is no whole
             number from 0 on, or not one for each document; an id that stands for two texts.
     """
-    yield from without_repeats(_rows(sources, intake, column_names(columns)))
+    yield from without_repeats(_rows(sources, intake, column_names(columns)), intake)
 
 
 def column_names(columns: Sequence[str] | None) -> dict[str, tuple[str, ...]]:
