@@ -6,8 +6,8 @@ import threading
 
 import numpy as np
 import pytest
-
 import tiny
+
 from tfde.config.model import TextConfig
 from tfde.config.optimizer import OptimizerConfig
 from tfde.config.training import ModelConfig, StageConfig, TrainRun
