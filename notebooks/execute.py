@@ -108,7 +108,7 @@ def main() -> None:
             notebook = execute(path, Path(folder))
             hidden = {f"{folder}/": ""}
         if checkpoint := os.environ.get("TFDE_MINILM"):
-            hidden[checkpoint] = "$TFDE_MINILM"
+            hidden |= {checkpoint: "$TFDE_MINILM", checkpoint.replace("_", r"\_"): "$TFDE_MINILM"}
         fold(notebook, hidden)
         nbformat.write(notebook, path)
 
