@@ -12,6 +12,7 @@ A table stands between `<!-- table: SOURCE -->` and `<!-- end -->`. SOURCE is
     matching_paper TABLE
                         of benchmarks/matching_study.py, docs/figures/matching_paper.jsonl
     zero_shot MEASURE   of benchmarks/zero_shot.py, docs/figures/zero_shot.jsonl
+    home_and_away HOME  of benchmarks/home_and_away.py, docs/figures/home_and_away_HOME.jsonl
     encoders DTYPE      of benchmarks/encoder_sizes.py, docs/figures/encoders_DTYPE.json
 
 docs/studies/NAME is a study's directory without its models, and what `tfde study --csv` writes; two
@@ -29,6 +30,7 @@ import re
 import sys
 from pathlib import Path
 
+import home_and_away
 import yaml
 import zero_shot
 from matching_tables import tables
@@ -102,6 +104,11 @@ def other_sets(measure: str) -> str:
     return zero_shot.table(figures("zero_shot.jsonl"), measure)
 
 
+def gains(home: str) -> str:
+    """Returns what trainings on a set won there and lost elsewhere: a row a way."""
+    return home_and_away.table(figures(f"home_and_away_{home}.jsonl"))
+
+
 def encoders(dtypes: str) -> str:
     """Returns what questions and documents cost by the size of the encoder."""
     lines: dict[str, list[str]] = {"encoder": ["encoder", "parameters"]}
@@ -126,6 +133,7 @@ def generate(page: str) -> str:
         "matching": matching,
         "matching_paper": functools.partial(matching, name="matching_paper.jsonl"),
         "zero_shot": other_sets,
+        "home_and_away": gains,
         "encoders": encoders,
     }
     return _TABLE.sub(lambda m: f"{m[1]}{sources[m[2]](m[3])}\n{m[4]}", page)

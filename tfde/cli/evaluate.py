@@ -185,7 +185,11 @@ def run(args: Any) -> int:
     if not judged:
         queries = [query for query in queries if query.query_id in answers]
     guards = {}
+    if args.guard:
+        require(bool(args.model) or args.bm25, "--guard", "beside --model or --bm25", args.guard)
+        k = max(k, depth([_GUARD_MEASURE]) + 1)  # a query that is a document is taken out
     for name, path in named_datasets("--guard", args.guard).items():
+        require(name not in ("", "mean"), "--guard", "NAME=DATASET, not 'mean'", name)
         guards[name] = DatasetDirectory(path)
         guards[name].validate([_GUARD_SPLIT])
     systems = _systems(args, dataset, queries, k)

@@ -295,7 +295,7 @@ class StageCallback(keras.callbacks.Callback):
         second = (now - self._begun[0]) / (self.progress.step - self._begun[1])
         minutes = (self.last_step - self.progress.step) * second / 60
         logger.info(
-            *("step %d of %d: %.2g s a step, some %.0f minutes left", self.progress.step),
+            *("step %d of %d: %.1f s a step, some %.0f minutes left", self.progress.step),
             *(self.last_step, second, math.ceil(minutes)),
         )
 

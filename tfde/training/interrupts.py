@@ -34,7 +34,7 @@ def interrupts(*, alone: bool) -> Iterator[threading.Event]:
         if stop.is_set():
             signal.default_int_handler(number, frame)
         stop.set()
-        _LOG.warning("interrupted: the step at work is finished and saved; once more ends at once")
+        _LOG.warning("interrupted: what is at work is finished and saved; once more ends at once")
 
     if before is not signal.default_int_handler:
         yield stop
@@ -45,4 +45,4 @@ def interrupts(*, alone: bool) -> Iterator[threading.Event]:
     finally:
         signal.signal(signal.SIGINT, before)
     if stop.is_set():
-        raise KeyboardInterrupt
+        raise KeyboardInterrupt("after the last step, which is saved: the same command goes on")

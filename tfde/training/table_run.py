@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -19,7 +21,7 @@ from tfde.data.formats.csv_rows import table_files
 from tfde.data.formats.records import Source
 from tfde.data.split import split_by_ratio
 from tfde.errors import ConfigError
-from tfde.storage.atomic import atomic_directory, temporary_directory
+from tfde.storage.atomic import LOCK, atomic_directory, directory_lock, temporary_directory
 from tfde.storage.files import sha256
 from tfde.storage.intake import Intake
 from tfde.training.run_record import TABLE_DATA, TABLE_RECIPE, has_progress
@@ -34,6 +36,9 @@ _COMMENT = (
     "# Written by `tfde train --table`. Change it, and train by it: `tfde train --run`, another"
     " --output.\n"
 )
+_RECIPE = "recipe"  # in `asked`, the checksum of the rest
+_WRITTEN = {"corpus.jsonl.gz", "queries.jsonl.gz", "split.json"}
+_WRITTEN |= {f"qrels/{split}.tsv" for split in ("train", "dev", "test")}
 _ASKED = "# asked: "  # and what the recipe was written for, as JSON
 
 
@@ -80,16 +85,19 @@ def prepare_table(
     }
     recipe = output / TABLE_RECIPE
     before = _asked_before(recipe)
-    if before == asked:
+    if {**before, _RECIPE: None} == {**asked, _RECIPE: None}:
         return recipe
-    if before is not None and has_progress(output):
-        name = next(name for name in asked if before.get(name) != asked[name])
-        value = str(table) if name == "table" else asked[name]
-        raise ConfigError(
-            f"{output}: the run there was begun with another `{name}`; choose another output."
-            f" Received: {value!r}"
-        )
-    with atomic_directory(output, overwrite=before is not None) as temporary:
+    with contextlib.ExitStack() as held:
+        if before:
+            held.enter_context(directory_lock(output, "training into it"))
+            if has_progress(output) or not _is_as_written(output, before):
+                name = next(name for name in asked if before.get(name) != asked[name])
+                value = str(table) if name == "table" else asked[name]
+                raise ConfigError(
+                    f"{output}: the run there was begun with another `{name}`; choose another"
+                    f" output. Received: {value!r}"
+                )
+        temporary = held.enter_context(atomic_directory(output, overwrite=bool(before)))
         data = temporary / TABLE_DATA
         with temporary_directory(data) as folder:
             rows = [Source("rows", file, "train") for file in files]
@@ -109,6 +117,7 @@ def prepare_table(
             )
         described = describe_run(str(output / TABLE_DATA), model, guards, pairs=pairs)
         text = yaml.safe_dump(described, sort_keys=False, allow_unicode=True)
+        asked[_RECIPE] = hashlib.sha256(text.encode()).hexdigest()
         text = f"{_COMMENT}{_ASKED}{json.dumps(asked)}\n{text}"
         (temporary / TABLE_RECIPE).write_text(text, "utf-8")
     return recipe
@@ -130,15 +139,29 @@ def _files(table: Path) -> list[Path]:
     return [path for path, _ in files]
 
 
-def _asked_before(recipe: Path) -> dict[str, Any] | None:
-    """Returns what a recipe was written for; `None` where there is none of ours."""
+def _asked_before(recipe: Path) -> dict[str, Any]:
+    """Returns what a recipe was written for; nothing where there is none of ours."""
     try:
         lines = recipe.read_text("utf-8").splitlines()
         asked = next(line for line in lines if line.startswith(_ASKED))
         found: dict[str, Any] = json.loads(asked.removeprefix(_ASKED))
     except (OSError, StopIteration, ValueError):
-        return None
+        return {}
     return found
+
+
+def _is_as_written(output: Path, before: Mapping[str, Any]) -> bool:
+    """Whether the data and the recipe are ours, unchanged, and nothing hidden lies beside them."""
+    text = (output / TABLE_RECIPE).read_text("utf-8")
+    body = text.partition(_ASKED)[2].partition("\n")[2]
+    data = output / TABLE_DATA
+    files = {path.relative_to(data).as_posix() for path in data.rglob("*") if path.is_file()}
+    hidden = {path.name for path in output.iterdir() if path.name.startswith(".")}
+    return (
+        hashlib.sha256(body.encode()).hexdigest() == before.get(_RECIPE)
+        and files == _WRITTEN
+        and hidden <= {LOCK}
+    )
 
 
 def describe_run(

@@ -82,5 +82,14 @@ def test_guards_are_measured_beside_the_home_set(folder, capsys):
     assert row["measures"] == {"away": 0.5, "home": 0.0, "mean": 0.25}
     assert evaluate("--bm25", "--guard", "data", "--guard", "data") == 1
     assert "`--guard` must be NAME=DATASET, each name once" in capsys.readouterr().err
+    write_run("b.trec", {"q0": {"d0": 1.0}})
+    for options, rule in (
+        (["--run_file", "b.trec", "--guard", "away"], "`--guard` must be beside --model or --bm25"),
+        (["--bm25", "--guard", "mean=away"], "`--guard` must be NAME=DATASET, not 'mean'"),
+    ):
+        assert evaluate(*options) == 1
+        assert rule in capsys.readouterr().err
+    assert evaluate("--bm25", "-k", "1", "--json", "--guard", "away") == 0
+    assert json.loads(capsys.readouterr().out)["guards"][0]["measures"]["away"] == 0.5
     assert evaluate("--bm25", "--guard", "nowhere") == 1
     assert "nowhere: a dataset directory" in capsys.readouterr().err

@@ -11,6 +11,7 @@ import yaml
 from tfde.cli.main import main
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.errors import ConfigError
+from tfde.storage.atomic import directory_lock
 from tfde.towers.dual_encoder import DualEncoder
 from tfde.training.table_run import describe_run, prepare_table
 
@@ -88,6 +89,39 @@ def test_before_training_another_command_begins_anew(tmp_path):
     write_table(table, rows=50)
     prepare(table, tmp_path / "run", model="n")
     assert DatasetDirectory(tmp_path / "run" / "data").num_documents == 50
+
+
+@pytest.mark.parametrize("file", ["data/mine.jsonl", ".git/config", "best_model/config.json"])
+def test_what_was_added_to_a_run_is_not_replaced(tmp_path, file):
+    table = write_table(tmp_path / "t.csv")
+    mine = prepare(table, tmp_path / "run").parent / file
+    mine.parent.mkdir(exist_ok=True)
+    mine.write_text("mine")
+    with pytest.raises(ConfigError, match=r"another `model`; choose another output"):
+        prepare(table, tmp_path / "run", model="n")
+    assert mine.read_text() == "mine"
+
+
+def test_a_recipe_that_somebody_changed_is_not_replaced(tmp_path):
+    table = write_table(tmp_path / "t.csv")
+    recipe = prepare(table, tmp_path / "run")
+    changed = recipe.read_text().replace("learning_rate: 2.0e-05", "learning_rate: 1.0e-05")
+    assert changed != recipe.read_text()
+    recipe.write_text(changed)
+    assert prepare(table, tmp_path / "run") == recipe
+    with pytest.raises(ConfigError, match=r"another `model`; choose another output"):
+        prepare(table, tmp_path / "run", model="n")
+    assert recipe.read_text() == changed
+
+
+def test_a_run_at_work_is_not_replaced(tmp_path):
+    table = write_table(tmp_path / "t.csv")
+    prepare(table, tmp_path / "run")
+    with (
+        directory_lock(tmp_path / "run", "training into it"),
+        pytest.raises(ConfigError, match=r"another process \(pid \d+\) is training into it"),
+    ):
+        prepare(table, tmp_path / "run", model="n")
 
 
 def test_a_folder_of_tables(tmp_path):

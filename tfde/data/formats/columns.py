@@ -12,7 +12,7 @@ from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.formats.beir import read_pair_file
 from tfde.data.formats.csv_rows import ending, read_rows
 from tfde.data.formats.records import Judgement, Record, Source, TrainingPair, without_repeats
-from tfde.data.ids import id_of_text
+from tfde.data.ids import KnownIds, id_of_text
 from tfde.data.metadata import metadata_of
 from tfde.errors import DataError, require
 from tfde.storage.intake import Intake
@@ -65,7 +65,7 @@ def read(
         DataError: a missing column; a cell that is empty or no text; a label that is no whole
             number from 0 on, or not one for each document; an id that stands for two texts.
     """
-    yield from without_repeats(_rows(sources, intake, column_names(columns)), intake)
+    yield from without_repeats(_rows(sources, intake, column_names(columns)))
 
 
 def column_names(columns: Sequence[str] | None) -> dict[str, tuple[str, ...]]:
@@ -154,11 +154,17 @@ def _rows(
     sources: Sequence[Source], intake: Intake, names: Mapping[str, tuple[str, ...]]
 ) -> Iterator[Record]:
     given_ids: dict[str, str] = {}
+    known = KnownIds()
     for source in sources:
         for number, row in enumerate(read_rows(source.path, intake)):
             if number == 0 and _has_header(source.path):
                 _columns_of(source.path, intake.line, row, names)  # no bad row: the whole table
-            yield from intake.take(_records, source, intake.line, row, names, given_ids) or ()
+            records = intake.take(_records, source, intake.line, row, names, given_ids) or []
+            says = [one for one in records if isinstance(one, Judgement | TrainingPair)]
+            if says and not known.add(repr(says)):
+                intake.leave_out("rows that were there before")
+            else:
+                yield from records
 
 
 def records_of_row(

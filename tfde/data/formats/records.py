@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tfde.data.ids import KnownIds
-from tfde.storage.intake import Intake
 from tfde.types import Document, Query
 
 
@@ -56,15 +55,11 @@ class LabelledPair(NamedTuple):
 Record = Document | Query | Judgement | Answers | TrainingPair
 
 
-def without_repeats(records: Iterable[Record], intake: Intake | None = None) -> Iterator[Record]:
+def without_repeats(records: Iterable[Record]) -> Iterator[Record]:
     """Leaves out documents, queries, judgements and answers that came before.
 
     For formats that write a text out wherever it is used; of two with one id the first counts.
     Memory holds the ids' keys.
-
-    Args:
-        records: The records.
-        intake: Counts judgements that came before as rows that were left out.
     """
     known = KnownIds()
     for record in records:
@@ -81,5 +76,3 @@ def without_repeats(records: Iterable[Record], intake: Intake | None = None) -> 
             continue
         if known.add(name):
             yield record
-        elif intake is not None and isinstance(record, Judgement):
-            intake.leave_out("rows that were there before")

@@ -705,3 +705,19 @@ def test_scores_that_are_no_grades_can_be_left_alone(tmp_path):
     source = Source("rows", tmp_path / "my.csv", "train")
     (judgement,) = of_kind(read(columns, source, columns=["label="]), Judgement)
     assert judgement.relevance == 1
+
+
+def test_rows_that_were_there_before_are_counted_and_others_are_not(tmp_path):
+    table = tmp_path / "t.jsonl"
+    rows = [{"question": "a", "answer": "x"}, {"question": "a", "answer": "y"}]
+    rows += [
+        {"question": "a", "answer": "x", "kind": "told again"},
+        {"question": "b", "answer": "x"},
+    ]
+    triplets = [{**rows[0], "negative": f"n{number}"} for number in (1, 2, 1)]
+    table.write_text("".join(json.dumps(row) + "\n" for row in [*rows, *triplets]))
+    intake = Intake()
+    records = list(columns.read([Source("rows", table, "train")], intake))
+    assert intake.left_out == {"rows that were there before": 2}
+    assert sum(isinstance(record, TrainingPair) for record in records) == 2
+    assert sum(isinstance(record, Judgement) for record in records) == 3
