@@ -160,11 +160,11 @@ def _rows(
             if number == 0 and _has_header(source.path):
                 _columns_of(source.path, intake.line, row, names)  # no bad row: the whole table
             records = intake.take(_records, source, intake.line, row, names, given_ids) or []
+            yield from records
             says = [one for one in records if isinstance(one, Judgement | TrainingPair)]
-            if says and not known.add(repr(says)):
+            pairs = any(isinstance(one, TrainingPair) for one in says)  # each of which is written
+            if says and not pairs and not known.add(repr(says)):
                 intake.leave_out("rows that were there before")
-            else:
-                yield from records
 
 
 def records_of_row(

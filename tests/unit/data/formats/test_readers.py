@@ -718,6 +718,6 @@ def test_rows_that_were_there_before_are_counted_and_others_are_not(tmp_path):
     table.write_text("".join(json.dumps(row) + "\n" for row in [*rows, *triplets]))
     intake = Intake()
     records = list(columns.read([Source("rows", table, "train")], intake))
-    assert intake.left_out == {"rows that were there before": 2}
-    assert sum(isinstance(record, TrainingPair) for record in records) == 2
+    assert intake.left_out == {"rows that were there before": 1}
+    assert sum(isinstance(record, TrainingPair) for record in records) == 3
     assert sum(isinstance(record, Judgement) for record in records) == 3
