@@ -218,9 +218,11 @@ def prepare(folder: Path, args: argparse.Namespace, model: str) -> dict:
     for file, records in ((corpus, rows), (data / "queries.jsonl", questions)):
         file.write_text("".join(json.dumps(record) + "\n" for record in records))
 
-    bundle, more = bundle_of(args.retriever), []
+    bundle, more = bundle_of(args), []
     if args.retriever == "retriever_partitioned":
         more = ["--target_recall", TARGET_RECALL]
+    if args.format != "savedmodel":
+        more += ["--format", args.format]
     places = {name: folder / name for name in ("embeddings", "index", bundle, "peer")}
     tfde = [sys.executable, "-m", "tfde.cli.main"]
     measured = ["--target_recall", str(TARGET_RECALL), "--dataset", data, "--model", model]
@@ -246,16 +248,17 @@ def prepare(folder: Path, args: argparse.Namespace, model: str) -> dict:
     return {"doc_ids": list(documents), "texts": list(dict.fromkeys(queries.values()))}
 
 
-def bundle_of(retriever: str) -> str:
-    """Returns the name of the bundle that has it; leaves take memory and time to make."""
-    return "bundle_partitioned" if retriever == "retriever_partitioned" else "bundle"
+def bundle_of(args: argparse.Namespace) -> str:
+    """Returns the name of the bundle that is asked; leaves take memory and time to make."""
+    parts = ["bundle", *(["partitioned"] if args.retriever == "retriever_partitioned" else [])]
+    return "_".join(parts + ([args.format] if args.format != "savedmodel" else []))
 
 
 def server_commands(
     folder: Path, args: argparse.Namespace, model: str, ports: dict[str, int]
 ) -> dict[str, list[str]]:
     """Returns the command of each server."""
-    ours = [sys.executable, "-m", "tfde.cli.main", "serve", str(folder / bundle_of(args.retriever))]
+    ours = [sys.executable, "-m", "tfde.cli.main", "serve", str(folder / bundle_of(args))]
     ours += ["--port", str(ports["tfde"]), "--rest_api_port", "0", "--http_port", "0"]
     script = str(Path(__file__).with_name("peer_server.py"))
     peer = [str(side_by_side.peers_python()), script, "serve", "--model", model]
@@ -322,6 +325,12 @@ def main() -> None:
     add("--documents", type=int, default=20_000, help="at most; those that are judged first")
     retrievers = ["retriever", "retriever_partitioned", "retriever_scann"]
     add("--retriever", choices=retrievers, default="retriever_scann", help="of the bundle")
+    add(
+        "--format",
+        choices=["savedmodel", "openvino", "onnx"],
+        default="savedmodel",
+        help="another engine's towers in the bundle, of which the server takes the faster",
+    )
     add("--sides", nargs="+", choices=[*OURS, *PEERS], default=[*OURS, *PEERS])
     add("--clients", type=int, nargs="+", default=[1, 8, 64])
     add("--seconds", type=float, default=10.0, help="of a turn")
