@@ -241,6 +241,20 @@ def test_while_models_load_it_says_so():
     assert refused.value.code is grpc.StatusCode.UNAVAILABLE
 
 
+def test_while_what_an_answer_needs_loads_it_says_so(toy_base_path, tmp_path):
+    models = {"toy": toy_base_path, "documents": tmp_path}  # where nothing is yet
+    config = server_config(*(model_config(name, path) for name, path in models.items()))
+    manager = ModelManager()
+    manager.apply(config, wait=["toy"], timeout_s=60)
+    inference = InferenceService(manager, Metrics())
+    with pytest.raises(StatusError, match="the models are still loading; /readyz") as refused:
+        SearchService(inference, "toy").search(["a question"], 3)
+    assert refused.value.code is grpc.StatusCode.UNAVAILABLE
+    with pytest.raises(StatusError, match=r"no retriever is served"):  # and none will be
+        SearchService(inference, "retriever").search(["a question"], 3)
+    manager.close()
+
+
 def test_the_end_comes_in_its_time(toy_base_path):
     server = started(toy_base_path)
     proto = tf.make_tensor_proto(np.array([2_000], np.int32))

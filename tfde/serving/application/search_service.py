@@ -162,20 +162,21 @@ class SearchService:
 
     @contextmanager
     def _using(self, models: Sequence[str], api: str) -> Iterator[dict[str, Servable]]:
-        """Holds one version of models; says what a user can do where the first is not there."""
+        """Holds one version of models; says what a user can do where they are not there."""
         with ExitStack() as stack:
             try:
                 servables = stack.enter_context(self._service.using_all(models, api, "HTTP"))
             except StatusError as error:
-                raise self._explained(error, models[0]) from error
+                raise self._explained(error, models) from error
             yield servables
 
-    def _explained(self, error: StatusError, model: str) -> StatusError:
+    def _explained(self, error: StatusError, models: Sequence[str]) -> StatusError:
         if error.code is not StatusCode.NOT_FOUND:
             return error
-        manager = self._service.manager
+        manager, model = self._service.manager, models[0]
         waits = manager.missing()
-        if model in waits or not (waits or manager.ready()):  # or nothing has begun
+        loads = manager.knows(model) and not set(models).isdisjoint(waits)
+        if loads or not (waits or manager.ready()):  # or nothing has begun
             message = "the models are still loading; /readyz says when they can be asked."
             return StatusError(StatusCode.UNAVAILABLE, message)
         if manager.knows(model):
