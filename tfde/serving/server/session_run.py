@@ -6,6 +6,7 @@ a small model. It has no public form without that which takes feeds.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ import tensorflow as tf
 from tensorflow.python.client import pywrap_tf_session
 
 _IN_THIS_THREAD = tf.compat.v1.RunOptions(inter_op_thread_pool=-1).SerializeToString()
+_TIME_IS_OVER = "Timed out waiting for notification"  # the runtime's words
 
 
 def prepare(session: tf.compat.v1.Session) -> None:
@@ -37,7 +39,7 @@ def run(
         feeds: Arrays of exactly these tensors' types; of their shapes the graph's ops judge.
         timeout_s: Seconds after which the run is given up; `None` for never.
         in_this_thread: Whether the ops run one by one here, not in the session's threads; then
-            the run is not given up.
+            a run that takes too long fails at its end.
 
     Returns:
         An array for each of `fetches`.
@@ -46,13 +48,14 @@ def run(
         tf.errors.OpError: an op failed; the message is the runtime's.
     """
     options: Any = None
+    begun = time.monotonic()
     if in_this_thread:
         options = pywrap_tf_session.TF_NewBufferFromString(_IN_THIS_THREAD)
     elif timeout_s is not None:
         limit = tf.compat.v1.RunOptions(timeout_in_ms=max(1, int(timeout_s * 1000)))
         options = pywrap_tf_session.TF_NewBufferFromString(limit.SerializeToString())
     try:
-        return session._call_tf_sessionrun(
+        arrays = session._call_tf_sessionrun(
             options,
             {tensor._as_tf_output(): array for tensor, array in feeds.items()},
             [tensor._as_tf_output() for tensor in fetches],
@@ -66,3 +69,6 @@ def run(
     finally:
         if options is not None:
             pywrap_tf_session.TF_DeleteBuffer(options)
+    if in_this_thread and timeout_s is not None and time.monotonic() - begun > timeout_s:
+        raise tf.errors.DeadlineExceededError(None, None, _TIME_IS_OVER)
+    return arrays

@@ -9,9 +9,10 @@ from tensorflow.python.framework import op_def_registry
 
 _MOST_OPS = 100
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
-# Of all ops that have a state, those that wait for nothing; the others may.
+# Of all ops that have a state, or share one by a name, those that wait for nothing; the others may.
 _READS = ("VarHandleOp", "ReadVariableOp", "HashTableV2", "LookupTableFindV2")
 _LOOPS = ("Enter", "NextIteration")
+_FILES = ("ReadFile", "MatchingFiles")  # of a network, or a pipe
 
 
 class _TooLongError(Exception):
@@ -62,7 +63,10 @@ class _Graph:
         if node.op in _CALLS:
             return self._count_function(node.attr["f"].func.name)
         known = op_def_registry.get(node.op)
-        if known is None or node.op in _LOOPS or (known.is_stateful and node.op not in _READS):
+        if known is None or node.op in (*_LOOPS, *_FILES):
+            raise _TooLongError
+        shares = any(arg.name == "shared_name" for arg in known.attr)  # `Batch` waits for others
+        if (known.is_stateful or shares) and node.op not in _READS:
             raise _TooLongError
         if any(arg.type in ("func", "list(func)") for arg in known.attr):
             raise _TooLongError
