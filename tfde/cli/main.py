@@ -87,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         command = importlib.import_module(f"tfde.cli.{name.replace('-', '_')}")
         parser = command.build_parser()
     except ImportError as error:  # an extra, perhaps
-        return _failed(name, error)
+        return failed(name, error)
     args = parser.parse_args(argv[1:])
     return run_command(name, command.run, args)
 
@@ -97,7 +97,7 @@ def model_server(argv: Sequence[str] | None = None) -> int:
     try:
         from tfde.cli.model_server import main as serve
     except ImportError as error:
-        return _failed("model-server", error)
+        return failed("model-server", error)
     return serve(argv)
 
 
@@ -118,13 +118,13 @@ def run_command(name: str, run: Callable[[Any], int | None], args: Any) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except (ValueError, OSError, ImportError) as error:
-        return _failed(name, error)
+        return failed(name, error)
     except Exception as error:
         from tfde.errors import TfdeError
 
         if isinstance(error, TfdeError):
-            return _failed(name, error)
-        return _failed(name, error, unexpected=True)
+            return failed(name, error)
+        return failed(name, error, unexpected=True)
 
 
 def _terminated(number: int, frame: object) -> None:
@@ -136,7 +136,8 @@ def _terminated(number: int, frame: object) -> None:
     os.kill(os.getpid(), number)
 
 
-def _failed(name: str, error: BaseException, *, unexpected: bool = False) -> int:
+def failed(name: str, error: BaseException, *, unexpected: bool = False) -> int:
+    """Says in one line on stderr why a command failed; returns its exit code."""
     if os.environ.get("TFDE_TRACEBACK") == "1":
         raise error
     if isinstance(error, OSError) and error.filename and error.strerror:

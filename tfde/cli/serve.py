@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tfde.cli.logs import limit_logs, show_logs
+from tfde.cli.main import failed
 from tfde.cli.parser import CommandParser, command_parser
 from tfde.cli.server_imports import quick_imports
 from tfde.cli.shared_options import add_engine
@@ -173,32 +174,36 @@ def _serve(args: Any) -> int:
         first=[model.name for model in models if model.name in first],
     )
     http = HttpThread("HTTP", args.host, args.http_port, limits=limits)
-    with _search_app(args, server.service, manifest) as app:
+    with _search_app(args, server.service, manifest) as app, asked_to_stop() as asked:
         http.start(app)  # before the models, so that health can be asked while they load
-        server.start()
-        with asked_to_stop() as asked:
-            failure = _answer_until(asked, args, server, http, retrieves=bool(retrievers))
-            http.refuse()
-            server.refuse()
-            http.join(limits.drain_timeout_s)  # before the models that its requests run
-            if not server.stop():
-                end_process(int(failure is not None))  # before the index, all on the disk, closes
-        if failure is not None:
-            raise failure
+        failure = _answer_until(asked, args, server, http, retrieves=bool(retrievers))
+        http.refuse()
+        server.refuse()
+        http.join(limits.drain_timeout_s)  # before the models that its requests run
+        if not server.stop():  # the index, all on the disk, is not closed
+            end_process(0 if failure is None else failed("serve", failure))
+    if failure is not None:
+        raise failure
     return 0
 
 
 def _answer_until(
     asked: threading.Event, args: Any, server: Any, http: Any, *, retrieves: bool
 ) -> Exception | None:
-    """Lets the server answer until it is asked to stop; returns why it cannot go on, if so."""
+    """Starts the server, until it is asked to stop; returns why it cannot go on, if so."""
     from tfde.serving.server.status import StatusError
 
-    if missing := server.manager.missing():
-        where, names = _addresses(args, server, http), ", ".join(missing)
-        _log.info("search is answered: %s; still loading: %s", where, names)
+    def still_wanted() -> bool:
+        return not asked.is_set()
+
     try:
-        if server.wait_for_all(lambda: not asked.is_set()):
+        if not server.start(still_wanted):
+            return None
+        server.wait_for_all(lambda: False)  # what has failed by now is raised
+        if missing := server.manager.missing():
+            where, names = _addresses(args, server, http), ", ".join(missing)
+            _log.info("search is answered: %s; still loading: %s", where, names)
+        if server.wait_for_all(still_wanted):
             _tell_ready(args, server, http, retrieves=retrieves)
             asked.wait()
     except StatusError as error:  # a bundle is whole, or it is not served

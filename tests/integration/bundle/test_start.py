@@ -1,9 +1,11 @@
 """`tfde serve` answers searches before all models are there, and says what is missing."""
 
+import contextlib
 import json
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -20,26 +22,42 @@ ANSWERS = r"search is answered: gRPC (\S+), REST (\S+), search (\S+); still load
 
 
 @pytest.fixture
-def starting(bundle, tmp_path):
+def serve(bundle, tmp_path):
+    """Starts a server of which one model loads until the file `gate` is there."""
+    processes = []
+
+    def start(waiting, *options, broken=None):
+        path = shutil.copytree(bundle, tmp_path / "bundle")
+        shutil.rmtree(path / f"models/{waiting}/1")
+        save_waiting(path / f"models/{waiting}/1", tmp_path / "gate")
+        if broken is not None:
+            (path / f"models/{broken}/1/saved_model.pb").write_bytes(b"broken")
+        ports = ["--port", "0", "--rest_api_port", "0", "--http_port", "0"]
+        command = [sys.executable, "-m", "tfde.cli.main", "serve", str(path), *ports, *options]
+        process = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        processes.append(process)
+        return process
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def starting(serve, tmp_path):
     """A server whose document encoder loads until a file is there; its addresses; that file."""
-    gate, bundle = tmp_path / "gate", shutil.copytree(bundle, tmp_path / "bundle")
-    shutil.rmtree(bundle / "models/document_encoder/1")
-    save_waiting(bundle / "models/document_encoder/1", gate)
-    command = [sys.executable, "-m", "tfde.cli.main", "serve", str(bundle)]
-    process = subprocess.Popen(
-        [*command, "--port", "0", "--rest_api_port", "0", "--http_port", "0"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    found = None
+    process, found = serve("document_encoder"), None
     while found is None:
         line = process.stderr.readline()
         assert line, process.wait()
         found = re.search(ANSWERS, line)
-    yield process, found, gate
-    process.kill()
-    process.communicate()
+    return process, found, tmp_path / "gate"
 
 
 def test_what_is_there_answers_and_what_is_not_says_so(starting):
@@ -86,3 +104,33 @@ def test_a_signal_ends_a_server_that_is_loading(starting):
     process.send_signal(signal.SIGTERM)
     assert process.wait(30) == 0
     assert process.stdout.read() == ""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_a_server_that_loads_its_first_models(serve, number):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    models = ["--models", "retriever", "documents"]
+    process = serve("retriever", *models, "--http_port", str(port))
+    deadline, body = time.monotonic() + 60, b""
+    while b"retriever" not in body:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+        with contextlib.suppress(OSError):  # it does not listen yet
+            body = http(f"http://127.0.0.1:{port}/readyz")[1]
+    process.send_signal(number)
+    assert process.wait(20) == 0
+    assert process.stdout.read() == ""
+
+
+@pytest.mark.parametrize(
+    ("waiting", "broken"), [("document_encoder", "query_encoder"), ("retriever", "documents")]
+)
+def test_a_broken_model_is_told_while_another_loads(serve, waiting, broken):
+    process = serve(waiting, broken=broken)
+    assert process.wait(60) == 1
+    lines = process.stderr.read().splitlines()
+    assert lines[-1].startswith("tfde: serve: 1 servable(s) did not become available")
+    assert broken in lines[-1]
+    (failed,) = [n for n, line in enumerate(lines) if broken in line and "cannot be" in line]
+    assert not any("still loading" in line and broken in line for line in lines[failed:])

@@ -230,17 +230,17 @@ class ModelManager:
         return any(runner.progress.runs() for runner in self._runners())
 
     def close(self) -> None:
-        """Ends loading and unloads everything; requests that still run are not waited for."""
+        """Unloads everything and loads nothing more; what still runs or loads is not waited for."""
         with self._changed:
             self._closed = True
             for timer in self._timers:
                 timer.cancel()
             self._changed.notify_all()
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._pool.shutdown(wait=False, cancel_futures=True)
         for version in self._versions():
-            if version.runner is not None:
-                version.runner.close()
-                version.runner = None
+            runner, version.runner = version.runner, None
+            if runner is not None:
+                runner.close()
 
     def _release(self, versions: Iterable[ServedVersion]) -> None:
         with self._changed:

@@ -128,11 +128,22 @@ class ModelServer:
         self._deadline = 0.0
         self._stopping = threading.Event()
         self._rest: HttpThread | None = None
+        threads = request_threads(options, options.rest_api_num_threads)
+        self._executor = ThreadPoolExecutor(threads, "rest")
+        self._grpc: grpc.Server | None = None
+        self._drained = threading.Event()
+        self._drained.set()
 
-    def start(self) -> None:
+    def start(self, still_wanted: Callable[[], bool] = lambda: True) -> bool:
         """Loads the models, or the first of them, then listens.
 
         `port` and `rest_api_port` hold the real ports after.
+
+        Args:
+            still_wanted: Asked again and again while they load; on a no it ends.
+
+        Returns:
+            Whether it listens. Else models may still load, as after an error; `stop` says so.
 
         Raises:
             StatusError: the configuration is impossible or a model cannot be loaded.
@@ -149,7 +160,8 @@ class ModelServer:
             self._poll(self._options.file_system_poll_wait_seconds, self.manager.poll, "versions")
             path = self._options.model_config_file
             with naming(f"--model_config_file {path}") if path else nullcontext():
-                self.manager.apply(self._config, wait=self._first or True)
+                if not self._load(self._first or True, still_wanted):
+                    return False
             self._grpc = self._grpc_server()
             if self._rest:
                 self._rest.start(self._rest_api())
@@ -166,6 +178,7 @@ class ModelServer:
         if path:
             seconds = self._options.model_config_file_poll_wait_seconds
             self._poll(seconds, lambda: self._reload(path), "config")
+        return True
 
     def wait_for_all(self, still_wanted: Callable[[], bool]) -> bool:
         """Waits until those models are there that `start` did not wait for.
@@ -179,13 +192,7 @@ class ModelServer:
         Raises:
             StatusError: one of them cannot be loaded.
         """
-        try:
-            self.manager.apply(self._config, still_wanted=still_wanted)
-        except StatusError as error:
-            if error.code is not grpc.StatusCode.CANCELLED:
-                raise
-            return False
-        return True
+        return self._load(True, still_wanted)
 
     def wait(self) -> bool:
         """Blocks until SIGTERM or SIGINT has come and the running requests are answered.
@@ -206,7 +213,8 @@ class ModelServer:
         self._deadline = time.monotonic() + self._limits.drain_timeout_s
         if self._rest:
             self._rest.refuse()
-        self._drained = self._grpc.stop(grace=self._limits.drain_timeout_s)
+        if self._grpc:
+            self._drained = self._grpc.stop(grace=self._limits.drain_timeout_s)
 
     def stop(self) -> bool:
         """Refuses new requests, lets the running ones finish in their time, unloads the models.
@@ -220,7 +228,7 @@ class ModelServer:
         self._drained.wait(self._left_s())
         if self._rest:
             self._rest.join(self._left_s())
-            self._executor.shutdown(wait=False, cancel_futures=True)
+        self._executor.shutdown(wait=False, cancel_futures=True)
         while self.manager.runs() and self._left_s():
             time.sleep(0.05)
         if self.manager.runs():
@@ -233,6 +241,16 @@ class ModelServer:
 
     def _left_s(self) -> float:
         return max(0.0, self._deadline - time.monotonic())
+
+    def _load(self, wait: bool | Collection[str], still_wanted: Callable[[], bool]) -> bool:
+        """Waits for models; returns whether they are there, not where they are wanted no more."""
+        try:
+            self.manager.apply(self._config, wait=wait, still_wanted=still_wanted)
+        except StatusError as error:
+            if error.code is not grpc.StatusCode.CANCELLED:
+                raise
+            return False
+        return True
 
     def _reload(self, path: str) -> None:
         # Without waiting: the next look may find what a model that never comes needs.
@@ -288,8 +306,6 @@ class ModelServer:
             raise OSError(f"cannot listen on {address} (gRPC); {question}") from None
 
     def _rest_api(self) -> BoundedHttp:
-        threads = request_threads(self._options, self._options.rest_api_num_threads)
-        self._executor = ThreadPoolExecutor(threads, "rest")
         timeout_ms = self._options.rest_api_timeout_in_ms
         api = RestApi(
             self.service,
