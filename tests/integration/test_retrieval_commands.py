@@ -60,6 +60,11 @@ def test_the_road(work, capsys):
     code, out, error = tfde(capsys, *args, "--overwrite", "--target_recall", 0.95)
     assert (code, error) == (0, "")
     assert "200 vectors are searched exactly: there is nothing to choose\n" in out
+    for engine in ("scann", "exact"):  # what searches, and nothing of what encodes the queries
+        asked = ["--overwrite", "--engine", engine, "--dataset", data, "--model", model]
+        code, out, error = tfde(capsys, *args, *asked)
+        assert (code, error) == (0, "")
+        assert "queries of the dataset" in out
     tree = ["--overwrite", "--num_leaves", 10, "--num_leaves_to_search", 10]
     code, out, _ = tfde(capsys, *args, *tree)
     assert code == 0

@@ -49,7 +49,7 @@ def run(args: Any) -> int:
 
     dataset = DatasetDirectory(args.dataset)
     parents = parent_config(args)
-    model = load_encoder(args.model, args)
+    model = load_encoder(args.model, args, engine=args.engine)
     start = time.perf_counter()
     embeddings = encode_corpus(
         model,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from jsonargparse.typing import PositiveFloat, PositiveInt
 
 from tfde.cli.parser import CommandParser
-from tfde.config.engines import ENGINE_CHOICES
+from tfde.config.engines import ENGINE_CHOICES, EngineChoice
 from tfde.errors import ConfigError, DataError, require
 
 if TYPE_CHECKING:
@@ -127,7 +127,9 @@ def add_engine(parser: CommandParser, *, default: str, option: str = "--engine")
     )
 
 
-def load_encoder(path: str, args: Any) -> DualEncoder | SavedEncoder:
+def load_encoder(
+    path: str, args: Any, *, engine: EngineChoice = "tensorflow"
+) -> DualEncoder | SavedEncoder:
     """Returns as `load_model` what only encodes: a bundle or another SavedModel may be it too.
 
     Raises:
@@ -137,7 +139,7 @@ def load_encoder(path: str, args: Any) -> DualEncoder | SavedEncoder:
     from tfde.export.bundle_directory import is_saved_encoder
 
     if not is_saved_encoder(path):
-        return load_model(path, args)
+        return load_model(path, args, engine=engine)
 
     from tfde.export.saved_encoder import SavedEncoder
 
@@ -146,10 +148,12 @@ def load_encoder(path: str, args: Any) -> DualEncoder | SavedEncoder:
         require(
             value is None, name, "left out for a SavedModel, which has lengths of its own", value
         )
-    return SavedEncoder(path, engine=getattr(args, "engine", "tensorflow"))
+    return SavedEncoder(path, engine=engine)
 
 
-def load_model(path: str, args: Any, *, dtype: str | None = None) -> DualEncoder:
+def load_model(
+    path: str, args: Any, *, dtype: str | None = None, engine: EngineChoice = "tensorflow"
+) -> DualEncoder:
     """Returns the model at `path`, with the lengths that `args` gives.
 
     Raises:
@@ -161,7 +165,7 @@ def load_model(path: str, args: Any, *, dtype: str | None = None) -> DualEncoder
 
     from tfde.towers.dual_encoder import DualEncoder
 
-    model = DualEncoder.load(path, dtype=dtype, engine=getattr(args, "engine", "tensorflow"))
+    model = DualEncoder.load(path, dtype=dtype, engine=engine)
     model.set_max_lengths(
         query_max_length_tokens=args.query_max_length_tokens,
         document_max_length_tokens=args.document_max_length_tokens,
