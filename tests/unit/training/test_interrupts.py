@@ -28,6 +28,14 @@ class Interrupter(logging.Handler):
             signal.raise_signal(signal.SIGINT)
 
 
+@pytest.fixture(autouse=True)
+def _keyboard():
+    """Python's own handler, which a program in a shell's background has not."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.fixture
 def run(tmp_path):
     data = str(tiny.write_dataset(tmp_path / "data", documents=60))
