@@ -136,8 +136,8 @@ def _recipe_of_table(args: Any) -> Any:
     intake = Intake(skip_bad=args.skip_bad)
     with hint_of_skip_bad(intake):
         if Path(args.table).is_file():
-            columns = understood(Source("rows", Path(args.table)), args.columns)
-            print(f"{args.table}: {columns}" if columns else args.table)
+            if columns := understood(Source("rows", Path(args.table)), args.columns):
+                print(f"{args.table}: {columns}")
         recipe = prepare_table(
             args.table,
             args.output,

@@ -294,10 +294,8 @@ class StageCallback(keras.callbacks.Callback):
         self._told = now
         second = (now - self._begun[0]) / (self.progress.step - self._begun[1])
         minutes = (self.last_step - self.progress.step) * second / 60
-        logger.info(
-            *("step %d of %d: %.1f s a step, some %.0f minutes left", self.progress.step),
-            *(self.last_step, second, math.ceil(minutes)),
-        )
+        said = "step %d of %d: %.1f s a step, some %d minutes left"
+        logger.info(said, self.progress.step, self.last_step, second, math.ceil(minutes))
 
     def validate_averages(
         self, model: DualEncoder, start: Mapping[str, np.ndarray], shares: Sequence[float]

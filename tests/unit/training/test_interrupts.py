@@ -68,11 +68,15 @@ def test_the_step_at_work_is_saved_and_the_run_goes_on_as_if_unbroken(tmp_path, 
 
 
 def test_the_second_interrupt_ends_at_once():
-    with pytest.raises(KeyboardInterrupt), interrupts(alone=True) as stop:  # noqa: PT012
-        signal.raise_signal(signal.SIGINT)
-        assert stop.is_set()
-        signal.raise_signal(signal.SIGINT)
-        pytest.fail("the second one does nothing")
+    def press_twice():
+        with interrupts(alone=True) as stop:
+            signal.raise_signal(signal.SIGINT)
+            assert stop.is_set()
+            signal.raise_signal(signal.SIGINT)
+            pytest.fail("the second one does nothing")
+
+    with pytest.raises(KeyboardInterrupt):
+        press_twice()
 
 
 def test_an_interrupt_is_not_forgotten_where_no_step_follows():
