@@ -135,9 +135,9 @@ def _recipe_of_table(args: Any) -> Any:
 
     intake = Intake(skip_bad=args.skip_bad)
     with hint_of_skip_bad(intake):
-        if Path(args.table).is_file():
-            if columns := understood(Source("rows", Path(args.table)), args.columns):
-                print(f"{args.table}: {columns}")
+        table = Path(args.table)
+        if table.is_file() and (columns := understood(Source("rows", table), args.columns)):
+            print(f"{table}: {columns}")
         recipe = prepare_table(
             args.table,
             args.output,
