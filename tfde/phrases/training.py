@@ -264,6 +264,7 @@ def _train(
             callbacks=[Throughput(run.batch_passages), recorder],
             verbose=verbose,
         )
+        logger.info("training took %s", recorder.times)
     trainer.save_to_preset(output / "model")
 
 

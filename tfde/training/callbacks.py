@@ -7,7 +7,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,27 +15,18 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfde.config.validation import GuardConfig, ValidationConfig
-from tfde.data.dataset_directory import DatasetDirectory
-from tfde.data.query_sample import sample_queries
-from tfde.errors import TrainingError, naming
-from tfde.evaluation.answer_matching import AnswerTexts
-from tfde.evaluation.measures import depth, mean_values, needs_answers, per_query
-from tfde.retrieval.exact_index import ExactIndex
-from tfde.retrieval.retrieve import retrieve
+from tfde.errors import TrainingError
 from tfde.storage.atomic import atomic_file
 from tfde.towers.average import averaged
 from tfde.towers.dual_encoder import DualEncoder
-from tfde.towers.texts import texts_of_document
 from tfde.training.checkpoint import Progress, save_checkpoint
 from tfde.training.run_record import CHECKPOINT_FILE, HISTORY_FILE
-from tfde.types import CONTEXT, Document, Query
+from tfde.training.stage_times import BATCHES, SAVING, STEPS, VALIDATION, StageTimes
 
 logger = logging.getLogger("tfde")
 
 _TELL_S, _TELL_FIRST_S = 60.0, 10.0
 BEST_MODEL = "best_model"
-GUARDS_MEAN = "guards' mean"
 
 
 class Validation(Protocol):
@@ -60,128 +51,6 @@ class Validation(Protocol):
         return ""
 
 
-class RetrievalValidation(keras.callbacks.Callback):
-    """Measures retrieval on a dev split: P@1, RR and the like, by exact search.
-
-    Call it with a model; or give it to `fit`, where it measures every `config.every_steps` steps
-    and at the end of each epoch, whose logs get `val_P@1` and the like for `EarlyStopping` and
-    `ModelCheckpoint` to follow. A guard's measure is named `val_NAME nDCG@10` and the like.
-
-    Args:
-        config: Data, split and sizes.
-        seed: Chooses queries and documents.
-
-    Attributes:
-        history: In `fit`: the steps measured at, and their measures.
-    """
-
-    def __init__(self, config: ValidationConfig, *, seed: int = 0) -> None:
-        super().__init__()
-        config.check("validation")
-        self.config = config
-        self.every_steps = config.every_steps
-        self.leading_measure = config.measures[0]
-        self.measures_start = config.measure_start or bool(config.guards)
-        self.guards = {
-            f"{name} {guard.measure}": (_validation_of(guard, seed), guard.max_loss)
-            for name, guard in config.guards.items()
-        }
-        dataset = DatasetDirectory(config.dataset)
-        rng = np.random.Generator(np.random.PCG64(seed))
-        queries = sample_queries(dataset, config.split, config.max_queries, rng)
-        qrels = dataset.qrels(config.split)
-        self.qrels = {query.query_id: qrels[query.query_id] for query in queries}
-        self.queries: list[Query] = queries
-        self.answers: AnswerTexts | None = None
-        if needs_answers(config.measures):
-            self.answers = AnswerTexts.of(dataset, self.qrels, lambda: self.documents)
-        judged = {doc_id for judgements in self.qrels.values() for doc_id in judgements}
-        doc_ids = [document.doc_id for document in dataset.documents()]
-        others = [doc_id for doc_id in doc_ids if doc_id not in judged]
-        room = len(others)
-        if config.max_documents is not None:
-            room = min(room, max(config.max_documents - len(judged), 0))
-        kept = judged | {others[i] for i in rng.permutation(len(others))[:room]}
-        self.documents = [d for d in dataset.documents() if d.doc_id in kept]
-        self.extent = f"{len(queries)} queries, {len(self.documents)} documents"
-        self._step = 0
-        self.history: list[tuple[int, dict[str, float]]] = []
-
-    def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
-        """Forgets what an earlier `fit` measured; looks whether the model can read the documents.
-
-        Raises:
-            ConfigError: the model's template has `{context}`, and a document has none.
-        """
-        check_documents(self.model, self.documents)
-        for name, (guard, _) in self.guards.items():
-            with naming(f"guards.{name}"):
-                check_documents(self.model, guard.documents)
-        self._step, self.history = 0, []
-
-    def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
-        """Measures if it is time."""
-        self._step += 1
-        if self._step % self.every_steps == 0:
-            self._measure(logs)
-
-    def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
-        """Adds the measures to the logs."""
-        self._measure(logs)
-
-    def _measure(self, logs: dict[str, float] | None) -> None:
-        if not self.history or self.history[-1][0] != self._step:
-            self.history.append((self._step, self(self.model)))
-        if logs is not None:
-            logs.update({f"val_{name}": value for name, value in self.history[-1][1].items()})
-
-    def __call__(self, model: Any) -> dict[str, float]:
-        """Returns measure -> value for the model as it is now."""
-        embeddings = model.encode_documents(self.documents)
-        doc_ids = [document.doc_id for document in self.documents]
-        index = ExactIndex.build(embeddings, doc_ids)
-        k = min(max(100, depth(self.config.measures)), len(doc_ids))
-        run = retrieve(model, index, self.queries, k=k)
-        rows = per_query(run, self.qrels, self.config.measures, answers=self.answers)
-        measures = mean_values(rows)
-        for name, (validation, _) in self.guards.items():
-            (measures[name],) = validation(model).values()
-        if self.guards:
-            measures[GUARDS_MEAN] = float(np.mean([measures[name] for name in self.guards]))
-        return measures
-
-    def harm(self, measures: dict[str, float], start: dict[str, float]) -> str:
-        """Returns on which guard a model falls how far below the start; empty: nowhere too far."""
-        found = [
-            f"{name} {measures[name] - start[name]:+.4f}, at most -{max_loss:g}"
-            for name, (_, max_loss) in self.guards.items()
-            if start[name] - measures[name] > max_loss
-        ]
-        return "; ".join(found)
-
-
-def check_documents(model: DualEncoder, documents: Iterable[Document]) -> None:
-    """Looks whether documents have the context that a model's template may name.
-
-    Raises:
-        ConfigError: one has none.
-    """
-    if CONTEXT in model.document_fields:
-        for document in documents:
-            texts_of_document(document, model.document_fields)
-
-
-def _validation_of(guard: GuardConfig, seed: int) -> RetrievalValidation:
-    config = ValidationConfig(
-        dataset=guard.dataset,
-        split=guard.split,
-        max_queries=guard.max_queries,
-        max_documents=guard.max_documents,
-        measures=guard.measures,
-    )
-    return RetrievalValidation(config, seed=seed)
-
-
 class StageCallback(keras.callbacks.Callback):
     """Writes the history, validates, keeps the best model and saves checkpoints, by step.
 
@@ -196,6 +65,7 @@ class StageCallback(keras.callbacks.Callback):
         show: Whether history lines are logged too, where no progress bar shows them; and now and
             then, how far it is.
         stop: Set by who wants the training to end; it does after the next step, which is saved.
+        times: Adds up where the time goes.
         writes: Whether this process writes files; of several, one does, and all validate.
     """
 
@@ -211,9 +81,11 @@ class StageCallback(keras.callbacks.Callback):
         validation: Validation | None,
         show: bool,
         stop: threading.Event | None = None,
+        times: StageTimes | None = None,
         writes: bool = True,
     ) -> None:
         super().__init__()
+        self.times = times or StageTimes()
         self.output = output
         self.stop = stop
         self._told = 0.0  # when it was last told how far it is
@@ -239,9 +111,11 @@ class StageCallback(keras.callbacks.Callback):
         """Measures the start, where that is wanted and not done."""
         if self.validation is not None and self._lacks_start():
             self._validate(self.validation)
+        self.times.enter(BATCHES)
 
     def on_train_batch_begin(self, batch: int, logs: dict[str, float] | None = None) -> None:
         """Notes the learning rate, which is another after the step."""
+        self.times.enter(STEPS)
         if self._due(self.log_every_steps, ahead=1):
             self._rate = float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate))
 
@@ -276,7 +150,9 @@ class StageCallback(keras.callbacks.Callback):
         due = due or (every is not None and self._due(every))
         stops = self.stop is not None and self.stop.is_set()
         if self.writes and (due or stops):
-            save_checkpoint(self.output / CHECKPOINT_FILE, self.model, self.progress)
+            with self.times.within(SAVING):
+                save_checkpoint(self.output / CHECKPOINT_FILE, self.model, self.progress)
+        self.times.enter(BATCHES)
         if stops:
             raise KeyboardInterrupt(
                 f"at step {self.progress.step} of {self.last_step} of stage {self.progress.stage},"
@@ -315,7 +191,8 @@ class StageCallback(keras.callbacks.Callback):
         self.on_train_end()
 
     def on_train_end(self, logs: dict[str, float] | None = None) -> None:
-        """Closes the TensorBoard file."""
+        """Closes the TensorBoard file, and stops the clock."""
+        self.times.enter(None)
         if self._board is not None:
             self._board.close()
 
@@ -329,7 +206,8 @@ class StageCallback(keras.callbacks.Callback):
 
     def _validate(self, validation: Validation, **about: str) -> None:
         began = time.perf_counter()
-        measures = validation(self.model)
+        with self.times.within(VALIDATION):
+            measures = validation(self.model)
         if self._lacks_start():
             self.progress.start = measures
         value, start = measures[validation.leading_measure], self.progress.start or {}
@@ -338,7 +216,8 @@ class StageCallback(keras.callbacks.Callback):
         if better:
             self.progress.best = value
         if better and self.writes:
-            self.model.save_to_preset(self.output / BEST_MODEL)
+            with self.times.within(SAVING):
+                self.model.save_to_preset(self.output / BEST_MODEL)
         verdict = ", the best so far" if better else f", away from home: {harm}" if harm else ""
         logger.info(
             "\nstep %d%s: %s (%s, %.0f s)%s",

@@ -187,6 +187,7 @@ def _train(
             callbacks=[recorder],
             verbose=verbose,
         )
+        logger.info("training took %s", recorder.times)
     trainer.save_to_preset(output / "model")
     best = output / BEST_MODEL
     return load_pair_scorer(best) if best.exists() else trainer.student

@@ -24,7 +24,7 @@ from tfde.towers.dual_encoder import DualEncoder
 from tfde.towers.preset import is_preset
 from tfde.towers.sharing import check_adapters, check_freeze, frozen_parts
 from tfde.training.built_parts import build_model, build_task, check_task, stage_preprocessor
-from tfde.training.callbacks import RetrievalValidation, StageCallback, check_documents
+from tfde.training.callbacks import StageCallback
 from tfde.training.checkpoint import Progress, read_progress, restore_checkpoint
 from tfde.training.checks import (
     check_replicas,
@@ -49,6 +49,7 @@ from tfde.training.interrupts import interrupts
 from tfde.training.masked_language_model import MaskedLanguageModel, check_encoder
 from tfde.training.negative_refresh import NegativeRefresh
 from tfde.training.optimizers import build_optimizer
+from tfde.training.retrieval_validation import RetrievalValidation, check_documents
 from tfde.training.run_record import (
     CHECKPOINT_FILE,
     NEGATIVES,
@@ -58,6 +59,7 @@ from tfde.training.run_record import (
     open_output,
 )
 from tfde.training.stage_data import StageData, stage_steps
+from tfde.training.stage_times import MINING, StageTimes
 from tfde.training.training_card import write_training_cards
 
 logger = logging.getLogger("tfde")
@@ -243,6 +245,7 @@ def _train_stage(
         if stage.refresh is not None:
             folder = output / NEGATIVES / progress.stage
             refresh = NegativeRefresh(stage, stage.refresh, folder, data=data)
+        times = StageTimes()
         recorder = functools.partial(
             StageCallback,
             output,
@@ -254,6 +257,7 @@ def _train_stage(
             validation=validation,
             show=chief and not verbose,
             stop=stop,
+            times=times,
             writes=chief,
         )
         while progress.step < total:
@@ -261,7 +265,9 @@ def _train_stage(
             end = total
             if refresh is not None:
                 if chief and refresh.is_due(progress.step):
-                    records.write(refresh.mine(model, progress.step))
+                    with times.within(MINING):
+                        mined = refresh.mine(model, progress.step)
+                    records.write(mined)
                 wait_for_all(strategy)
                 batches = refresh.batches(progress.step)
                 end = min(refresh.next_step(progress.step), total)
@@ -275,3 +281,4 @@ def _train_stage(
             )
         if stage.start_shares:
             recorder().validate_averages(model, start, stage.start_shares)
+        logger.info("stage %s took %s", progress.stage, times)

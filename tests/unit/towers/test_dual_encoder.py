@@ -15,7 +15,7 @@ from tfde.errors import ConfigError, CorruptError
 from tfde.tasks.retrieval_task import RetrievalTask
 from tfde.towers.dual_encoder import DualEncoder
 from tfde.towers.weights import read_weights, write_weights
-from tfde.training.callbacks import RetrievalValidation
+from tfde.training.retrieval_validation import RetrievalValidation
 from tfde.types import Document, Query
 
 TEXTS = ["red apple", "", "blue", "cat dog bird fish horse cow " * 5, "green pear"]

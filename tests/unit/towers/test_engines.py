@@ -197,3 +197,19 @@ def test_openvino_tells_nobody_that_it_is_used():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "openvino.tools.ovc.telemetry_stub []"
+
+
+def test_a_signal_is_survived_after_towers_are_gone(written):
+    """With a Core each, the thread was left a stack for signals that was freed: exit by SIGSEGV."""
+    code = (
+        "import gc, signal, sys\n"
+        "from tfde.engines.tower_engine import open_tower\n"
+        "first, second = [open_tower('openvino', sys.argv[1]) for _ in range(2)]\n"
+        "del first; gc.collect()\n"
+        "del second; gc.collect()\n"
+        "signal.signal(signal.SIGUSR1, lambda *_: print('heard'))\n"
+        "signal.raise_signal(signal.SIGUSR1)\n"
+    )
+    command = [sys.executable, "-c", code, str(written)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "heard\n"), done.stderr

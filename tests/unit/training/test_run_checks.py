@@ -12,9 +12,9 @@ from tfde.config.optimizer import OptimizerConfig
 from tfde.config.training import ModelConfig, SourceConfig, StageConfig, TrainRun
 from tfde.config.validation import GuardConfig, ValidationConfig
 from tfde.errors import ConfigError, DataError, TrainingError
-from tfde.training.callbacks import RetrievalValidation
 from tfde.training.checks import check_replicas
 from tfde.training.early_checks import check_run, expand_run
+from tfde.training.retrieval_validation import RetrievalValidation
 from tfde.training.run import train
 
 BOW = {"kind": "bag_of_words", "embedding_dim": 4, "hidden_dim": 4}

@@ -18,8 +18,8 @@ from tfde.errors import ConfigError
 from tfde.towers.average import average_models
 from tfde.towers.dual_encoder import DualEncoder
 from tfde.towers.sharing import check_freeze, frozen_parts
-from tfde.training.callbacks import RetrievalValidation
 from tfde.training.checkpoint import read_progress
+from tfde.training.retrieval_validation import RetrievalValidation
 from tfde.training.run import train
 from tfde.training.training_card import format_gains
 

@@ -6,7 +6,7 @@ import tiny
 
 from tfde.config.validation import ValidationConfig
 from tfde.data.dataset_directory import DatasetDirectory
-from tfde.training.callbacks import RetrievalValidation
+from tfde.training.retrieval_validation import RetrievalValidation
 
 
 def test_only_the_documents_that_are_searched_are_looked_at_for_answers(tmp_path):
