@@ -91,6 +91,7 @@ test-all: $(PEERS)/.installed ## everything, slow tests and other libraries incl
 
 BENCH = $(NICE_LOGS) $(BIN)/python benchmarks
 RESULTS := build/benchmarks
+SERVED := --folder build/served --seconds 6 --pairs 3 --starts 2
 bench: $(VENV)/.installed $(PEERS)/.installed ## speed against other libraries, about an hour on 2 quiet cores; writes docs/benchmarks.md
 	mkdir -p $(RESULTS)
 	$(BENCH)/startup.py --output $(RESULTS)/startup.json
@@ -100,10 +101,12 @@ bench: $(VENV)/.installed $(PEERS)/.installed ## speed against other libraries, 
 	$(BENCH)/encoding.py --model random-t5-small --peers sentence_transformers --engines tensorflow --questions documents_float32 documents_bfloat16 --output $(RESULTS)/encoding_t5.json
 	$(BENCH)/training.py --model random-t5-small --data fixed --batch 32 --output $(RESULTS)/training_t5.json
 	$(BENCH)/gradient_cache.py --data squad --output $(RESULTS)/gradient_cache.json
+	$(BENCH)/training_pipeline.py --output $(RESULTS)/training_pipeline.json
+	$(BENCH)/model_server.py --requests 500 --output $(RESULTS)/model_server.json
+	$(BENCH)/served_search.py $(SERVED) --output $(RESULTS)/served_search.json
+	$(BENCH)/served_search.py $(SERVED) --format openvino --output $(RESULTS)/served_search_openvino.json
+	$(BENCH)/index_peers.py --rows 300000 --pairs 3 --peers faiss_hnsw hnswlib faiss_ivfpq --output $(RESULTS)/index_peers.json
 	$(BENCH)/report.py --results $(RESULTS) --output docs/benchmarks.md
-	$(BENCH)/index_search.py > $(RESULTS)/index_search.json
-	$(BENCH)/serving_latency.py > $(RESULTS)/serving_latency.json
-	$(BENCH)/parameter_counts.py > $(RESULTS)/parameter_counts.json
 
 lock: $(VENV)/.installed ## requirements-hashed.txt from constraints.txt
 	$(BIN)/pip install $(PIP_QUIET) 'uv>=0.9'

@@ -3,7 +3,7 @@
     python benchmarks/index_growth.py [--corpora 10000 30000 100000 300000 1000000]
         [--dims 64 128 256 384 768] [--ks 1 10 100 1000] [--shards 10] [--figure PATH]
 
-Data of `index_search.clustered` (seed 0): 1,000 queries, of which every second chooses how to
+Data of `clustered_vectors.clustered` (seed 0): 1,000 queries, of which every second chooses how to
 search, as `tfde build-index --target_recall` does, and the others are measured. Corpora are
 of 128 dimensions with k = 10; dimensions with `--dims-rows` vectors and k = 10; k with `--ks-rows`
 vectors of 128 dimensions. An index is built in one process and searched in a fresh one: its bytes
@@ -39,7 +39,7 @@ COSTS = ("ms_alone", "ms_in_batch", "build_s")
 
 def build(folder: Path, rows: int, dim: int) -> dict:
     """Saves an index and queries with their exact answers of all k."""
-    from index_search import clustered
+    from clustered_vectors import clustered
 
     vectors, queries = clustered(rows, dim)
     engine = Scann()

@@ -4,8 +4,8 @@
         [--batches 1 100] [--threads 1 2] [--peers tfde_faiss_hnsw faiss_hnsw ...] [--folder DIR]
 
 faiss's IVF-PQ is asked, too. Unit vectors and 1,000 held-out queries of a mixture of 2,000
-Gaussians (`index_search.clustered`, seed 0), inner product, the 10 best; index_engines.py says how
-each index is built. Recall is the share of the exact 10 best.
+Gaussians (clustered_vectors.py, seed 0), inner product, the 10 best; index_engines.py says how each
+index is built. Recall is the share of the exact 10 best.
 
 - Each index is built once, in a process of its own with all cores that reports the seconds and the
   peak of memory, and is saved. The seconds are those of the structure: training and filling.
@@ -51,7 +51,7 @@ PACKAGES = ("scann", "faiss-cpu", "hnswlib", "numpy")
 
 def make_data(folder: Path, rows: int, dim: int) -> dict:
     """Writes vectors, both halves of the queries and their exact answers."""
-    from index_search import clustered
+    from clustered_vectors import clustered
 
     from tfde.retrieval.top_k import exact_top_k
 

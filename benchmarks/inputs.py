@@ -92,7 +92,7 @@ def _joined(pairs: Iterator[tuple[str, str]], query_words: int, document_words: 
 
 
 def _json_lines(dataset: str, name: str) -> list[dict]:
-    path = _dataset(dataset) / name
+    path = dataset_directory(dataset) / name
     if path.exists():
         return [json.loads(line) for line in path.open(encoding="utf-8")]
     with gzip.open(f"{path}.gz", "rt", encoding="utf-8") as file:
@@ -100,12 +100,13 @@ def _json_lines(dataset: str, name: str) -> list[dict]:
 
 
 def _table(dataset: str, split: str) -> list[dict[str, str]]:
-    path = _dataset(dataset) / "qrels" / f"{split}.tsv"
+    path = dataset_directory(dataset) / "qrels" / f"{split}.tsv"
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file, delimiter="\t"))
 
 
-def _dataset(name: str) -> Path:
+def dataset_directory(name: str) -> Path:
+    """Returns the directory of a dataset of `TFDE_DATA`, or the one that is named."""
     if Path(name).is_absolute():
         return Path(name)
     if "TFDE_DATA" not in os.environ:

@@ -19,7 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
-from index_search import clustered
+from clustered_vectors import clustered
 
 from tfde.retrieval.live.live_index import LiveIndex
 from tfde.retrieval.scann_index import ScannIndex

@@ -4,7 +4,7 @@
 
 One small SavedModel (a sum and the lengths of strings), called in a process by itself, and through
 `tfde-model-server` over gRPC and REST in turns; one client, one connection each. Prints one JSON
-object; `overhead_ms` is what Predict over gRPC takes more than the bare call, at the median.
+object; `grpc_adds` and `rest_adds` are what a call takes more than the bare one, at the median.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from __future__ import annotations
 import argparse
 import http.client
 import json
-import os
-import platform
 import socket
 import statistics
 import subprocess
@@ -25,6 +23,7 @@ from pathlib import Path
 
 import grpc
 import numpy as np
+import side_by_side
 import tensorflow as tf
 from server_fuzz import VALID_HTTP, save_model, valid_messages
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
@@ -58,6 +57,7 @@ def summary(rounds: list[list[float]]) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--requests", type=int, default=2000, help="a round and way to ask")
+    parser.add_argument("--output", type=Path, help="JSON file, besides standard output")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         base = Path(directory) / "toy"
@@ -97,25 +97,23 @@ def main() -> None:
                     times[name].append(milliseconds(ask, args.requests))
             server.terminate()
     result = {name: summary(rounds) for name, rounds in times.items()}
-    overheads = [
-        with_server[len(with_server) // 2] - bare[len(bare) // 2]
-        for with_server, bare in zip(times["grpc"], times["bare"], strict=True)
-    ]
-    print(
-        json.dumps(
-            {
-                **result,
-                "overhead_ms": round(statistics.median(overheads), 3),
-                "overhead_spread_ms": [round(min(overheads), 3), round(max(overheads), 3)],
-                "first_answer_s": round(start_s, 2),
-                "requests": args.requests,
-                "rounds": ROUNDS,
-                "cores": os.cpu_count(),
-                "machine": platform.machine(),
-            },
-            indent=1,
-        )
+    for way in ("grpc", "rest"):
+        result[f"{way}_adds"] = added(times[way], times["bare"])
+    about = {"first_answer_s": round(start_s, 2), "requests": args.requests, "rounds": ROUNDS}
+    side_by_side.finish({**result, **about}, ("tfde", "tensorflow", "grpcio"), args.output)
+
+
+def added(through_server: list[list[float]], bare: list[list[float]]) -> dict[str, float]:
+    """Returns what a call takes more than the bare one, by the medians of each round."""
+    more = sorted(
+        one[len(one) // 2] - other[len(other) // 2]
+        for one, other in zip(through_server, bare, strict=True)
     )
+    return {
+        "median_ms": round(statistics.median(more), 3),
+        "lowest_ms": round(more[0], 3),
+        "highest_ms": round(more[-1], 3),
+    }
 
 
 if __name__ == "__main__":

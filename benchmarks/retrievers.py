@@ -4,7 +4,7 @@
         [--retrievers exact_float32 ...] [--target-recall 0.95] [--embeddings DIR] [--folder DIR]
 
 Vectors are a mixture of 2,000 Gaussians around random centres, of unit length, with 1,000 held-out
-queries of the same mixture (`index_search.clustered`, seed 0); or all of a directory that `tfde
+queries of the same mixture (clustered_vectors.py, seed 0); or all of a directory that `tfde
 encode` wrote, with 1,000 stored vectors moved to cosine 0.8 of themselves as queries (seed 0). On
 the first half of the queries the partitioned retrievers choose how many leaves they search; the
 other half is asked.
@@ -52,7 +52,7 @@ SIZES = [f"{rows}x{dim}" for dim in (128, 768) for rows in (10_000, 100_000, 1_0
 
 def make_data(folder: Path, rows: int, dim: int, embeddings: str | None) -> None:
     """Writes vectors, queries and the exact answers."""
-    from index_search import clustered
+    from clustered_vectors import clustered
 
     from tfde.retrieval.embeddings import Embeddings
     from tfde.retrieval.recall import sample_queries

@@ -175,6 +175,7 @@ def machine(*packages: str) -> dict:
         "cpu": _cpu(),
         "cores": len(os.sched_getaffinity(0)),
         "python": platform.python_version(),
+        "commit": _commit(),
         "versions": versions,
     }
 
@@ -194,6 +195,12 @@ def finish(result: dict, packages: Sequence[str], output: Path | None) -> None:
     if output is not None:
         output.parent.mkdir(parents=True, exist_ok=True)
         output.write_text(text + "\n", encoding="utf-8")
+
+
+def _commit() -> str | None:
+    command = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    return done.stdout.strip() or None
 
 
 def _version(name: str) -> str | None:

@@ -58,9 +58,14 @@ def main() -> None:
 def measured(once: Callable[[], float], runs: int) -> dict[str, float]:
     """Returns lowest, median and highest of so many runs, after one that does not count."""
     once()
-    times = sorted(once() for _ in range(runs))
+    return summary([once() for _ in range(runs)])
+
+
+def summary(seconds: list[float]) -> dict[str, float]:
+    """Returns lowest, median and highest."""
+    times = sorted(seconds)
     return {
-        "runs": runs,
+        "runs": len(times),
         "lowest_s": round(times[0], 3),
         "median_s": round(statistics.median(times), 3),
         "highest_s": round(times[-1], 3),

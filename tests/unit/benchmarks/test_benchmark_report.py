@@ -35,8 +35,8 @@ def page(tmp_path, results):
     subprocess.run(command, check=True)
     text = output.read_text()
     lines = [line for line in text.splitlines() if line.startswith("| ")]
-    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines[1:]]
-    return {question: rest for question, *rest in cells}, text
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
+    return {question: rest for question, *rest in cells if question != "question"}, text
 
 
 def test_rows_of_the_table(tmp_path):
@@ -77,6 +77,40 @@ def test_rows_of_the_table(tmp_path):
     assert "dynamic int8: there is none yet." in text
     assert "1. `python benchmarks/encoding.py`\n2. `python benchmarks/startup.py`" in text
     assert "- some processor, 2 cores, Python 3.11.1: keras 3" in text
+
+
+def test_rows_of_servers_and_of_the_index(tmp_path):
+    figures = {"queries_per_s": 80.4, "p50_ms": 12.0, "p99_ms": 17.04, "client_cpu_ms": 1.0}
+    peer = {**figures, "queries_per_s": 61.0, "p50_ms": 16.0}
+    seconds = {"median_s": 5.84, "lowest_s": 5.5, "highest_s": 6.25, "starts": 2}
+    served = {
+        "1 clients": {"tfde": figures, "peer": peer, "tfde against peer": {"ratio": 1.3, **TIMES}},
+        "first_answer_s": {"tfde": seconds, "tfde_alone": seconds, "peer": seconds},
+        "equal_ids": {"tfde, peer": 0.917},
+    }
+    way = {"ours_ms_per_query": 0.0654, "theirs_ms_per_query": 0.1}
+    way |= {"ours_recall": 0.9672, "theirs_recall": 0.958}
+    index = {"recall_0.95_batch_1_threads_2 against hnswlib": {"ratio": 1.49, **TIMES, **way}}
+    rows, text = page(tmp_path, {"served_search": served, "index_peers": index})
+    spread, bound = "(1.50-2.25)", "5.84 s (5.50-6.25)"
+    found = "p50 12 / 16 ms, p99 17 / 17 ms, 92% equal ids"
+    assert rows == {
+        "text in, ids out, 1 client, against the peer": [
+            f"1.30 {spread}", "80 questions/s", "61 questions/s", found, "2", "**no**", "1",
+        ],
+        "start to first right answer, whole bundle": [
+            bound, "-", "-", "", "at most 6 s", "yes", "1",
+        ],
+        "start to first right answer, one retriever": [
+            bound, "-", "-", "", "at most 4 s", "**no**", "1",
+        ],
+        "start to first right answer, the peer": [bound, "-", "-", "", "-", "-", "1"],
+        "recall@10 of 0.95, one by one, two threads, against hnswlib": [
+            f"1.49 {spread}", "0.065 ms", "0.100 ms", "recall 0.967 / 0.958", "1.5", "**no**", "2",
+        ],
+    }  # fmt: skip
+    assert "## Encoding" not in text
+    assert "## Through a server" in text
 
 
 def reached(tmp_path, file, key, found):
