@@ -31,6 +31,7 @@ _BATCH_SIZE = 32
 _EPOCHS = 3
 _MOST_STEPS = 2000  # an hour of a few cores, for a model of MiniLM's size and short texts
 _VALIDATIONS = 3
+_MOST_QUERIES, _MOST_DOCUMENTS = 1000, 3000  # a validation of a minute or so
 _FEWEST_PAIRS = 8
 _COMMENT = (
     "# Written by `tfde train --table`. Change it, and train by it: `tfde train --run`, another"
@@ -183,6 +184,8 @@ def describe_run(
         "every_steps": every,
         "measures": ["nDCG@10", "R@1"],
         "measure_start": True,
+        "max_queries": _MOST_QUERIES,
+        "max_documents": _MOST_DOCUMENTS,
     }
     if guards:
         validation["guards"] = {
