@@ -111,8 +111,8 @@ def build_parser() -> CommandParser:
     parser.add_argument("--save_runs", help="directory for the runs of models and BM25")
     parser.add_argument(
         "--report",
-        help="new directory for a page with intervals, significance of differences, recall, scores,"
-        " lengths, and the queries on which systems differ most (pip install 'tfde[figures]')",
+        help="new directory for a page: intervals, significance of differences, recall, lengths,"
+        " and the queries on which systems differ most (pip install 'tfde[figures]')",
     )
     add_lengths(parser)
     add_parents(parser)
@@ -195,9 +195,8 @@ def run(args: Any) -> int:
     systems = _systems(args, dataset, queries, k)
     if args.save_runs:
         Path(args.save_runs).mkdir(parents=True, exist_ok=True)
-    rows: list[Row] = []
+    rows, told = list[Row](), False
     evaluated: list[EvaluatedSystem] = []
-    told = False
     for number, system in enumerate(systems, start=1):
         given_name, path = split_name(system.text)
         start = time.perf_counter()
@@ -227,22 +226,20 @@ def run(args: Any) -> int:
             cutoffs = sorted({*CUTOFFS, *wanted})
             values |= answer_accuracy(results, answers, dataset.documents(), cutoffs=cutoffs)
         rows.append(Row(given_name or path, values, seconds, cut))
-    away = [_away(system, guards) for system in systems if system.ours] if guards else []
     about = {"dataset": str(args.dataset), "split": args.split, "queries": len(queries), "k": k}
-    if answers:
-        about["queries_with_answers"] = len(answers)
+    about |= {"queries_with_answers": len(answers)} if answers else {}
     if args.json:
-        if guards:
-            about["guards"] = [row._asdict() for row in away]
-        print(format_json(rows, **about))
+        away = {"guards": [row._asdict() for row in _away(systems, guards)]} if guards else {}
+        print(format_json(rows, **about, **away))
     else:
         print(f"{args.dataset}, {args.split}: {len(queries):,} queries, top {k}\n")
         print(format_table(rows))
         for row in rows:
             if row.cut:
                 print(f"\n{row.name}: {cut_line(row.cut)}")
-        if guards:
-            print(f"\naway from home, {_GUARD_SPLIT}: {_GUARD_MEASURE}\n\n{format_table(away)}")
+        if guards:  # which take their time: what is known stands there before
+            print(f"\naway from home, {_GUARD_SPLIT}: {_GUARD_MEASURE}\n", flush=True)
+            print(format_table(_away(systems, guards)))
     if args.report:
         from tfde.evaluation.report_directory import write_report
 
@@ -277,14 +274,17 @@ def _systems(args: Any, dataset: DatasetDirectory, queries: list[Query], k: int)
     ]
 
 
-def _away(system: _System, guards: dict[str, DatasetDirectory]) -> Row:
-    """Measures a system on data sets away from home; the last column is their mean."""
+def _away(systems: list[_System], guards: dict[str, DatasetDirectory]) -> list[Row]:
+    """Measures models and BM25 on data sets away from home; the last column is their mean."""
+    return [_one_away(system, guards) for system in systems if system.ours]
+
+
+def _one_away(system: _System, guards: dict[str, DatasetDirectory]) -> Row:
     from tfde.data.ranking import without_query
     from tfde.evaluation.measures import mean_values, per_query
     from tfde.evaluation.report import Row
 
-    start = time.perf_counter()
-    values = {}
+    start, values = time.perf_counter(), {}
     for name, guard in guards.items():
         found = system.find(guard, list(guard.queries(_GUARD_SPLIT)))
         # A query that is a document too, as in BEIR's ArguAna, does not count as its own answer.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, overload
 
 import grpc
 import numpy as np
@@ -55,41 +55,48 @@ class Client:
         self._prediction = wire.prediction_service_pb2_grpc.PredictionServiceStub(self._channel)
         self._models = wire.model_service_pb2_grpc.ModelServiceStub(self._channel)
 
+    @overload
+    def search(self, texts: str, k: int = 10) -> list[Hit]: ...  # type: ignore[overload-overlap]
+    @overload
+    def search(self, texts: Sequence[str], k: int = 10) -> list[list[Hit]]: ...
     @typed
-    def search(self, texts: Sequence[str], k: int = 10) -> list[list[Hit]]:
+    def search(self, texts: str | Sequence[str], k: int = 10) -> list[Hit] | list[list[Hit]]:
         """Finds the best documents for each query.
 
         Args:
-            texts: The queries.
+            texts: The queries, or one.
             k: How many documents a query gets, at most.
 
         Returns:
-            One list a query, best first. Titles, texts and metadata come from the model
-            `documents`, of the retriever's version; they are "" and `None` where it has none.
+            One list a query, best first; of one query, its list. Titles, texts and metadata come
+            from the model `documents`, of the retriever's version; they are "" and `None` where it
+            has none.
 
         Raises:
             ServerError: the server does not answer or refuses.
         """
-        texts = _as_list("texts", texts)
+        queries = [texts] if isinstance(texts, str) else list(texts)
         for _ in range(_TRIES):
-            response = self._predict(self.model, {"text": texts}, k=k)
+            response = self._predict(self.model, {"text": queries}, k=k)
             doc_ids = wire.strings(response.outputs["doc_ids"])
             scores = wire.floats(response.outputs["scores"])
             version = response.model_spec.version.value
             passages = self._passages(sorted(set(doc_ids.ravel())), version)
             if passages is not None:
                 break
-        return make_hits(doc_ids, scores, passages or {})
+        hits = make_hits(doc_ids, scores, passages or {})
+        return hits[0] if isinstance(texts, str) else hits
 
-    def encode_queries(self, texts: Sequence[str]) -> np.ndarray:
-        """Returns query embeddings (Q, D) float32.
+    def encode_queries(self, texts: str | Sequence[str]) -> np.ndarray:
+        """Returns query embeddings (Q, D) float32; (D,) of one text.
 
         Raises:
             ServerError: the server does not answer or refuses.
         """
-        texts = _as_list("texts", texts)
-        response = self._predict("query_encoder", {"text": texts})
-        return wire.floats(response.outputs["embeddings"])
+        queries = [texts] if isinstance(texts, str) else list(texts)
+        response = self._predict("query_encoder", {"text": queries})
+        embeddings = wire.floats(response.outputs["embeddings"])
+        return embeddings[0] if isinstance(texts, str) else embeddings
 
     def encode_documents(
         self,

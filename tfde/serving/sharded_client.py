@@ -80,8 +80,10 @@ class ShardedClient:
             answered and failed.
 
         Raises:
+            ConfigError: one text in place of a list.
             ServerError: fewer than `min_shards` shards answered.
         """
+        require(not isinstance(texts, str), "texts", "a list of strings", texts)
         running = [self._pool.submit(client.search, texts, k) for client in self._clients]
         found: list[list[list[Hit]]] = []
         answered: list[str] = []

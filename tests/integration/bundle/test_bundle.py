@@ -145,6 +145,9 @@ def test_client_encodes(server, model):
         )
         assert client.encode_queries([]).shape == (0, 6)
         assert client.search([], 3) == []
+        assert client.search("red apple", 3) == client.search(["red apple"], 3)[0]
+        one = client.encode_queries("red apple")
+        np.testing.assert_array_equal(one, client.encode_queries(["red apple"])[0])
         assert client.status() == {1: "AVAILABLE"}
         assert client.status("documents") == {1: "AVAILABLE"}
 
@@ -158,7 +161,7 @@ def test_client_errors(server):
         with pytest.raises(ServerError, match="serves no model 'm': Could not find any versions"):
             client.status("m")
         with pytest.raises(ValueError, match="`texts` must be a list of strings"):
-            client.search("a")
+            client.encode_documents("a")
         with pytest.raises(ValueError, match="`titles` must be as many as `texts`"):
             client.encode_documents(["a"], titles=[])
     with (
