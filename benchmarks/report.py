@@ -74,6 +74,8 @@ def section_lines(
         yield from ("", *HEADER, *rows)
     if left_out:
         yield from ("", "Not measured:", "", *left_out)
+    if more := list(section.more(results)):
+        yield from ("", *more)
 
 
 def document(results: dict[str, dict]) -> str:

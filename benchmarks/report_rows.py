@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 ST, ORT, OPENVINO = "sentence_transformers", "onnxruntime", "openvino"
 ENGINES = {"": "", " in openvino": " in OpenVINO"}  # what ours runs in: in a key, in words
+INDEXES = {"faiss_hnsw": "faiss HNSW", "hnswlib": "hnswlib", "faiss_ivfpq": "faiss IVF-PQ"}
 SMALLEST_COSINE, LARGEST_NDCG_LOSS = 0.999, 0.5
 # PyTorch's autocast gives similarity times 20 in bfloat16, whose steps there are 0.125.
 LOSS_TOLERANCES = {"float32": 1e-4, "bfloat16": 0.0625}
@@ -153,11 +154,10 @@ def _served(result: dict, *, clients: int, peer: str) -> dict:
 
 def index_questions() -> Iterator[Question]:
     """Yields the rows of the ScaNN index."""
-    peers = (("faiss_hnsw", "faiss HNSW"), ("hnswlib", "hnswlib"), ("faiss_ivfpq", "faiss IVF-PQ"))
     for target, batch, threads in itertools.product((0.95, 0.99), (1, 100), (1, 2)):
         ways = {1: "one by one", 100: "100 a call"}[batch]
         number = {1: "one thread", 2: "two threads"}[threads]
-        for peer, name in peers:
+        for peer, name in INDEXES.items():
             key = f"recall_{target:g}_batch_{batch}_threads_{threads} against {peer}"
             text = f"recall@10 of {target:g}, {ways}, {number}, against {name}"
             yield Question("index_peers", key, text, 1.5, "ms a query", recalls)
@@ -224,13 +224,35 @@ def server_bounds() -> Iterator[Bound]:
     yield Bound("served_search", "first_answer_s/peer", text, SECONDS, None, "s")
 
 
+def index_sizes(results: dict[str, dict]) -> Iterator[str]:
+    """Yields a table of what the indexes take to build and to keep."""
+    indexes = results.get("index_peers", {}).get("indexes", {})
+    if indexes:
+        yield from ("| | build, s | bytes a vector, resident | stored |", "|---|---:|---:|---:|")
+    for name, found in indexes.items():
+        shown = {"scann": "ours", **INDEXES}[name]
+        resident, stored = round(found["resident_bytes"]), round(found["stored_bytes"])
+        yield f"| {shown} | {found['build_s']:.0f} | {resident} | {stored} |"
+
+
+def training_shares(results: dict[str, dict]) -> Iterator[str]:
+    """Yields where the time of `tfde train` goes."""
+    found = results.get("training_pipeline")
+    if found:
+        shares = dict(found["shares"])
+        whole = shares.pop("seconds")
+        parts = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
+        yield f"`tfde train`, {found['steps']} steps with six validations, {whole:.0f} s: {parts}."
+
+
 class Section(NamedTuple):
-    """A heading of the page, with its table."""
+    """A heading of the page, with its table, and what else there is to say."""
 
     title: str
     about: str
     questions: Callable[[], Iterator[Question]]
     bounds: Callable[[], Iterator[Bound]] = lambda: iter(())
+    more: Callable[[dict[str, dict]], Iterator[str]] = lambda results: iter(())
 
 
 SECTIONS = (
@@ -239,6 +261,7 @@ SECTIONS = (
         "all-MiniLM-L6-v2 with SQuAD's texts, where nothing else is said.",
         questions,
         bounds,
+        training_shares,
     ),
     Section(
         "Through a server",
@@ -255,5 +278,6 @@ SECTIONS = (
         " each side's cheapest setting that reaches the recall on other queries. Single queries"
         " come from as many threads as are named.",
         index_questions,
+        more=index_sizes,
     ),
 )

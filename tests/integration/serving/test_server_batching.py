@@ -3,6 +3,7 @@
 import concurrent.futures
 import contextvars
 import gc
+import os
 import threading
 import time
 import urllib.request
@@ -265,6 +266,45 @@ def test_a_request_larger_than_a_batch_is_split(load):
     answers = together([partial(first, runner, rows, 2) for rows in (7, 5, 8, 3)])
     for answer, rows in zip(answers, (7, 5, 8, 3), strict=True):
         assert answer["y"].tolist() == [[row, row] for row in range(rows)]
+
+
+def one_thread_each():
+    return tf.compat.v1.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=-1)
+
+
+def test_a_batch_alone_is_shared_among_cores_where_ops_have_one_thread(load, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1, 2})
+    text = "max_batch_size { value: 64 }"
+    runner = load(text, session_config=one_thread_each(), lenient_batching=True)
+    for rows, shares in ((40, 3), (25, 3), (16, 2), (15, 1), (1, 1)):
+        found = first(runner, rows, 2)
+        assert found["y"].tolist() == [[row, row] for row in range(rows)]
+        assert len(set(found["rows"].tolist())) <= 2
+        assert rows / shares - 1 < found["rows"].min() <= rows / shares
+    whole = first(load(text, lenient_batching=True), 40, 2)
+    assert set(whole["rows"].tolist()) == {40}
+    with pytest.raises(StatusError, match="assertion failed"):
+        first(runner, 40, 0)
+    assert first(runner, 40, 1)["y"].shape == (40, 1)
+
+
+def test_shares_of_other_shapes_run_as_one(tmp_path, load, monkeypatch):
+    class Words(tf.Module):
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
+        def serve(self, text):
+            return {"letters": tf.strings.unicode_decode(text, "UTF-8").to_tensor()}
+
+    module = Words()
+    tf.saved_model.save(module, str(tmp_path / "1"), {"serving_default": module.serve})
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1})
+    runner = load(
+        "max_batch_size { value: 64 }",
+        path=tmp_path / "1",
+        session_config=one_thread_each(),
+        lenient_batching=True,
+    )
+    texts = np.array([b"a" * (1 + row // 10) for row in range(20)], object)
+    assert runner.run("", {"text": texts})["letters"].tolist() == [[97, 0]] * 10 + [[97, 97]] * 10
 
 
 def test_outputs_without_rows_cannot_be_batched(load):

@@ -91,6 +91,8 @@ def test_rows_of_servers_and_of_the_index(tmp_path):
     way = {"ours_ms_per_query": 0.0654, "theirs_ms_per_query": 0.1}
     way |= {"ours_recall": 0.9672, "theirs_recall": 0.958}
     index = {"recall_0.95_batch_1_threads_2 against hnswlib": {"ratio": 1.49, **TIMES, **way}}
+    sizes = {"build_s": 42.4, "resident_bytes": 638.2, "stored_bytes": 590.0}
+    index["indexes"] = {"scann": sizes, "hnswlib": sizes}
     rows, text = page(tmp_path, {"served_search": served, "index_peers": index})
     spread, bound = "(1.50-2.25)", "5.84 s (5.50-6.25)"
     found = "p50 12 / 16 ms, p99 17 / 17 ms, 92% equal ids"
@@ -105,6 +107,9 @@ def test_rows_of_servers_and_of_the_index(tmp_path):
             bound, "-", "-", "", "at most 4 s", "**no**", "1",
         ],
         "start to first right answer, the peer": [bound, "-", "-", "", "-", "-", "1"],
+        "": ["build, s", "bytes a vector, resident", "stored"],
+        "ours": ["42", "638", "590"],
+        "hnswlib": ["42", "638", "590"],
         "recall@10 of 0.95, one by one, two threads, against hnswlib": [
             f"1.49 {spread}", "0.065 ms", "0.100 ms", "recall 0.967 / 0.958", "1.5", "**no**", "2",
         ],

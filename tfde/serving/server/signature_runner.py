@@ -7,6 +7,7 @@ given a time limit.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -81,7 +82,11 @@ class SignatureRunner:
             session_run.prepare(self._session)
             self._batchers: dict[str, Batcher] = {}
             if batching is not None:
-                self._add_batching(batching, lenient=lenient_batching, queued=queued)
+                one = (
+                    session_config is not None and session_config.intra_op_parallelism_threads == 1
+                )
+                cores = len(os.sched_getaffinity(0)) if one else 1
+                self._add_batching(batching, lenient=lenient_batching, cores=cores, queued=queued)
         except BaseException:
             self._session.close()
             raise
