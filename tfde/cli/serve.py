@@ -9,7 +9,7 @@ import shutil
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -131,9 +131,9 @@ def _serve(args: Any) -> int:
     limits = with_descriptors(_limits(args))
     config = bundle_models(args.bundle, scann=scann)
     engine = args.tower_engine
+    manifest = read_manifest(args.bundle)
     if engine not in ("auto", "tensorflow"):  # of auto each version's own files tell
-        engine = engine_of(read_manifest(args.bundle), engine, use="query")
-    manifest = None if args.index is None else read_manifest(args.bundle)
+        engine = engine_of(manifest, engine, use="query")
     models = config.model_config_list.config
     _keep(models, args.models)
     retrievers = [model.name for model in models if model.name.startswith("retriever")]
@@ -147,7 +147,7 @@ def _serve(args: Any) -> int:
             f" Received: {args.retriever!r}"
         )
     first = [args.retriever if retrievers else "query_encoder", "documents"]  # what search asks
-    if manifest is not None:  # the index is searched instead of them, with its own towers
+    if args.index is not None:  # the index is searched instead of them, with its own towers
         for model in [model for model in models if model.name in retrievers]:
             models.remove(model)
         for model in models:
@@ -169,7 +169,7 @@ def _serve(args: Any) -> int:
             port=args.port,
             engine="" if engine == "tensorflow" else engine,
             max_num_load_retries=0,  # a bundle is whole: what does not load now never will
-            tensorflow_intra_op_parallelism=args.op_threads or _op_threads(args),
+            tensorflow_intra_op_parallelism=op_threads(args, manifest),
             tensorflow_inter_op_parallelism=-1,  # a tower is a chain: threads between ops cost time
             monitoring_config_file=str(monitoring) if monitoring.is_file() else "",
             enable_batching=True,
@@ -222,18 +222,15 @@ def _answer_until(
     return None
 
 
-def _op_threads(args: Any) -> int:
-    """Returns how many threads an op has, 0 for TensorFlow's choice.
+def op_threads(args: Any, manifest: Mapping[str, Any]) -> int:
+    """Returns how many threads an op has, as asked for or by the bundle; 0: TensorFlow's choice.
 
     All ops of a tower that reads a dozen tokens lose time by a second thread. A product with all
     vectors gains by it.
     """
-    from tfde.export.bundle_directory import read_manifest
-
-    manifest = read_manifest(args.bundle)
     exact = args.index is None and args.retriever == "retriever"
     numbers = (manifest.get("documents") or 0) * manifest["embedding_dim"]
-    return 0 if exact and numbers > _FEW_NUMBERS else 1
+    return args.op_threads or (0 if exact and numbers > _FEW_NUMBERS else 1)
 
 
 def _limits(args: Any) -> Limits:
@@ -255,13 +252,13 @@ def _keep(models: Any, wanted: Sequence[str] | None) -> None:
 
 
 @contextmanager
-def _search_app(args: Any, service: Any, manifest: dict[str, Any] | None) -> Iterator[Any]:
+def _search_app(args: Any, service: Any, manifest: Mapping[str, Any]) -> Iterator[Any]:
     from tfde.serving.application.admin import create_admin, key_check, read_key
     from tfde.serving.application.http_api import bounded, create_app
     from tfde.serving.application.live_search import LiveSearchService
     from tfde.serving.application.search_service import SearchService
 
-    if manifest is None:
+    if args.index is None:
         yield bounded(create_app(SearchService(service, args.retriever)), service.limits)
         return
     from tfde.retrieval.live.live_index import LiveIndex
