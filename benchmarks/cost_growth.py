@@ -130,7 +130,7 @@ def draw(points: list[dict], figure: Path) -> None:
             x = [point["documents"] for point in points]
             axes.plot(x, [point[name][key] for point in points], marker="o", label=name)
         title = {"seconds": "processor seconds", "peak_mib": "MiB at most"}[key]
-            axes.set(xscale="log", yscale="log", xlabel="documents", title=title)
+        axes.set(xscale="log", yscale="log", xlabel="documents", title=title)
         axes.grid(alpha=0.3)
     axes.legend(fontsize="small")
     figure.parent.mkdir(parents=True, exist_ok=True)
