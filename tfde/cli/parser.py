@@ -6,7 +6,7 @@ import difflib
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -70,16 +70,18 @@ def _fields() -> list[str]:
     return field_names(training, matching, phrases, study)
 
 
-def command_parser(command: str, description: str) -> CommandParser:
+def command_parser(command: str, description: str, *, usage: Sequence[str] = ()) -> CommandParser:
     """Returns an empty parser.
 
     Args:
         command: The command's name.
         description: What it does, for `--help`.
+        usage: The ways to give it, where a list of all options would hide them.
     """
     # A recipe's or script's abbreviation would mean another option once one is added.
     return CommandParser(
         prog=f"tfde {command}",
+        usage="\n       ".join(f"tfde {command} {way}" for way in usage) or None,
         description=description,
         allow_abbrev=False,
         parser_mode=PARSER_MODE,

@@ -31,7 +31,8 @@ def run(args: Any) -> int:
 
 
 def _train_parser(command: str, description: str) -> CommandParser:
-    parser = command_parser(command, description)
+    usage = ["--run RECIPE --output DIR [--run.FIELD VALUE ...]"]
+    parser = command_parser(command, description, usage=usage)
     parser.add_argument(
         "--run",
         type=PhraseRun,

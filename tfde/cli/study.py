@@ -19,6 +19,7 @@ def build_parser() -> CommandParser:
         " prints a Markdown table. Cells that are done are skipped, stages that several cells"
         " begin with are trained once, and a killed study goes on when the same command is given"
         " again.",
+        usage=["--run STUDY --output DIR [--run.FIELD VALUE ...] [--only AXIS=VALUE ...] [...]"],
     )
     parser.add_argument(
         "--run",

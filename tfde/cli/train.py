@@ -34,6 +34,10 @@ def build_parser() -> CommandParser:
         " interrupted goes on from its last checkpoint when the same command is given again."
         " Without a recipe, from a table of questions and answers: tfde train --table FILE --model"
         " M --output DIR; tfde train --table FILE --help shows its options.",
+        usage=(
+            "--run RECIPE --output DIR [--run.FIELD VALUE ...]",
+            "--table FILE --model MODEL --output DIR [--guard DATASET ...]",
+        ),
     )
     parser.add_argument(
         "--run",

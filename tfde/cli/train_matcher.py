@@ -27,6 +27,7 @@ def build_parser() -> CommandParser:
         "Trains a cross-encoder or a matcher on pairs with labels, by a recipe (pipelines/recipes"
         " holds some), alone or taught by cross-encoders. A run that was interrupted goes on from"
         " its last checkpoint when the same command is given again.",
+        usage=["--run RECIPE --output DIR [--run.FIELD VALUE ...]"],
     )
     parser.add_argument(
         "--run",
