@@ -12,14 +12,29 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import tensorflow as tf
 
 from tfde.backbones.portable_ops import writes_portable_ops
 
 # A fused layer norm costs 0.13 ms before the first token; that is what so many take op by op.
-_FEW_TOKENS = 128
+FEW_TOKENS = 128
 ACTIVATIONS = ("gelu", "gelu_tanh", "relu", "silu")
+
+_FEW: ContextVar[bool | None] = ContextVar("few_tokens", default=None)
+
+
+@contextmanager
+def for_tokens(*, few: bool) -> Iterator[None]:
+    """Within its block graphs are traced for few tokens, or for many, and for no others."""
+    token = _FEW.set(few)
+    try:
+        yield
+    finally:
+        _FEW.reset(token)
+
 
 _Gradient = Callable[[tf.Tensor], tuple[tf.Tensor, ...]]
 
@@ -83,11 +98,18 @@ def layer_norm(
     if writes_portable_ops():
         return _portable_layer_norm(x, gamma, beta, epsilon)
     flat = tf.reshape(x, (-1, x.shape[-1]))
-    flat = tf.cond(
-        tf.shape(flat)[0] < _FEW_TOKENS,
-        lambda: _layer_norm(flat, gamma, beta, epsilon)[0],
-        lambda: _fused_layer_norm(flat, gamma, beta, epsilon),
-    )
+
+    def op_by_op() -> tf.Tensor:
+        return _layer_norm(flat, gamma, beta, epsilon)[0]
+
+    def fused() -> tf.Tensor:
+        return _fused_layer_norm(flat, gamma, beta, epsilon)
+
+    few = _FEW.get()
+    if few is None:
+        flat = tf.cond(tf.shape(flat)[0] < FEW_TOKENS, op_by_op, fused)
+    else:
+        flat = op_by_op() if few else fused()
     return tf.ensure_shape(tf.reshape(flat, tf.shape(x)), x.shape)
 
 

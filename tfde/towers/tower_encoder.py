@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from tfde.backbones.functional import FEW_TOKENS, for_tokens
 from tfde.config.engines import EngineChoice, Use
 from tfde.text.cut_texts import CutTexts
 from tfde.text.graph_function import graph_function
 from tfde.text.preprocessor import TextPreprocessor, cut_counts
 from tfde.towers.batches import encode_by_length
 from tfde.towers.engines import tower_in
+
+_TOKENS = [tf.TensorSpec([None, None], tf.int32)] * 2
 
 
 class TowerEncoder:
@@ -59,22 +64,18 @@ class TowerEncoder:
                 token_ids, padding_mask, lengths = preprocessor.measured_documents(*texts)
             return token_ids, padding_mask, cut_counts(lengths)
 
-        def encode(*texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            token_ids, padding_mask, counts = tokenize(*texts)
-            return run(token_ids, padding_mask), counts
-
         self._runner = None
         if engine != "tensorflow":
-            function = graph_function(
-                run, input_signature=[tf.TensorSpec([None, None], tf.int32)] * 2
-            )
+            function = graph_function(run, input_signature=_TOKENS)
             self._runner = tower_in(
                 engine, tower, preprocessor, lambda *tokens: function(*tokens).numpy(), use=side
             )
-        work = encode if self._runner is None else tokenize
+        self._run = run
+        self._towers: dict[bool, Any] = {}
+        self._lock = threading.Lock()
         # The one trace that there is: to look for it again is a third of one text's tokenization.
-        self._encode_batch = graph_function(
-            work, input_signature=[tf.TensorSpec([None], tf.string)] * columns
+        self._tokenize = graph_function(
+            tokenize, input_signature=[tf.TensorSpec([None], tf.string)] * columns
         ).get_concrete_function()
 
     def __call__(
@@ -97,7 +98,19 @@ class TowerEncoder:
 
     def _encode(self, *texts: Sequence[str]) -> np.ndarray:
         columns = (tf.constant(column, tf.string) for column in texts)
-        *made, counts = (part.numpy() for part in self._encode_batch(*columns))
-        self.cut.add(counts)
-        rows: np.ndarray = made[0] if self._runner is None else self._runner(*made)
-        return rows
+        token_ids, padding_mask, counts = self._tokenize(*columns)
+        self.cut.add(counts.numpy())
+        if self._runner is not None:
+            rows: np.ndarray = self._runner(token_ids.numpy(), padding_mask.numpy())
+            return rows
+        few = int(padding_mask.numpy().sum()) < FEW_TOKENS
+        return self._tower_for(few)(token_ids, padding_mask).numpy()
+
+    def _tower_for(self, few: bool) -> Any:
+        """Returns the graph for few tokens or for many: a choice within it is traced twice, too."""
+        with self._lock:
+            if few not in self._towers:
+                with for_tokens(few=few):
+                    function = graph_function(self._run, input_signature=_TOKENS)
+                    self._towers[few] = function.get_concrete_function()
+            return self._towers[few]

@@ -226,7 +226,8 @@ def _tables(*, lowercase: bool, strip_accents: bool) -> tuple[np.ndarray, np.nda
     changed = normalized_characters(lowercase=lowercase, strip_accents=strip_accents)
     for code in SPLIT_BY_OP_ONLY | LETTER_FOR_OP_ONLY:
         changed.setdefault(code, chr(code))
-    rows: dict[str, int] = {}
+    rows: dict[str, int] = {"": 0}
+    entries[list(DROPPED)] = -1
     for code, text in changed.items():
         if len(text) == 3 and text[1:2] and ord(text[1]) in CHINESE:
             text = text[1]  # the op splits it off without the blanks
