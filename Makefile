@@ -91,8 +91,9 @@ test-all: $(PEERS)/.installed ## everything, slow tests and other libraries incl
 
 BENCH = $(NICE_LOGS) $(BIN)/python benchmarks
 RESULTS := build/benchmarks
-SERVED := --folder build/served --seconds 6 --pairs 3 --starts 2
-bench: $(VENV)/.installed $(PEERS)/.installed ## speed against other libraries, about an hour on 2 quiet cores; writes docs/benchmarks.md
+# Of this commit alone: what is there is not made again.
+SERVED = --folder build/served-$(shell git rev-parse --short HEAD) --seconds 6 --pairs 3 --starts 2
+bench: $(VENV)/.installed $(PEERS)/.installed ## speed against other libraries, an hour and a half on 2 quiet cores; writes docs/benchmarks.md
 	mkdir -p $(RESULTS)
 	$(BENCH)/startup.py --output $(RESULTS)/startup.json
 	$(BENCH)/tokenization.py --output $(RESULTS)/tokenization.json
@@ -105,7 +106,7 @@ bench: $(VENV)/.installed $(PEERS)/.installed ## speed against other libraries, 
 	$(BENCH)/model_server.py --requests 500 --output $(RESULTS)/model_server.json
 	$(BENCH)/served_search.py $(SERVED) --output $(RESULTS)/served_search.json
 	$(BENCH)/served_search.py $(SERVED) --format openvino --output $(RESULTS)/served_search_openvino.json
-	$(BENCH)/index_peers.py --rows 300000 --pairs 3 --peers faiss_hnsw hnswlib faiss_ivfpq --output $(RESULTS)/index_peers.json
+	$(BENCH)/index_peers.py --rows 300000 --pairs 3 --peers faiss_hnsw hnswlib faiss_ivf_pq --output $(RESULTS)/index_peers.json
 	$(BENCH)/report.py --results $(RESULTS) --output docs/benchmarks.md
 
 lock: $(VENV)/.installed ## requirements-hashed.txt from constraints.txt

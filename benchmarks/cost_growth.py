@@ -148,8 +148,8 @@ def main() -> None:
     if args.model:
         make_model(args.model)
         return
-    if min(args.documents) < QUERIES or len(args.documents) < 3:
-        parser.error(f"--documents must be three sizes or more, each {QUERIES} or more")
+    if min(args.documents) < QUERIES or len(set(args.documents)) < max(3, len(args.documents)):
+        parser.error(f"--documents must be three different sizes or more, {QUERIES} at least")
     points = []
     with tempfile.TemporaryDirectory() as directory:
         model = ["--model", str(Path(directory) / "model")]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 ST, ORT, OPENVINO = "sentence_transformers", "onnxruntime", "openvino"
 ENGINES = {"": "", " in openvino": " in OpenVINO"}  # what ours runs in: in a key, in words
-INDEXES = {"faiss_hnsw": "faiss HNSW", "hnswlib": "hnswlib", "faiss_ivfpq": "faiss IVF-PQ"}
+INDEXES = {"faiss_hnsw": "faiss HNSW", "hnswlib": "hnswlib", "faiss_ivf_pq": "faiss IVF-PQ"}
 SMALLEST_COSINE, LARGEST_NDCG_LOSS = 0.999, 0.5
 # PyTorch's autocast gives similarity times 20 in bfloat16, whose steps there are 0.125.
 LOSS_TOLERANCES = {"float32": 1e-4, "bfloat16": 0.0625}
@@ -230,7 +230,7 @@ def index_sizes(results: dict[str, dict]) -> Iterator[str]:
     if indexes:
         yield from ("| | build, s | bytes a vector, resident | stored |", "|---|---:|---:|---:|")
     for name, found in indexes.items():
-        shown = {"scann": "ours", **INDEXES}[name]
+        shown = {"scann": "ours", **INDEXES}.get(name, name)
         resident, stored = round(found["resident_bytes"]), round(found["stored_bytes"])
         yield f"| {shown} | {found['build_s']:.0f} | {resident} | {stored} |"
 
@@ -242,7 +242,7 @@ def training_shares(results: dict[str, dict]) -> Iterator[str]:
         shares = dict(found["shares"])
         whole = shares.pop("seconds")
         parts = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
-        yield f"`tfde train`, {found['steps']} steps with six validations, {whole:.0f} s: {parts}."
+        yield f"`tfde train`, {found['steps']} steps with five validations, {whole:.0f} s: {parts}."
 
 
 class Section(NamedTuple):

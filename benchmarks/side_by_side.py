@@ -198,8 +198,11 @@ def finish(result: dict, packages: Sequence[str], output: Path | None) -> None:
 
 
 def _commit() -> str | None:
-    command = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
-    done = subprocess.run(command, capture_output=True, text=True)
+    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:  # no git here
+        return None
     return done.stdout.strip() or None
 
 

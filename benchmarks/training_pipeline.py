@@ -83,6 +83,8 @@ def shares(args: argparse.Namespace, environment: dict[str, str]) -> dict[str, f
             _, said = read_until(process, "stage finetune took ")
             process.stderr.read()
         whole = time.perf_counter() - begun
+        if process.returncode:
+            raise SystemExit(f"training_pipeline: tfde train ended with {process.returncode}")
     parts = {name.strip(): int(seconds) for name, seconds in PART.findall(said)}
     parts["outside"] = whole - sum(parts.values())
     found = {name: round(seconds / whole, 3) for name, seconds in parts.items()}

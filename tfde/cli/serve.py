@@ -80,9 +80,9 @@ def build_parser() -> CommandParser:
     parser.add_argument(
         "--op_threads",
         type=PositiveInt,
-        help="threads of one op of TensorFlow; a batch that runs alone has all cores all the same."
-        " With more than one a single long question is answered sooner, and fewer short ones are in"
-        " a second (default: 1, and TensorFlow's choice for exact search of many vectors)",
+        help="threads of one op of TensorFlow; a batch has all cores all the same, if no other of"
+        " its model runs. With more than one a single long question is answered sooner, and fewer"
+        " short ones are in a second (default: 1; TensorFlow's choice for exact search of many)",
     )
     for field in dataclasses.fields(Limits):
         parser.add_argument(

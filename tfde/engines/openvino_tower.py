@@ -21,9 +21,9 @@ sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
 
 import openvino  # noqa: E402
 
-# One for the process, and never freed. Its plugin gives the thread that first compiles a stack for
-# signals, and frees that with itself: freed in another order than made, the plugins of several left
-# the thread a stack that was gone, and the next Ctrl-C ended the process by a segmentation fault.
+# One for the process, as long as that lives. Its plugin gives the thread that first compiles a
+# stack for signals, and frees that with itself. Freed in another order than made, the plugins of
+# several left the thread a stack that was gone: the next Ctrl-C was a segmentation fault.
 _CORE = openvino.Core()
 _HINTS_OF_PRECISION = {"float32": "f32", "bfloat16": "bf16"}
 

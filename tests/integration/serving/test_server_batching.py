@@ -281,17 +281,61 @@ def test_a_batch_alone_is_shared_among_cores_where_ops_have_one_thread(load, mon
         assert found["y"].tolist() == [[row, row] for row in range(rows)]
         assert len(set(found["rows"].tolist())) <= 2
         assert rows / shares - 1 < found["rows"].min() <= rows / shares
-    whole = first(load(text, lenient_batching=True), 40, 2)
-    assert set(whole["rows"].tolist()) == {40}
     with pytest.raises(StatusError, match="assertion failed"):
         first(runner, 40, 0)
     assert first(runner, 40, 1)["y"].shape == (40, 1)
+    for whole in (  # as TensorFlow Serving, batches of chosen sizes, ops of more threads
+        load(text, session_config=one_thread_each()),
+        load(f"{text} allowed_batch_sizes: 40, allowed_batch_sizes: 64",
+             session_config=one_thread_each(), lenient_batching=True),
+        load(text, lenient_batching=True),
+    ):  # fmt: skip
+        x = np.ones([40, 3], np.float32)
+        found = whole.run("", {"x": x, "word": np.array([b"a"] * 40, object)})
+        assert set(found["rows"].tolist()) == {40}
+
+
+def test_outputs_without_rows_are_refused_as_ever(tmp_path, load, monkeypatch):
+    class Sums(tf.Module):
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="x")])
+        def total(self, x):
+            tf.debugging.assert_greater(tf.size(x), 0)
+            return {"y": tf.reduce_sum(x)}
+
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="x")])
+        def half(self, x):
+            tf.debugging.assert_greater(tf.size(x), 0)
+            return {"y": tf.ones([5])}
+
+        @tf.function(input_signature=[tf.TensorSpec([32], tf.float32, name="x")])
+        def fixed(self, x):
+            tf.debugging.assert_greater(x[0], 0.0)
+            return {"y": x + 1}
+
+    module = Sums()
+    signatures = {"total": module.total, "half": module.half, "fixed": module.fixed}
+    tf.saved_model.save(module, str(tmp_path / "1"), signatures)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1})
+    runner = load(
+        "max_batch_size { value: 64 }",
+        path=tmp_path / "1",
+        session_config=one_thread_each(),
+        lenient_batching=True,
+    )
+    x = {"x": np.ones(32, np.float32)}
+    with pytest.raises(StatusError, match="Batched output tensor has 0 dimensions"):
+        runner.run("total", x)
+    with pytest.raises(StatusError, match="0th dimension does not equal the sum"):
+        runner.run("half", x)
+    assert runner.run("fixed", x)["y"].tolist() == [2.0] * 32
 
 
 def test_shares_of_other_shapes_run_as_one(tmp_path, load, monkeypatch):
     class Words(tf.Module):
         @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
         def serve(self, text):
+            tf.debugging.assert_rank(tf.strings.length(text), tf.size(tf.shape(text)))
+            tf.debugging.assert_none_equal(tf.size(text), 99)  # no short graph: those stay whole
             return {"letters": tf.strings.unicode_decode(text, "UTF-8").to_tensor()}
 
     module = Words()

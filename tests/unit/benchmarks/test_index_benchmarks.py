@@ -10,6 +10,15 @@ from benchmark_script import BENCHMARKS, run_benchmark
 PEERS = ("tfde_faiss_hnsw", "faiss_hnsw", "hnswlib", "faiss_ivf_pq")
 
 
+def test_the_page_and_the_makefile_know_the_engines():
+    engines = set(runpy.run_path(str(BENCHMARKS / "index_engines.py"))["ENGINES"])
+    assert set(runpy.run_path(str(BENCHMARKS / "report_rows.py"))["INDEXES"]) <= engines
+    (line,) = [x for x in (BENCHMARKS.parent / "Makefile").open() if "index_peers.py" in x]
+    asked = line.partition("--peers ")[2].partition(" --")[0].split()
+    assert asked
+    assert set(asked) <= engines
+
+
 @pytest.fixture(scope="module")
 def measures():
     return runpy.run_path(str(BENCHMARKS / "index_measures.py"))

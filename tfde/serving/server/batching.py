@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import itertools
 import os
-import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -28,7 +26,6 @@ from tfde.serving.server.status import StatusError, invalid_argument
 _MAX_BATCH_SIZE = 1000
 _BATCH_TIMEOUT_MICROS = 0
 _MAX_ENQUEUED_BATCHES = 10
-_LEAST_ROWS_OF_A_CORE = 8  # of a batch that is shared among cores; of fewer, the hand-over shows
 
 Arrays = Sequence[np.ndarray]
 
@@ -82,8 +79,6 @@ class Batcher:
         lenient: Whether requests are taken that TensorFlow Serving refuses to batch: those with
             inputs without rows run with others where these are equal, and those of more rows than
             a batch may have in parts, one after the other.
-        cores: Among how many the rows of a batch are shared that runs alone; for a session whose
-            ops have one thread each.
         queued: Told the seconds that a request has waited, when its run begins.
     """
 
@@ -94,14 +89,9 @@ class Batcher:
         parameters: BatchingParameters,
         *,
         lenient: bool = False,
-        cores: int = 1,
         queued: Callable[[float], None],
     ) -> None:
         self._model = run
-        self._cores = cores
-        self._threads = ThreadPoolExecutor(cores, "batch")  # which start when they are needed
-        self._lock = threading.Lock()
-        self._running = 0
         self._queued = queued
         self._names = names
         self._pad = parameters.pad_variable_length_inputs
@@ -194,7 +184,6 @@ class Batcher:
     def close(self) -> None:
         """Ends the op's threads, and lets the model go: TensorFlow keeps what its op calls back."""
         self._session.close()
-        self._threads.shutdown(wait=False)
         del self._model
 
     def _run_batch(self, rows: np.ndarray) -> np.ndarray:
@@ -221,9 +210,10 @@ class Batcher:
         return rows
 
     def _run_parts(self, parts: list[_Part]) -> None:
-        inputs = [self._joined(parts, position) for position in range(len(self._names))]
+        outputs = self._model(
+            [self._joined(parts, position) for position in range(len(self._names))]
+        )
         rows = sum(part.stop - part.start for part in parts)
-        outputs = self._run_model(inputs, rows)
         for array in outputs:
             _check_output(array, rows)
         row = 0
@@ -231,31 +221,6 @@ class Batcher:
             stop = row + part.stop - part.start
             part.request.pieces.setdefault(part.start, [array[row:stop] for array in outputs])
             row = stop
-
-    def _run_model(self, inputs: Arrays, rows: int) -> Arrays:
-        """Runs a batch; by all cores, if no other runs."""
-        with self._lock:
-            shares = 1 if self._running else min(self._cores, rows // _LEAST_ROWS_OF_A_CORE)
-            self._running += 1
-        try:
-            return self._model(inputs) if shares < 2 else self._shared(inputs, rows, shares)
-        finally:
-            with self._lock:
-                self._running -= 1
-
-    def _shared(self, inputs: Arrays, rows: int, shares: int) -> Arrays:
-        bounds = pairwise(rows * share // shares for share in range(shares + 1))
-        runs = [
-            self._threads.submit(
-                self._model, [array[start:stop] if array.ndim else array for array in inputs]
-            )
-            for start, stop in bounds
-        ]
-        wait(runs)
-        found = list(zip(*(run.result() for run in runs), strict=True))
-        if any(len({array.shape[1:] for array in arrays}) > 1 for arrays in found):
-            return self._model(inputs)  # as long as the longest of all rows
-        return [np.concatenate(arrays) for arrays in found]
 
     def _joined(self, parts: list[_Part], position: int) -> np.ndarray:
         """Returns one input of all parts, one below the other."""

@@ -1,13 +1,11 @@
 """One loaded SavedModel and the running of its signatures.
 
 The SavedModel is loaded into a session, as TensorFlow Serving does: signatures are found by the
-tensor names in the SignatureDef, only the outputs asked for are computed, and a run can be
-given a time limit.
+tensor names in the SignatureDef, only outputs asked for are computed, and a run may have a limit.
 """
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,6 +24,7 @@ from tfde.protos.batching_parameters_pb2 import BatchingParameters
 from tfde.serving.server import session_run
 from tfde.serving.server.batching import Arrays, Batcher, check_batching_parameters, in_parts
 from tfde.serving.server.calls import current_call
+from tfde.serving.server.shared_batches import SharedBatches, cores_to_share
 from tfde.serving.server.short_graphs import short_signatures
 from tfde.serving.server.status import CODES, StatusError, invalid_argument
 from tfde.serving.server.tensors import dtype_name
@@ -82,11 +81,9 @@ class SignatureRunner:
             session_run.prepare(self._session)
             self._batchers: dict[str, Batcher] = {}
             if batching is not None:
-                one = (
-                    session_config is not None and session_config.intra_op_parallelism_threads == 1
-                )
-                cores = len(os.sched_getaffinity(0)) if one else 1
-                self._add_batching(batching, lenient=lenient_batching, cores=cores, queued=queued)
+                cores = cores_to_share(batching, session_config) if lenient_batching else 1
+                about: Any = {"lenient": lenient_batching, "queued": queued}
+                self._add_batching(batching, cores, loaded.short, **about)
         except BaseException:
             self._session.close()
             raise
@@ -235,14 +232,18 @@ class SignatureRunner:
             self._batchers.popitem()[1].close()
         self._session.close()
 
-    def _add_batching(self, parameters: BatchingParameters, **options: Any) -> None:
+    def _add_batching(
+        self, parameters: BatchingParameters, cores: int, short: set[str], **options: Any
+    ) -> None:
         for name, signature in self.signature_defs.items():
             if signature.inputs and signature.outputs:
                 names = [signature.inputs[alias].name for alias in sorted(signature.inputs)]
                 outputs = [signature.outputs[alias].name for alias in sorted(signature.outputs)]
-                tensors = [[self._tensor(name) for name in part] for part in (names, outputs)]
-                run = partial(self._run_arrays, tensors[0], tensors[1], name in self._short)
-                self._batchers[name] = Batcher(run, names, parameters, **options)
+                given, made = [[self._tensor(name) for name in part] for part in (names, outputs)]
+                run = partial(self._run_arrays, given, made, name in self._short)
+                whole = name in short or any(x.shape.rank and x.shape[0] for x in given)
+                model = run if whole or cores == 1 else SharedBatches(run, cores)
+                self._batchers[name] = Batcher(model, names, parameters, **options)
 
     def _run_arrays(
         self, inputs: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor], short: bool, arrays: Arrays
