@@ -10,7 +10,8 @@ from benchmark_script import BENCHMARKS, run_benchmark
 PEERS = ("tfde_faiss_hnsw", "faiss_hnsw", "hnswlib", "faiss_ivf_pq")
 
 
-def test_the_page_and_the_makefile_know_the_engines():
+def test_the_page_and_the_makefile_know_the_engines(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
     engines = set(runpy.run_path(str(BENCHMARKS / "index_engines.py"))["ENGINES"])
     assert set(runpy.run_path(str(BENCHMARKS / "report_rows.py"))["INDEXES"]) <= engines
     (line,) = [x for x in (BENCHMARKS.parent / "Makefile").open() if "index_peers.py" in x]
