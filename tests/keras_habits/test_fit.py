@@ -178,3 +178,14 @@ def test_retrieval_is_measured_every_so_many_steps_and_each_epoch(tmp_path):
     )
     assert [step for step, _ in validation.history] == [2, 3, 4, 6]
     assert history.history["val_RR"] == [validation.history[1][1]["RR"], validation(model)["RR"]]
+
+
+def test_batches_of_one_pair_are_told(caplog):
+    model = tiny.dual_encoder()
+    model.compile("adamw")
+    pairs = [("red", "red apple"), ("blue", "blue plum")]
+    model.fit(pairs, batch_size=1, verbose=0)
+    assert "nothing was learned, the loss was 0: negatives are the other documents" in caplog.text
+    caplog.clear()
+    model.fit(pairs, batch_size=2, verbose=0)
+    assert "nothing was learned" not in caplog.text

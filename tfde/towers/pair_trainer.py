@@ -151,7 +151,7 @@ class PairTrainer(PairSteps):
         self._cut_lengths = (text.query_max_length_tokens, text.document_max_length_tokens)
         self._cut_counts = np.zeros((2, 4))
         prepare = functools.partial(self.prepare_batch, preprocessor=preprocessor)
-        return fit_epochs(
+        history = fit_epochs(
             self,
             lambda epoch, done: distribute_batches(
                 plan.batches(epoch, done), prepare, self.distribute_strategy
@@ -164,6 +164,13 @@ class PairTrainer(PairSteps):
             callbacks=[*given, CutReport()],
             verbose=verbose,
         )
+        losses = history.history.get("loss", ())
+        if losses and not any(losses):
+            _LOG.warning(
+                "nothing was learned, the loss was 0: negatives are the other documents of a batch,"
+                " and batches of one pair have none"
+            )
+        return history
 
     def check_compiled(self) -> None:
         """Refuses a model that is not compiled."""
