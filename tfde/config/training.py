@@ -154,6 +154,8 @@ class StageConfig:
         start_shares: After the last step, means of the trained weights and those that the run
             started from are validated too, with so large shares of the start: the best of all is
             kept (WiSE-FT).
+        ema_momentum: After the last step the exponential mean of the weights over all steps is
+            validated too: each step's share is 1 - `ema_momentum` of what is left; `null`: no.
         checkpoint_every_steps: Steps between checkpoints from which a killed run goes on.
         log_every_steps: Steps between lines of `history.jsonl` and TensorBoard.
     """
@@ -190,6 +192,7 @@ class StageConfig:
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     validation: ValidationConfig | None = None
     start_shares: tuple[float, ...] = ()
+    ema_momentum: float | None = None
     checkpoint_every_steps: int = 500
     log_every_steps: int = 50
 
@@ -266,6 +269,9 @@ class StageConfig:
         must(self.temperature > 0, "temperature", "above 0", self.temperature)
         for place, source in enumerate(self.mixture):
             source.check(f"{where}.mixture[{place}]")
+        mean = self.ema_momentum
+        must(mean is None or 0 < mean < 1, "ema_momentum", "between 0 and 1", mean)
+        must(mean is None or bool(self.validation), "ema_momentum", "null without validation", mean)
         shares = self.start_shares
         must(all(0 < x < 1 for x in shares), "start_shares", "numbers between 0 and 1", shares)
         for name, value in (("validation", self.validation), ("lora", not self.lora)):

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import math
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from tfde.errors import TrainingError
 from tfde.storage.atomic import atomic_file
-from tfde.towers.average import averaged
 from tfde.towers.dual_encoder import DualEncoder
 from tfde.training.checkpoint import Progress, save_checkpoint
 from tfde.training.run_record import CHECKPOINT_FILE, HISTORY_FILE
@@ -174,20 +173,21 @@ class StageCallback(keras.callbacks.Callback):
         logger.info(said, self.progress.step, self.last_step, second, math.ceil(minutes))
 
     def validate_averages(
-        self, model: DualEncoder, start: Mapping[str, np.ndarray], shares: Sequence[float]
+        self,
+        model: DualEncoder,
+        averages: Mapping[str, contextlib.AbstractContextManager[None]],
     ) -> None:
-        """Validates means of the trained model and its start; a better one is kept as the best.
+        """Validates means of the trained model; a better one is kept as the best.
 
         Args:
             model: After the last step.
-            start: `float32_weights` of the start.
-            shares: Of the start, in each mean.
+            averages: By name: within what the model's weights are a mean.
         """
         self.set_model(model)
-        for share in shares:
-            with averaged(model, start, share):
+        for name, average in averages.items():
+            with average:
                 if self.validation is not None:
-                    self._validate(self.validation, averaged=f"with {share:g} of the start")
+                    self._validate(self.validation, averaged=name)
         self.on_train_end()
 
     def on_train_end(self, logs: dict[str, float] | None = None) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tfde.argument_types import typed
@@ -124,8 +126,15 @@ def adamw(
     )
 
 
-def build_optimizer(config: OptimizerConfig, *, steps: int) -> keras.optimizers.Optimizer:
+def build_optimizer(
+    config: OptimizerConfig, *, steps: int, ema_momentum: float | None = None
+) -> keras.optimizers.Optimizer:
     """Returns the optimizer of a stage of `steps` batches.
+
+    Args:
+        config: What is asked for.
+        steps: Of the stage.
+        ema_momentum: Of the mean of the weights over steps that it keeps, if it keeps one.
 
     Raises:
         ConfigError: a value is impossible, or the warm-up takes all steps.
@@ -138,9 +147,36 @@ def build_optimizer(config: OptimizerConfig, *, steps: int) -> keras.optimizers.
         "clip_norm": config.clip_norm,
     }
     if config.name == "adafactor":
-        return adafactor(config.learning_rate, **shared)
-    names = ("weight_decay", "epsilon", "layer_decay", "start_decay")
-    return adamw(config.learning_rate, **shared, **{x: getattr(config, x) for x in names})
+        optimizer = adafactor(config.learning_rate, **shared)
+    else:
+        names = ("weight_decay", "epsilon", "layer_decay", "start_decay")
+        shared |= {name: getattr(config, name) for name in names}
+        optimizer = adamw(config.learning_rate, **shared)
+    if ema_momentum is not None:
+        optimizer.use_ema, optimizer.ema_momentum = True, ema_momentum
+        # Keras would make the weights their means at the end of `fit`, of which a stage has many.
+        optimizer.finalize_variable_values = lambda weights: None
+    return optimizer
+
+
+@contextlib.contextmanager
+def averaged_over_steps(optimizer: keras.optimizers.Optimizer) -> Iterator[None]:
+    """Makes trained weights their means over steps while a block runs; then they are as before.
+
+    Args:
+        optimizer: One that keeps means (`ema_momentum`).
+
+    Source: Polyak and Juditsky 1992; the first step is the first mean, as in Keras.
+    """
+    weights = optimizer._trainable_variables
+    own = [np.array(keras.ops.convert_to_numpy(weight)) for weight in weights]  # no views of them
+    try:
+        for weight, mean in zip(weights, optimizer._model_variables_moving_average, strict=True):
+            weight.assign(mean)
+        yield
+    finally:
+        for weight, value in zip(weights, own, strict=True):
+            weight.assign(value)
 
 
 @keras.saving.register_keras_serializable(package="tfde")

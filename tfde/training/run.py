@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,10 +15,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfde.config.training import TrainRun
+from tfde.config.training import StageConfig, TrainRun
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.errors import naming
-from tfde.towers.average import float32_weights
+from tfde.towers.average import averaged, float32_weights
 from tfde.towers.change_sharing import check_resharing, reshare, set_adapters, without_adapters
 from tfde.towers.dual_encoder import DualEncoder
 from tfde.towers.preset import is_preset
@@ -48,7 +48,7 @@ from tfde.training.early_checks import check_run, errors_of_stage, expand_run
 from tfde.training.interrupts import interrupts
 from tfde.training.masked_language_model import MaskedLanguageModel, check_encoder
 from tfde.training.negative_refresh import NegativeRefresh
-from tfde.training.optimizers import build_optimizer
+from tfde.training.optimizers import averaged_over_steps, build_optimizer
 from tfde.training.retrieval_validation import RetrievalValidation, check_documents
 from tfde.training.run_record import (
     CHECKPOINT_FILE,
@@ -193,6 +193,22 @@ def _train_stages(run: TrainRun, data: StageData, output: Path, verbose: int) ->
     return model
 
 
+def averages_of(
+    stage: StageConfig,
+    model: DualEncoder,
+    start: Mapping[str, np.ndarray],
+    optimizer: keras.optimizers.Optimizer,
+) -> dict[str, AbstractContextManager[None]]:
+    """Returns by name what makes a stage's means of a model's weights, each for one block."""
+    averages: dict[str, AbstractContextManager[None]] = {
+        f"with {share:g} of the start": averaged(model, start, share)
+        for share in stage.start_shares
+    }
+    if stage.ema_momentum is not None:
+        averages["over the steps"] = averaged_over_steps(optimizer)
+    return averages
+
+
 def _train_stage(
     model: DualEncoder,
     run: TrainRun,
@@ -219,7 +235,7 @@ def _train_stage(
     frozen = frozen_parts(model.towers, stage.freeze, layers=stage.freeze_layers)
     with frozen, interrupts(alone=is_alone(strategy)) as stop:
         trained.compile(
-            build_optimizer(stage.optimizer, steps=total),
+            build_optimizer(stage.optimizer, steps=total, ema_momentum=stage.ema_momentum),
             task=build_task(stage, model, start=str(run.model.backbone)),
             chunk_size=stage.chunk_size,
             jit_compile=choose_jit_compile(
@@ -233,7 +249,8 @@ def _train_stage(
         model.note_task(trained.compiled_task())
         if progress.step:
             restore_checkpoint(output / CHECKPOINT_FILE, trained)
-        if progress.step >= total and not stage.start_shares:
+        averages = averages_of(stage, model, start, trained.optimizer)
+        if progress.step >= total and not averages:
             return
         logger.info(
             "stage %s: %d pairs, batches of %d, step %d of %d; the first step takes longer",
@@ -279,6 +296,6 @@ def _train_stage(
                 callbacks=[records],
                 verbose=verbose,
             )
-        if stage.start_shares:
-            recorder().validate_averages(model, start, stage.start_shares)
+        if averages:
+            recorder().validate_averages(model, averages)
         logger.info("stage %s took %s", progress.stage, times)

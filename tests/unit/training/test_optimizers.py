@@ -10,6 +10,7 @@ from tfde.training.optimizers import (
     LinearDecay,
     adafactor,
     adamw,
+    averaged_over_steps,
     build_optimizer,
     layer_shares,
 )
@@ -119,6 +120,22 @@ def test_rates_of_layers_and_the_way_back_by_hand():
         np.testing.assert_allclose(weight.numpy(), expected, rtol=1e-5, atol=1e-6)
         seen.add((part, decay))
     assert len(seen) == 5  # the token embedder has no bias
+
+
+@pytest.mark.parametrize("name", ["adamw", "adafactor"])
+def test_the_mean_over_steps_by_hand(name):
+    weight = keras.Variable(np.ones((2, 3), np.float32), name="kernel")
+    config = OptimizerConfig(name, 0.5, "constant")
+    optimizer = build_optimizer(config, steps=9, ema_momentum=0.75)
+    rng, mean = np.random.default_rng(0), None
+    for _ in range(5):
+        optimizer.apply([rng.normal(size=(2, 3)).astype(np.float32)], [weight])
+        now = np.array(weight.numpy())
+        mean = now if mean is None else 0.75 * mean + 0.25 * now
+    with averaged_over_steps(optimizer):
+        np.testing.assert_allclose(weight.numpy(), mean, rtol=1e-5)
+    np.testing.assert_array_equal(weight.numpy(), now)
+    assert np.abs(mean - now).max() > 0.01
 
 
 def test_layers_of_real_towers():

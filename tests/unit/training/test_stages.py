@@ -192,6 +192,29 @@ def test_means_with_the_start_are_measured_and_the_best_of_all_is_kept(tmp_path,
         train(run, folder, verbose=0)
 
 
+@pytest.mark.parametrize(("momentum", "steps"), [(1 - 1e-7, 1), (1e-9, 3)])
+def test_the_mean_over_steps_is_measured_and_kept_if_it_is_the_best(tmp_path, run, momentum, steps):
+    """Nearly all of the first step, or of the last; also where a run is taken up at its end."""
+    data, folder = run.stages["first"].data, tmp_path / "run"
+    validation = ValidationConfig(data, every_steps=3, measures=("RR",))
+    optimizer = OptimizerConfig("adamw", 0.05, "constant")
+    stage = dataclasses.replace(run.stages["first"], steps=3, optimizer=optimizer)
+    alone = dataclasses.replace(run, stages={"only": dataclasses.replace(stage, steps=steps)})
+    measure = RetrievalValidation(validation, seed=run.seed)
+    expected = measure(train(alone, tmp_path / "alone", verbose=0))["RR"]
+    stage = dataclasses.replace(stage, validation=validation, ema_momentum=momentum)
+    run = dataclasses.replace(run, stages={"only": stage})
+    last = measure(train(run, folder, verbose=0))["RR"]
+    for _ in range(2):
+        lines = list(map(json.loads, (folder / "history.jsonl").read_text().splitlines()))
+        found = {x.get("averaged"): x["RR"] for x in lines if "RR" in x}
+        assert found == pytest.approx({None: last, "over the steps": expected}, abs=1e-6)
+        best = measure(DualEncoder.load(folder / "best_model"))["RR"]
+        assert best == pytest.approx(max(last, expected), abs=1e-6)
+        assert measure(DualEncoder.load(folder / "model"))["RR"] == pytest.approx(last, abs=1e-6)
+        train(run, folder, verbose=0)
+
+
 def test_an_anchor_without_the_embeddings_of_the_model(tmp_path, run):
     """A new projection has nothing to stay near."""
     tiny.dual_encoder().save_to_preset(tmp_path / "start")
