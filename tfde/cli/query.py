@@ -129,7 +129,7 @@ def what_listens(target: str) -> str:
         with socket.create_connection(address, _TIMEOUT_S) as plain:
             plain.sendall(b"GET / HTTP/1.0\r\n\r\n")
             if plain.recv(5) == b"HTTP/":
-                return f"HTTP is spoken there: --target http://{target}"
+                return f"HTTP is spoken there: --target http://{target}, if it is the --http_port"
         with socket.create_connection(address, _TIMEOUT_S) as plain, context.wrap_socket(plain):
             return "TLS is spoken there: --tls_ca FILE"
     except (OSError, ValueError):

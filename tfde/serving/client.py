@@ -9,7 +9,7 @@ import grpc
 import numpy as np
 
 from tfde.argument_types import typed
-from tfde.errors import ServerError, shorten
+from tfde.errors import ServerError, require, shorten
 from tfde.serving import wire
 from tfde.serving.hit import Hit, Passage, make_hits, read_passages
 
@@ -73,9 +73,10 @@ class Client:
             has none.
 
         Raises:
+            ConfigError: neither a text nor a list.
             ServerError: the server does not answer or refuses.
         """
-        queries = [texts] if isinstance(texts, str) else list(texts)
+        queries = _queries(texts)
         for _ in range(_TRIES):
             response = self._predict(self.model, {"text": queries}, k=k)
             doc_ids = wire.strings(response.outputs["doc_ids"])
@@ -91,9 +92,10 @@ class Client:
         """Returns query embeddings (Q, D) float32; (D,) of one text.
 
         Raises:
+            ConfigError: neither a text nor a list.
             ServerError: the server does not answer or refuses.
         """
-        queries = [texts] if isinstance(texts, str) else list(texts)
+        queries = _queries(texts)
         response = self._predict("query_encoder", {"text": queries})
         embeddings = wire.floats(response.outputs["embeddings"])
         return embeddings[0] if isinstance(texts, str) else embeddings
@@ -234,6 +236,13 @@ class Client:
 
 def _is_not_found(error: Any) -> bool:
     return bool(error.code() is grpc.StatusCode.NOT_FOUND)
+
+
+def _queries(texts: str | Sequence[str]) -> list[str]:
+    if isinstance(texts, str):
+        return [texts]
+    require(isinstance(texts, Iterable), "texts", "a text or a list of texts", texts)
+    return list(texts)
 
 
 def _as_list(name: str, texts: Sequence[str]) -> list[str]:

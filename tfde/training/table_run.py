@@ -189,7 +189,7 @@ def describe_run(
     }
     if guards:
         validation["guards"] = {
-            name: {"dataset": path, "max_queries": 200, "max_documents": 2000}
+            name: {"dataset": path, "max_queries": 200, "max_documents": 1000}
             for name, path in guards.items()
         }
     return {

@@ -162,6 +162,10 @@ def test_client_errors(server):
             client.status("m")
         with pytest.raises(ValueError, match="`texts` must be a list of strings"):
             client.encode_documents("a")
+        with pytest.raises(
+            ConfigError, match=r"`texts` must be a text or a list of texts\. Rec.*5"
+        ):
+            client.search(5)
         with pytest.raises(ValueError, match="`titles` must be as many as `texts`"):
             client.encode_documents(["a"], titles=[])
     with (

@@ -108,8 +108,8 @@ def read_rows(path: Path, intake: Intake) -> Iterator[Mapping[str, Any]]:
     if path.suffix in (".parquet", ".arrow"):
         return _pyarrow_rows(path, intake)
     raise ConfigError(
-        "`input` must be a .jsonl, .json, .csv, .tsv (each also .gz or .zst), .parquet or .arrow"
-        f" file. Received: {path.name!r}"
+        "a table must be a .jsonl, .json, .csv, .tsv (each also .gz or .zst), .parquet or .arrow"
+        f" file; save a spreadsheet as CSV. Received: {path.name!r}"
     )
 
 
