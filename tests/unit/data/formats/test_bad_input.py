@@ -379,7 +379,7 @@ def test_msmarco_triples_of_texts_stand_alone(tmp_path):
 
 
 def test_names_of_tables_decide_their_kind(tmp_path):
-    with pytest.raises(ConfigError, match=r"`input` must be a \.jsonl, .*Received: 'rows\.xlsx'"):
+    with pytest.raises(ConfigError, match=r"a table must be a \.jsonl, .*Received: 'rows\.xlsx'"):
         list(columns.read([Source("rows", tmp_path / "rows.xlsx", "train")], Intake()))
 
 
