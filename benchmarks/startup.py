@@ -5,11 +5,10 @@
 A fresh process each time, with the command that the environment of this Python has. Prints one
 JSON object: lowest, median and highest seconds; one run that does not count goes first. Of the
 first embedding they are processor seconds from `DualEncoder.load` to the vector, without
-TensorFlow's import; the model is all-MiniLM-L6-v2 (TFDE_MINILM).
+TensorFlow's import; the model is all-MiniLM-L6-v2.
 """
 
 import argparse
-import os
 import statistics
 import subprocess
 import sys
@@ -17,6 +16,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import inputs
 import side_by_side
 
 FIRST_EMBEDDING = """
@@ -45,13 +45,13 @@ def main() -> None:
     """Measures and prints."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=10)
-    parser.add_argument("--model", default=os.environ.get("TFDE_MINILM"))
+    parser.add_argument("--model", default=inputs.MINILM, help="sentence-transformers directory")
     parser.add_argument("--output", type=Path, help="JSON file, besides standard output")
     args = parser.parse_args()
     command = [str(Path(sys.executable).with_name("tfde")), "--help"]
     found = {"help": measured(lambda: seconds(command), args.runs)}
-    if args.model:
-        found["first_embedding"] = measured(lambda: first_embedding(args.model), args.runs)
+    model = inputs.model_directory(args.model)
+    found["first_embedding"] = measured(lambda: first_embedding(model), args.runs)
     side_by_side.finish(found, ["tfde"], args.output)
 
 
