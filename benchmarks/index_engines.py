@@ -34,6 +34,7 @@ class Scann:
         from tfde.retrieval import scann_index, tune_scann
         from tfde.retrieval.scann_parameters import ScannParameters
 
+        scann_index._pybind()  # and TensorFlow with it, now: it is not of the index's memory
         self._class, self._tune = scann_index.ScannIndex, tune_scann.tune_scann
         self._parameters = ScannParameters()
 
