@@ -117,7 +117,7 @@ def run(args: Any) -> int:
 def _serve(args: Any) -> int:
     with quick_imports():
         from tfde.environment import load_scann_ops
-        from tfde.export.bundle_directory import read_manifest
+        from tfde.export.bundle_directory import MANIFEST, read_manifest
         from tfde.export.bundle_engines import engine_of
         from tfde.serving.application.search_service import bundle_models
         from tfde.serving.server.http_thread import HttpThread
@@ -131,7 +131,9 @@ def _serve(args: Any) -> int:
     limits = with_descriptors(_limits(args))
     config = bundle_models(args.bundle, scann=scann)
     engine = args.tower_engine
-    manifest = read_manifest(args.bundle)
+    chosen = args.index is not None or engine not in ("auto", "tensorflow")
+    # Models alone are served too, as by TensorFlow Serving.
+    manifest = read_manifest(args.bundle) if chosen or Path(args.bundle, MANIFEST).is_file() else {}
     if engine not in ("auto", "tensorflow"):  # of auto each version's own files tell
         engine = engine_of(manifest, engine, use="query")
     models = config.model_config_list.config
@@ -229,7 +231,7 @@ def op_threads(args: Any, manifest: Mapping[str, Any]) -> int:
     vectors gains by it.
     """
     exact = args.index is None and args.retriever == "retriever"
-    numbers = (manifest.get("documents") or 0) * manifest["embedding_dim"]
+    numbers = (manifest.get("documents") or 0) * manifest.get("embedding_dim", 0)
     return args.op_threads or (0 if exact and numbers > _FEW_NUMBERS else 1)
 
 

@@ -16,6 +16,7 @@ from tfde.cli.serve import op_threads
         ({"documents": 22_000, "embedding_dim": 384}, {"index": "index"}, 1),
         ({"documents": 22_000, "embedding_dim": 384}, {"op_threads": 3}, 3),
         ({"documents": None, "embedding_dim": 384}, {}, 1),  # towers alone
+        ({}, {}, 1),  # models alone
     ],
 )
 def test_ops_have_more_threads_for_products_with_many_vectors(about, options, threads):
