@@ -1,7 +1,7 @@
 """How fast are texts encoded, against sentence-transformers, ONNX Runtime and OpenVINO?
 
     python benchmarks/encoding.py [--questions documents_float32 ...] [--peers onnxruntime]
-        [--engines tensorflow openvino] [--model DIR | random-t5-small] [--texts 256] [--pairs 5]
+        [--engines tensorflow openvino] [--model DIR | random-t5-small] [--texts 128] [--pairs 3]
 
 The same weights (a sentence-transformers directory; all-MiniLM-L6-v2 by default), the same
 paragraphs of SQuAD (`TFDE_DATA`), batches of 32 by length, all cores. Ours is the exported
@@ -238,33 +238,57 @@ def scifact_ndcg(args: argparse.Namespace, worker: str, dtype: str) -> float:
 
 
 def compare(
-    args: argparse.Namespace, name: str, engine: str, peer: str, reference: np.ndarray | None
-) -> dict:
-    """Compares ours with the peer on one question; `reference` has the documents' embeddings."""
+    args: argparse.Namespace, name: str, peers: list[str], reference: np.ndarray | None
+) -> dict[str, dict]:
+    """Compares ours, in each engine, with each peer on one question; all take turns.
+
+    Args:
+        args: The command line's.
+        name: The question.
+        peers: Who is asked beside us.
+        reference: The documents' embeddings; `None` where one query is asked.
+
+    Returns:
+        What was found by key: the question, in which engine, against whom.
+    """
     dtype = name.rpartition("_")[2]
     single = ["--single", str(args.single)] if reference is None else []
-    workers = []
+    engines = [TENSORFLOW] if dtype == "int8" else args.engines
+    sides = [*(("tfde", engine) for engine in engines), *((peer, "") for peer in peers)]
     with tempfile.TemporaryDirectory() as directory:
-        paths = [Path(directory) / f"{worker}.npy" for worker in ("tfde", peer)]
-        for worker, path in zip(("tfde", peer), paths, strict=True):
-            python, script, options = command(args, worker, dtype, path, engine)
-            workers.append(side_by_side.Worker(python, script, [*options, *single]))
-        found = side_by_side.compare(*workers, pairs=args.pairs)
-        embeddings = [np.load(path).astype(np.float32) for path in paths]
-        for worker in workers:
+        paths = {side: Path(directory) / f"{'_'.join(side)}.npy" for side in sides}
+        workers = {}
+        for side in sides:
+            python, script, options = command(args, side[0], dtype, paths[side], side[1])
+            workers[side] = side_by_side.Worker(python, script, [*options, *single])
+        times = side_by_side.in_turns(workers, rounds=args.pairs)
+        vectors = {side: np.load(path).astype(np.float32) for side, path in paths.items()}
+        for worker in workers.values():
             worker.close()
-    if reference is None:
-        return found
-    for side, vectors in zip(("ours", "theirs"), embeddings, strict=True):
-        found[f"{side}_per_s"] = round(len(vectors) / found[f"{side}_s"], 1)
-        cosines = (vectors * reference).sum(1) / np.linalg.norm(vectors, axis=1)
-        found[f"{side}_smallest_cosine"] = round(float(cosines.min()), 6)
-        found[f"{side}_mean_cosine"] = round(float(cosines.mean()), 6)
-    if dtype == "int8":
-        found["ours_scifact_ndcg10"] = scifact_ndcg(args, "tfde", "int8")
-        found["theirs_scifact_ndcg10"] = scifact_ndcg(args, peer, "int8")
-        found["float32_scifact_ndcg10"] = scifact_ndcg(args, "tfde", "float32")
-    return found
+    results = {}
+    for engine, peer in itertools.product(engines, peers):
+        ours, theirs = ("tfde", engine), (peer, "")
+        found = side_by_side.ratio(list(zip(times[ours], times[theirs], strict=True)))
+        if reference is not None:
+            for label, side in (("ours", ours), ("theirs", theirs)):
+                found[f"{label}_per_s"] = round(len(reference) / found[f"{label}_s"], 1)
+                found |= cosines(label, vectors[side], reference)
+        if dtype == "int8":
+            found["ours_scifact_ndcg10"] = scifact_ndcg(args, "tfde", "int8")
+            found["theirs_scifact_ndcg10"] = scifact_ndcg(args, peer, "int8")
+            found["float32_scifact_ndcg10"] = scifact_ndcg(args, "tfde", "float32")
+        by = "" if engine == TENSORFLOW else f" in {engine}"
+        results[f"{name}{by} against {peer}"] = found
+    return results
+
+
+def cosines(side: str, vectors: np.ndarray, reference: np.ndarray) -> dict[str, float]:
+    """Returns how close the embeddings are to the reference, which has the norm 1."""
+    found = (vectors * reference).sum(1) / np.linalg.norm(vectors, axis=1)
+    return {
+        f"{side}_smallest_cosine": round(float(found.min()), 6),
+        f"{side}_mean_cosine": round(float(found.mean()), 6),
+    }
 
 
 def main() -> None:
@@ -276,8 +300,8 @@ def main() -> None:
     parser.add_argument("--questions", nargs="+", choices=names, default=names)
     parser.add_argument("--peers", nargs="+", choices=peers, default=peers)
     parser.add_argument("--engines", nargs="+", choices=engines, default=engines)
-    parser.add_argument("--texts", type=int, default=256, help="paragraphs a pass")
-    parser.add_argument("--pairs", type=int, default=5, help="measurements of each side")
+    parser.add_argument("--texts", type=int, default=128, help="paragraphs a pass")
+    parser.add_argument("--pairs", type=int, default=3, help="measurements of each side")
     parser.add_argument("--single", type=int, help="single queries a measurement (default 50)")
     parser.add_argument("--scifact-documents", type=int, default=10_000, help="at most so many")
     parser.add_argument("--output", type=Path, help="JSON file, besides standard output")
@@ -296,14 +320,10 @@ def main() -> None:
     reference = None
     if any(name.startswith("documents") for name, _ in asked):
         reference = embed_once(args, SENTENCE_TRANSFORMERS, "float32")
-    for (question, peer), engine in itertools.product(asked, args.engines):
-        key = f"{question} against {peer}"
-        if engine != TENSORFLOW:
-            if question.endswith("int8"):
-                continue
-            key = f"{question} in {engine} against {peer}"
+    for question in dict.fromkeys(name for name, _ in asked):
+        among = [peer for name, peer in asked if name == question]
         documents = question.startswith("documents")
-        result[key] = compare(args, question, engine, peer, reference if documents else None)
+        result |= compare(args, question, among, reference if documents else None)
     packages = ("tensorflow", "keras", "torch", "transformers", "sentence-transformers")
     packages += ("onnx", "onnxruntime", "openvino")
     side_by_side.finish(result, packages, args.output)

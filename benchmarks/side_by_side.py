@@ -15,7 +15,7 @@ import shlex
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -123,30 +123,43 @@ def compare(
         alone = [_alone(side, pairs, seconds) for side in (ours, theirs)]
         times = list(zip(*alone, strict=True))
     else:
-        times = _in_turns(ours, theirs, pairs, seconds)
+        found = in_turns({"ours": ours, "theirs": theirs}, rounds=pairs, seconds=seconds)
+        times = list(zip(found["ours"], found["theirs"], strict=True))
+    return {**({"apart": True} if apart else {}), **ratio(times)}
+
+
+def ratio(times: Sequence[tuple[float, float]]) -> dict:
+    """Returns how many times faster ours is, of pairs of (ours, theirs) in seconds."""
     ratios = sorted(theirs / ours for ours, theirs in times)
     return {
-        **({"apart": True} if apart else {}),
         "ratio": round(statistics.median(ratios), 3),
         "ratio_lowest": round(ratios[0], 3),
         "ratio_highest": round(ratios[-1], 3),
-        "pairs": pairs,
+        "pairs": len(ratios),
         "ours_s": round(statistics.median(ours for ours, _ in times), 6),
         "theirs_s": round(statistics.median(theirs for _, theirs in times), 6),
     }
 
 
-def _in_turns(ours: Worker, theirs: Worker, pairs: int, seconds: str) -> list[tuple]:
-    # One after the other; nothing is measured before both have loaded.
-    for worker in (ours, theirs):
+def in_turns(
+    workers: Mapping[str, Worker], *, rounds: int, seconds: str = "seconds"
+) -> dict[str, list[float]]:
+    """Measures each side once a round; nothing is measured before all have loaded.
+
+    Args:
+        workers: The sides by name.
+        rounds: How often, after a round that does not count.
+        seconds: Key of the time in what the workers answer.
+    """
+    for worker in workers.values():
         _ = worker.about
-    ours.measure(), theirs.measure()
-    times = []
-    for number in range(pairs):
+    times: dict[str, list[float]] = {name: [] for name in workers}
+    for number in range(rounds + 1):
         # Who goes first changes, so that a machine that slows down favours nobody.
-        sides = (ours, theirs) if number % 2 == 0 else (theirs, ours)
-        found = {side: side.measure()[seconds] for side in sides}
-        times.append((found[ours], found[theirs]))
+        for name in list(workers)[:: 1 if number % 2 else -1]:
+            found = workers[name].measure()[seconds]
+            if number:
+                times[name].append(found)
     return times
 
 

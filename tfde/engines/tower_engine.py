@@ -161,7 +161,7 @@ def tower_file(engine: str, directory: str | Path) -> Path:
 def note_times(engine: str, directory: str | Path, *, ms: float, tensorflow_ms: float) -> None:
     """Adds to the facts of a tower how long a call takes, which `fastest_engine` goes by."""
     path = tower_file(engine, directory)
-    _write_facts(path, _read_facts(path)._replace(ms=ms, tensorflow_ms=tensorflow_ms))
+    _write_facts(path, read_facts(path)._replace(ms=ms, tensorflow_ms=tensorflow_ms))
 
 
 def fastest_engine(directory: str | Path) -> str:
@@ -174,7 +174,7 @@ def fastest_engine(directory: str | Path) -> str:
     for engine in ENGINES:
         path = tower_file(engine, directory)
         if path.is_file() and is_installed(engine):
-            facts = _read_facts(path)
+            facts = read_facts(path)
             times[engine] = facts.ms
             times.setdefault("tensorflow", facts.tensorflow_ms)
     return min(times, key=lambda name: times[name], default="tensorflow")
@@ -217,7 +217,7 @@ def open_tower(engine: str, directory: str | Path, *, exact: bool = False) -> To
     path = tower_file(engine, directory)
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file; `tfde export --format` writes it.")
-    facts = _read_facts(path)
+    facts = read_facts(path)
     if exact:
         facts = facts._replace(precision="float32")
     try:
@@ -228,7 +228,12 @@ def open_tower(engine: str, directory: str | Path, *, exact: bool = False) -> To
     return runner
 
 
-def _read_facts(path: Path) -> TowerFacts:
+def read_facts(path: Path) -> TowerFacts:
+    """Returns what is known of a tower, given its `tower_file`.
+
+    Raises:
+        CorruptError: it cannot be read.
+    """
     path = path.with_suffix(".json")
     try:
         return TowerFacts(**json.loads(path.read_text("utf-8")))

@@ -14,6 +14,7 @@ from tfde.backbones.functional import FEW_TOKENS, for_tokens
 from tfde.config.engines import EngineChoice, Use
 from tfde.text.cut_texts import CutTexts
 from tfde.text.graph_function import graph_function
+from tfde.text.native_queries import NativeQueries, NativeRows, native_queries
 from tfde.text.preprocessor import TextPreprocessor, cut_counts
 from tfde.towers.batches import encode_by_length
 from tfde.towers.engines import tower_in
@@ -45,7 +46,8 @@ class TowerEncoder:
         side: Use,
         engine: EngineChoice = "tensorflow",
     ) -> None:
-        columns = 1 if side == "query" else len(preprocessor.text_config.document_fields)
+        self._preprocessor = preprocessor
+        self._side = side
         kinds = {
             "query": ("queries", preprocessor.text_config.query_max_length_tokens),
             "document": ("documents", preprocessor.text_config.document_max_length_tokens),
@@ -57,13 +59,6 @@ class TowerEncoder:
             tokens = {"token_ids": token_ids, "padding_mask": padding_mask}
             return tf.cast(tower(tokens, training=False), tf.float32)
 
-        def tokenize(*texts: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            if side == "query":
-                token_ids, padding_mask, lengths = preprocessor.measured_queries(*texts)
-            else:
-                token_ids, padding_mask, lengths = preprocessor.measured_documents(*texts)
-            return token_ids, padding_mask, cut_counts(lengths)
-
         self._runner = None
         if engine != "tensorflow":
             function = graph_function(run, input_signature=_TOKENS)
@@ -73,10 +68,10 @@ class TowerEncoder:
         self._run = run
         self._towers: dict[bool, Any] = {}
         self._lock = threading.Lock()
-        # The one trace that there is: to look for it again is a third of one text's tokenization.
-        self._tokenize = graph_function(
-            tokenize, input_signature=[tf.TensorSpec([None], tf.string)] * columns
-        ).get_concrete_function()
+        # None of these is made before it is asked for: each takes longer than many calls.
+        self._graph: Any = None
+        self._native: NativeQueries | None = None
+        self._native_is_known = side == "document"
 
     def __call__(
         self, texts: Sequence[tuple[str, ...]], *, batch_size: int, show_progress: bool
@@ -97,14 +92,43 @@ class TowerEncoder:
         )
 
     def _encode(self, *texts: Sequence[str]) -> np.ndarray:
-        columns = (tf.constant(column, tf.string) for column in texts)
-        token_ids, padding_mask, counts = self._tokenize(*columns)
-        self.cut.add(counts.numpy())
+        token_ids, padding_mask, counts = self._tokens(*texts)
+        self.cut.add(counts)
         if self._runner is not None:
-            rows: np.ndarray = self._runner(token_ids.numpy(), padding_mask.numpy())
+            rows: np.ndarray = self._runner(token_ids, padding_mask)
             return rows
-        few = int(padding_mask.numpy().sum()) < FEW_TOKENS
-        return self._tower_for(few)(token_ids, padding_mask).numpy()
+        few = int(padding_mask.sum()) < FEW_TOKENS
+        tokens = tf.constant(token_ids), tf.constant(padding_mask)
+        return self._tower_for(few)(*tokens).numpy()
+
+    def _tokens(self, *texts: Sequence[str]) -> NativeRows:
+        """Returns the rows of texts: of a few queries natively, else by a graph."""
+        with self._lock:
+            if not self._native_is_known:
+                self._native = native_queries(self._preprocessor)
+                self._native_is_known = True
+        found = self._native(*texts) if self._native is not None else None
+        if found is not None:
+            return found
+        with self._lock:
+            self._graph = self._graph or self._tokenize()
+        columns = (tf.constant(column, tf.string) for column in texts)
+        return NativeRows(*(part.numpy() for part in self._graph(*columns)))
+
+    def _tokenize(self) -> Any:
+        """Returns the graph; its one trace: to look for that again is a third of a text's time."""
+        preprocessor, is_query = self._preprocessor, self._side == "query"
+        columns = 1 if is_query else len(preprocessor.text_config.document_fields)
+
+        def tokenize(*texts: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            if is_query:
+                token_ids, padding_mask, lengths = preprocessor.measured_queries(*texts)
+            else:
+                token_ids, padding_mask, lengths = preprocessor.measured_documents(*texts)
+            return token_ids, padding_mask, cut_counts(lengths)
+
+        texts = [tf.TensorSpec([None], tf.string)] * columns
+        return graph_function(tokenize, input_signature=texts).get_concrete_function()
 
     def _tower_for(self, few: bool) -> Any:
         """Returns the graph for few tokens or for many: a choice within it is traced twice, too."""

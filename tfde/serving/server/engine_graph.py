@@ -2,9 +2,9 @@
 
 A version's directory may hold `openvino/encode_tokens.xml` or `onnx/encode_tokens.onnx`: the
 function `encode_tokens` of its graph, from the token ids and the padding mask of texts to a vector
-each. Wherever the graph calls
-the function, one op calls the engine instead; signatures, checks, batching and errors stay those of
-every model. TensorFlow Serving passes over such files.
+each. Wherever the graph calls the function, one op calls the engine instead; signatures, checks,
+batching and errors stay those of every model. Models with the same tower share it. TensorFlow
+Serving passes over such files.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from tensorflow.core.protobuf import meta_graph_pb2
 from tensorflow.python.ops import script_ops
 from tensorflow.python.saved_model.loader_impl import SavedModelLoader
 
-from tfde.engines.tower_engine import TowerRunner, fastest_engine, open_tower
+from tfde.engines.shared_towers import shared_tower
+from tfde.engines.tower_engine import TowerRunner, fastest_engine
 from tfde.errors import CorruptError
 
 FASTEST = "auto"
@@ -66,10 +67,10 @@ def load_with_engine(
 def _open(path: str, engine: str) -> tuple[str, TowerRunner | None]:
     """Returns which engine runs a version, and the function in it; `None` for TensorFlow."""
     if engine != FASTEST:
-        return engine, open_tower(engine, path)
+        return engine, shared_tower(engine, path)
     try:
         engine = fastest_engine(path)
-        return engine, None if engine == "tensorflow" else open_tower(engine, path)
+        return engine, None if engine == "tensorflow" else shared_tower(engine, path)
     except (CorruptError, OSError) as error:
         _log.warning("%s TensorFlow runs the tower instead.", error)
         return "tensorflow", None
