@@ -5,6 +5,8 @@ import json
 import shutil
 import signal
 import socket
+import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -144,3 +146,20 @@ def test_start_and_stop_in_this_process(toy_base_path):
         stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
         assert stub.Predict(slow_request(1), timeout=20).model_spec.version.value == 10
     server.stop()
+
+
+def test_a_signal_that_wakes_nobody_stops_it_all_the_same():
+    # As one that comes when the main thread is about to sleep: Python notes it, but that thread
+    # sleeps on. Here another thread takes it, surely.
+    program = (
+        "import signal, threading, time\n"
+        "from tfde.serving.server.model_server import asked_to_stop\n"
+        "def send():\n"
+        "    time.sleep(0.3)\n"
+        "    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)\n"
+        "    time.sleep(60)\n"
+        "with asked_to_stop() as asked:\n"
+        "    threading.Thread(target=send, daemon=True).start()\n"
+        "    asked.wait()\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=50)

@@ -40,12 +40,28 @@ from tfde.serving.server.status import StatusError, naming
 from tfde.serving.server.versions import read_server_config
 
 _log = logging.getLogger(__name__)
+_LOOKS_EVERY_S = 0.5
+
+
+class _Asked(threading.Event):
+    """An event whose `wait` cannot sleep through a signal.
+
+    Python notes a signal and lets the main thread set the event. One that comes just as that
+    thread goes to sleep does not wake it again; so it looks, once in a while.
+    """
+
+    def wait(self, timeout: float | None = None) -> bool:
+        if timeout is not None:
+            return super().wait(timeout)
+        while not super().wait(_LOOKS_EVERY_S):
+            pass
+        return True
 
 
 @contextmanager
 def asked_to_stop() -> Iterator[threading.Event]:
     """Gives an event that SIGTERM and SIGINT set; for the main thread."""
-    asked = threading.Event()
+    asked = _Asked()
     previous = {
         number: signal.signal(number, lambda *_: asked.set())
         for number in (signal.SIGTERM, signal.SIGINT)
