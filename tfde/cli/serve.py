@@ -21,7 +21,6 @@ from tfde.cli.main import failed
 from tfde.cli.parser import CommandParser, command_parser
 from tfde.cli.server_imports import quick_imports
 from tfde.cli.shared_options import add_engine
-from tfde.engines.shared_towers import open_early
 from tfde.errors import require
 from tfde.serving.server.limits import Limits, with_descriptors
 
@@ -116,10 +115,6 @@ def run(args: Any) -> int:
 
 
 def _serve(args: Any) -> int:
-    if args.tower_engine != "tensorflow":
-        asked = "query_encoder" if args.index is not None else args.retriever or "retriever"
-        for version in Path(args.bundle, "models", asked).glob("[0-9]*"):
-            open_early(args.tower_engine, version)  # while TensorFlow is imported
     with quick_imports():
         from tfde.environment import load_scann_ops
         from tfde.export.bundle_directory import MANIFEST, read_manifest

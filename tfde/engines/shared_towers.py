@@ -1,17 +1,15 @@
-"""Towers that several models of a server have alike: loaded once, perhaps before one asks."""
+"""Towers that several models of a server have alike: loaded once."""
 
 from __future__ import annotations
 
 import hashlib
 import threading
-from contextlib import suppress
 from pathlib import Path
 from weakref import WeakValueDictionary
 
 from tfde.engines.tower_engine import (
     TowerFacts,
     TowerRunner,
-    fastest_engine,
     open_tower,
     read_facts,
     tower_file,
@@ -21,7 +19,6 @@ _Key = tuple[str, TowerFacts | None, bytes]
 
 _lock = threading.Lock()
 _open: WeakValueDictionary[_Key, TowerRunner] = WeakValueDictionary()
-_early: dict[_Key, TowerRunner] = {}  # which nobody has asked for yet
 
 
 def shared_tower(engine: str, directory: str | Path) -> TowerRunner:
@@ -42,34 +39,7 @@ def shared_tower(engine: str, directory: str | Path) -> TowerRunner:
         runner = _open.get(key)
         if runner is None:
             runner = _open[key] = open_tower(engine, directory)
-        _early.pop(key, None)
         return runner
-
-
-def open_early(engine: str, directory: str | Path) -> None:
-    """Loads a tower in a thread, for the `shared_tower` of it that is to come.
-
-    What goes wrong is told then: nothing is raised here.
-
-    Args:
-        engine: Which one; `auto`: as `fastest_engine` says.
-        directory: As given to `write_tower`.
-    """
-
-    def load() -> None:
-        name = fastest_engine(directory) if engine == "auto" else engine
-        if name == "tensorflow":
-            return
-        with _lock:
-            key = _key(name, directory)
-            if key not in _open:
-                _early[key] = _open[key] = open_tower(name, directory)
-
-    def try_to_load() -> None:
-        with suppress(Exception):
-            load()
-
-    threading.Thread(target=try_to_load, name="early tower", daemon=True).start()
 
 
 def _key(engine: str, directory: str | Path) -> _Key:
@@ -78,7 +48,7 @@ def _key(engine: str, directory: str | Path) -> _Key:
     if not path.is_file():
         return engine, None, str(path).encode()
     facts = read_facts(path)._replace(ms=0.0, tensorflow_ms=0.0)  # which are of a use
-    digest = hashlib.blake2b(digest_size=32)
+    digest = hashlib.sha256()  # which processors have instructions for
     for part in sorted(path.parent.glob(f"{path.stem}.*")):
         if part.suffix != ".json":
             digest.update(f"{part.suffix} {part.stat().st_size}\n".encode())

@@ -116,6 +116,17 @@ def test_it_is_openvino_that_runs(engine_bundle, model, tmp_path):
     np.testing.assert_allclose(found, model.encode_queries(TEXTS), atol=1e-5)
 
 
+def test_weights_that_tensorflow_does_not_run_are_not_in_its_graph(engine_bundle):
+    def constants(engine):
+        folder = engine_bundle / "models" / "retriever" / "1"
+        graph = SignatureRunner(folder, engine=engine)._session.graph.as_graph_def()
+        return [node.ByteSize() for node in graph.node if node.op == "Const"]
+
+    whole, emptied = constants(""), constants("openvino")
+    assert len(whole) == len(emptied)
+    assert sum(emptied) < sum(whole) / 2
+
+
 def empty_xml(folder):
     (folder / "encode_tokens.xml").write_text("nothing")
 

@@ -1,15 +1,14 @@
-"""A server's models share what is the same tower, and it may be loaded before they ask."""
+"""A server's models share what is the same tower."""
 
 import gc
 import shutil
-import threading
 import weakref
 
 import numpy as np
 import pytest
 import tiny
 
-from tfde.engines.shared_towers import open_early, shared_tower
+from tfde.engines.shared_towers import shared_tower
 from tfde.engines.tower_engine import note_times
 from tfde.errors import CorruptError
 from tfde.towers.engines import write_engine
@@ -26,15 +25,6 @@ def written(tmp_path):
     return write(tmp_path / "1", seed=1)
 
 
-def early_threads():
-    return [thread for thread in threading.enumerate() if thread.name == "early tower"]
-
-
-def wait_for_early_threads():
-    for thread in early_threads():
-        thread.join(60)
-
-
 def test_copies_of_a_tower_are_one_and_others_are_not(written, tmp_path):
     shutil.copytree(written, tmp_path / "copy")
     note_times("openvino", tmp_path / "copy", ms=1.0, tensorflow_ms=2.0)  # of another use
@@ -46,36 +36,20 @@ def test_copies_of_a_tower_are_one_and_others_are_not(written, tmp_path):
     assert np.abs(one(*tokens) - other(*tokens)).max() > 1e-3
 
 
-@pytest.mark.parametrize("engine", ["openvino", "auto"])
-def test_an_early_one_is_what_comes_and_goes_with_who_asked(written, engine):
-    note_times("openvino", written, ms=1.0, tensorflow_ms=2.0)
-    open_early(engine, written)
-    wait_for_early_threads()
-    gc.collect()  # held though nobody has asked
+def test_a_tower_goes_with_the_last_who_asked(written):
     first, second = shared_tower("openvino", written), shared_tower("openvino", written)
-    assert first is second
     gone = weakref.ref(first)
-    open_early(engine, written)  # of what is open: nothing more is held
-    wait_for_early_threads()
-    del first, second
+    del first
+    gc.collect()
+    assert shared_tower("openvino", written) is second
+    del second
     gc.collect()
     assert gone() is None
 
 
-def test_nothing_is_loaded_early_for_tensorflow(written):
-    note_times("openvino", written, ms=3.0, tensorflow_ms=2.0)
-    open_early("auto", written)
-    wait_for_early_threads()
-    gc.collect()
-    towers = [o for o in gc.get_objects() if type(o).__name__ == "Tower"]
-    assert not towers
-
-
-def test_damage_is_told_to_who_asks(written):
+def test_damage_is_told(written):
     (written / "openvino" / "encode_tokens.xml").write_text("nothing")
-    open_early("openvino", written)
     with pytest.raises(CorruptError, match=r"/1/openvino/encode_tokens\.xml: .* Received: "):
         shared_tower("openvino", written)
-    wait_for_early_threads()
     with pytest.raises(FileNotFoundError, match=r"encode_tokens\.xml: no such file"):
         shared_tower("openvino", written / "absent")
