@@ -53,7 +53,8 @@ def ndcg(found: dict) -> tuple[str, bool]:
     """Whether int8 retrieves as well as float32."""
     ours, whole = found["ours_scifact_ndcg10"], found["float32_scifact_ndcg10"]
     theirs = found["theirs_scifact_ndcg10"]
-    text = f"nDCG@10 on SciFact {ours:.2f} / {theirs:.2f}, float32 {whole:.2f}"
+    text = f"nDCG@10 on {found['scifact_documents']:,} documents of SciFact"
+    text += f" {ours:.2f} / {theirs:.2f}, float32 {whole:.2f}"
     return text, whole - ours <= LARGEST_NDCG_LOSS
 
 

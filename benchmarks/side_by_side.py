@@ -1,4 +1,4 @@
-"""Two programs that answer the same question in turns, and how much faster ours is.
+"""Programs that answer the same question in turns, and how much faster ours is.
 
 Each side is a process of its own, in its own environment, that loads everything and then waits;
 only one works at a time. A worker prints `ready` and what there is to say about it, and for each
@@ -18,10 +18,12 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import TypeVar
 
 ROOT = Path(__file__).parents[1]
 PEERS_PYTHON = ROOT / ".venv-peers" / "bin" / "python"
 READY = "ready"
+Name = TypeVar("Name")
 
 
 def serve(work: Callable[[], dict], about: dict | None = None) -> None:
@@ -142,21 +144,26 @@ def ratio(times: Sequence[tuple[float, float]]) -> dict:
 
 
 def in_turns(
-    workers: Mapping[str, Worker], *, rounds: int, seconds: str = "seconds"
-) -> dict[str, list[float]]:
+    workers: Mapping[Name, Worker], *, rounds: int, seconds: str = "seconds"
+) -> dict[Name, list[float]]:
     """Measures each side once a round; nothing is measured before all have loaded.
 
     Args:
         workers: The sides by name.
         rounds: How often, after a round that does not count.
         seconds: Key of the time in what the workers answer.
+
+    Returns:
+        The times of each side, one a round.
     """
     for worker in workers.values():
         _ = worker.about
-    times: dict[str, list[float]] = {name: [] for name in workers}
+    names = list(workers)
+    times: dict[Name, list[float]] = {name: [] for name in names}
     for number in range(rounds + 1):
         # Who goes first changes, so that a machine that slows down favours nobody.
-        for name in list(workers)[:: 1 if number % 2 else -1]:
+        first = number % len(names)
+        for name in names[first:] + names[:first]:
             found = workers[name].measure()[seconds]
             if number:
                 times[name].append(found)

@@ -122,6 +122,12 @@ def write(graph: Any, path: Path, precision: str) -> None:
     known = ", ".join(_HINTS_OF_PRECISION)
     require(precision in _HINTS_OF_PRECISION, "dtype", f"{known} in OpenVINO", precision)
     model = openvino.convert_model(graph)
+    # Names of layers go, so that two encoders with one tower have the same file.
+    for number, op in enumerate(model.get_ordered_ops()):
+        if op.get_type_name() != "Parameter":
+            op.set_friendly_name(f"op_{number}")
+            for made in op.outputs():
+                made.get_tensor().set_names(set())
     for given in model.inputs:
         given.get_tensor().set_names({given.get_any_name().partition(":")[0]})
     model.output().get_tensor().set_names({"embeddings"})

@@ -12,10 +12,12 @@ from tfde.engines.tower_engine import (
     TowerRunner,
     open_tower,
     read_facts,
+    require_engine,
     tower_file,
 )
+from tfde.errors import CorruptError
 
-_Key = tuple[str, TowerFacts | None, bytes]
+_Key = tuple[str, TowerFacts, bytes]
 
 _lock = threading.Lock()
 _open: WeakValueDictionary[_Key, TowerRunner] = WeakValueDictionary()
@@ -24,35 +26,40 @@ _open: WeakValueDictionary[_Key, TowerRunner] = WeakValueDictionary()
 def shared_tower(engine: str, directory: str | Path) -> TowerRunner:
     """Returns what `open_tower` loads; where a tower of the same content is open, that one.
 
-    Encoders and retrievers of a bundle each have a file of the same tower. What is no longer
-    referred to is let go.
+    The encoders and retrievers of a bundle each have a file of a tower, often of the same. What is
+    no longer referred to is let go.
 
     Args:
         engine: Which one.
         directory: As given to `write_tower`.
 
     Raises:
-        FileNotFoundError, CorruptError: as `open_tower`.
+        FileNotFoundError, CorruptError, MissingExtraError: as `open_tower`.
     """
+    require_engine(engine)
+    key = _key(engine, directory)
+    if key is None:
+        return open_tower(engine, directory)  # which says what is wrong
     with _lock:
-        key = _key(engine, directory)
         runner = _open.get(key)
         if runner is None:
             runner = _open[key] = open_tower(engine, directory)
         return runner
 
 
-def _key(engine: str, directory: str | Path) -> _Key:
-    """Returns what tells a tower from all others: its engine, facts, and a sum of its files."""
+def _key(engine: str, directory: str | Path) -> _Key | None:
+    """Returns what tells a tower from all others; `None` where its files cannot be read."""
     path = tower_file(engine, directory)
-    if not path.is_file():
-        return engine, None, str(path).encode()
-    facts = read_facts(path)._replace(ms=0.0, tensorflow_ms=0.0)  # which are of a use
-    digest = hashlib.sha256()  # which processors have instructions for
-    for part in sorted(path.parent.glob(f"{path.stem}.*")):
-        if part.suffix != ".json":
-            digest.update(f"{part.suffix} {part.stat().st_size}\n".encode())
-            with open(part, "rb") as file:
-                while block := file.read(1 << 20):
-                    digest.update(block)
+    digest = hashlib.sha256()
+    try:
+        facts = read_facts(path)._replace(ms=0.0, tensorflow_ms=0.0)  # the times differ by use
+        hash(facts)
+        for part in sorted(path.parent.glob(f"{path.stem}.*")):
+            if part.suffix != ".json":
+                digest.update(f"{part.suffix} {part.stat().st_size}\n".encode())
+                with open(part, "rb") as file:
+                    while block := file.read(1 << 20):
+                        digest.update(block)
+    except (OSError, TypeError, CorruptError):
+        return None
     return engine, facts, digest.digest()

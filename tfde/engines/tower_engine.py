@@ -1,7 +1,6 @@
 """Towers as files of other engines: from padded token ids to embeddings, without TensorFlow.
 
-The tokenizer stays a graph of TensorFlow, and hands over token ids. An engine's module is imported
-when it is asked for.
+Whatever tokenizes hands over token ids. An engine's module is imported when it is asked for.
 """
 
 from __future__ import annotations

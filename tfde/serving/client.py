@@ -22,6 +22,7 @@ _OPTIONS = [
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 250),
 ]
+_URLS = ("http://", "https://")
 _TRIES = 3  # of a search whose version goes before its texts are read
 _STATES = {0: "UNKNOWN", 10: "START", 20: "LOADING", 30: "AVAILABLE", 40: "UNLOADING", 50: "END"}
 
@@ -35,6 +36,9 @@ class Client:
         timeout_s: Seconds to wait for one answer.
         model: The retriever to ask (a bundle has `retriever` and perhaps `retriever_scann`).
         credentials: Of `grpc.ssl_channel_credentials`, for a server that speaks TLS.
+
+    Raises:
+        ConfigError: the target is a URL.
     """
 
     def __init__(
@@ -45,6 +49,8 @@ class Client:
         model: str = "retriever",
         credentials: grpc.ChannelCredentials | None = None,
     ) -> None:
+        rule = "HOST:PORT of the gRPC port, without http://, which has a port of its own"
+        require(not target.startswith(_URLS), "target", rule, target)
         self.target = target
         self.model = model
         self._timeout_s = timeout_s

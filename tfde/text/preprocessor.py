@@ -29,6 +29,10 @@ class TextPreprocessor(BatchPreprocessor):
         tokenizer: Gives the token ids.
         text_config: Template, prompts, marks, lengths and buckets.
 
+    Attributes:
+        query_mark_id: The mark's token id, if queries have one.
+        query_fill_id: The token id that fills queries, if one does.
+
     Raises:
         ConfigError: a bucket is not a positive integer; a mark is no token of the vocabulary.
     """
@@ -37,9 +41,9 @@ class TextPreprocessor(BatchPreprocessor):
 
     def __init__(self, tokenizer: Tokenizer, text_config: TextConfig) -> None:
         super().__init__(tokenizer, text_config, name="text_preprocessor")
-        self._query_mark = self._id_of("query_mark")
+        self.query_mark_id = self._id_of("query_mark")
         self._document_mark = self._id_of("document_mark")
-        self._query_fill = self._id_of("query_fill")
+        self.query_fill_id = self._id_of("query_fill")
         content = self.fingerprint_bytes()
         self._queries = traced(self._encode_queries, strings=1, content=content)
         strings = len(text_config.document_fields)
@@ -135,9 +139,9 @@ class TextPreprocessor(BatchPreprocessor):
         )
 
     def _encode_queries(self, texts: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        tokens = _marked(self._join([texts], self.text_config.query_prompt), self._query_mark)
+        tokens = _marked(self._join([texts], self.text_config.query_prompt), self.query_mark_id)
         limit = self.text_config.query_max_length_tokens
-        return self._pack_up_to(limit, tokens, self._query_fill)
+        return self._pack_up_to(limit, tokens, self.query_fill_id)
 
     def _encode_documents(self, *columns: tf.Tensor) -> tuple[tf.Tensor, ...]:
         fields = dict(zip(self.text_config.document_fields, columns, strict=True))

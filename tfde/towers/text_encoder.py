@@ -86,7 +86,7 @@ class TextEncoder(OtherWords, EncodesTexts, PairTrainer):
 
     @typed
     def set_engine(self, engine: EngineChoice) -> None:
-        """Encodes by another engine from now on; the tokenizer stays TensorFlow's.
+        """Runs the towers in another engine from now on; texts are tokenized as before.
 
         It has the weights of now: after an assignment to one of them, call this again. A model
         trains with `tensorflow` alone.

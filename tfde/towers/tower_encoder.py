@@ -14,7 +14,7 @@ from tfde.backbones.functional import FEW_TOKENS, for_tokens
 from tfde.config.engines import EngineChoice, Use
 from tfde.text.cut_texts import CutTexts
 from tfde.text.graph_function import graph_function
-from tfde.text.native_queries import NativeQueries, NativeRows, native_queries
+from tfde.text.native_queries import NativeRows, native_queries
 from tfde.text.preprocessor import TextPreprocessor, cut_counts
 from tfde.towers.batches import encode_by_length
 from tfde.towers.engines import tower_in
@@ -68,10 +68,9 @@ class TowerEncoder:
         self._run = run
         self._towers: dict[bool, Any] = {}
         self._lock = threading.Lock()
-        # None of these is made before it is asked for: each takes longer than many calls.
         self._graph: Any = None
-        self._native: NativeQueries | None = None
-        self._native_is_known = side == "document"
+        self._graph_lock = threading.Lock()
+        self._native = native_queries(preprocessor) if side == "query" else None
 
     def __call__(
         self, texts: Sequence[tuple[str, ...]], *, batch_size: int, show_progress: bool
@@ -103,14 +102,10 @@ class TowerEncoder:
 
     def _tokens(self, *texts: Sequence[str]) -> NativeRows:
         """Returns the rows of texts: of a few queries natively, else by a graph."""
-        with self._lock:
-            if not self._native_is_known:
-                self._native = native_queries(self._preprocessor)
-                self._native_is_known = True
         found = self._native(*texts) if self._native is not None else None
         if found is not None:
             return found
-        with self._lock:
+        with self._graph_lock:  # made when it is asked for: that takes longer than many calls
             self._graph = self._graph or self._tokenize()
         columns = (tf.constant(column, tf.string) for column in texts)
         return NativeRows(*(part.numpy() for part in self._graph(*columns)))

@@ -1,4 +1,4 @@
-"""The client finds a server that starts again."""
+"""The client: what it takes as a target, and that it finds a server that starts again."""
 
 import socket
 import time
@@ -7,8 +7,14 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 import pytest
 
-from tfde.errors import ServerError
+from tfde.errors import ConfigError, ServerError
 from tfde.serving.client import Client
+
+
+@pytest.mark.parametrize("target", ["http://localhost:8500", "https://search.example/v1"])
+def test_a_url_is_no_target(target):
+    with pytest.raises(ConfigError, match=rf"`target` must be HOST:PORT .* Received: '{target}'"):
+        Client(target)
 
 
 def test_a_server_that_starts_again_is_found_at_once():

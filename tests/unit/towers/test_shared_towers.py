@@ -36,6 +36,14 @@ def test_copies_of_a_tower_are_one_and_others_are_not(written, tmp_path):
     assert np.abs(one(*tokens) - other(*tokens)).max() > 1e-3
 
 
+def test_two_encoders_with_one_tower_share_it(tmp_path):
+    model = tiny.dual_encoder(tiny.BERT, embedding_dim=5, sharing="sde")
+    for name in ("query", "document"):
+        write_engine("openvino", getattr(model, f"{name}_tower"), tmp_path / name)
+    query, document = (shared_tower("openvino", tmp_path / x) for x in ("query", "document"))
+    assert query is document
+
+
 def test_a_tower_goes_with_the_last_who_asked(written):
     first, second = shared_tower("openvino", written), shared_tower("openvino", written)
     gone = weakref.ref(first)

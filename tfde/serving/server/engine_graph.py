@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.core.framework import function_pb2, graph_pb2, node_def_pb2, tensor_pb2
+from tensorflow.core.framework import function_pb2, node_def_pb2, tensor_pb2
 from tensorflow.core.protobuf import meta_graph_pb2
 from tensorflow.python.ops import script_ops
 from tensorflow.python.saved_model.loader_impl import SavedModelLoader
@@ -54,7 +54,8 @@ def load_with_engine(
         CorruptError: the engine cannot read the file.
     """
     loader = SavedModelLoader(path)
-    graph = loader.get_meta_graph_def_from_tags(tags).graph_def
+    meta_graph = loader.get_meta_graph_def_from_tags(tags)
+    graph = meta_graph.graph_def
     functions = [f for f in graph.library.function if f.signature.name.startswith(_FUNCTION)]
     runner = None
     if functions:
@@ -64,7 +65,7 @@ def load_with_engine(
         token = script_ops._py_funcs.insert(runner)
         for function in functions:
             _call_instead(function, token)
-        _empty_unread_constants(graph)
+        _empty_unread_constants(meta_graph)
     return loader.load(session, tags), runner
 
 
@@ -97,11 +98,12 @@ def _call_instead(function: function_pb2.FunctionDef, token: str) -> None:
     del function.signature.control_output[:]
 
 
-def _empty_unread_constants(graph: graph_pb2.GraphDef) -> None:
+def _empty_unread_constants(meta_graph: meta_graph_pb2.MetaGraphDef) -> None:
     """Empties what only the bodies read that are gone: a tower's weights.
 
     Else the start copies them many times: half of its first run.
     """
+    graph = meta_graph.graph_def
     library = {function.signature.name: function for function in graph.library.function}
 
     @functools.cache
@@ -120,7 +122,10 @@ def _empty_unread_constants(graph: graph_pb2.GraphDef) -> None:
                 if number not in unread_there:
                     yield given
 
-    read = {given.lstrip("^").partition(":")[0] for given in read_by(graph.node)}
+    tensors = [*read_by(graph.node), *(a.tensor_info.name for a in meta_graph.asset_file_def)]
+    for signature in meta_graph.signature_def.values():
+        tensors += (info.name for info in (*signature.inputs.values(), *signature.outputs.values()))
+    read = {tensor.lstrip("^").partition(":")[0] for tensor in tensors}
     for node in graph.node:
         if node.op == "Const" and node.name not in read:
             empty = tensor_pb2.TensorProto(dtype=node.attr["dtype"].type)

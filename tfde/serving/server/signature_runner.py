@@ -82,8 +82,8 @@ class SignatureRunner:
             self._batchers: dict[str, Batcher] = {}
             if batching is not None:
                 cores = cores_to_share(batching, session_config) if lenient_batching else 1
-                about: Any = {"lenient": lenient_batching, "queued": queued}
-                self._add_batching(batching, cores, loaded.short, **about)
+                make = partial(Batcher, lenient=lenient_batching, queued=queued)
+                self._add_batching(make, batching, cores, loaded.short)
         except BaseException:
             self._session.close()
             raise
@@ -232,9 +232,7 @@ class SignatureRunner:
             self._batchers.popitem()[1].close()
         self._session.close()
 
-    def _add_batching(
-        self, parameters: BatchingParameters, cores: int, short: set[str], **options: Any
-    ) -> None:
+    def _add_batching(self, make: Any, parameters: Any, cores: int, short: set[str]) -> None:
         for name, signature in self.signature_defs.items():
             if signature.inputs and signature.outputs:
                 names = [signature.inputs[alias].name for alias in sorted(signature.inputs)]
@@ -243,7 +241,7 @@ class SignatureRunner:
                 run = partial(self._run_arrays, given, made, name in self._short)
                 whole = name in short or any(x.shape.rank and x.shape[0] for x in given)
                 model = run if whole or cores == 1 else SharedBatches(run, cores)
-                self._batchers[name] = Batcher(model, names, parameters, **options)
+                self._batchers[name] = make(model, names, parameters)
 
     def _run_arrays(
         self, inputs: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor], short: bool, arrays: Arrays
@@ -282,7 +280,9 @@ def _load(
         meta_graph, held = load_with_engine(session, tags, path, engine)
     else:
         held, meta_graph = None, tf.compat.v1.saved_model.loader.load(session, tags, path)
-    return _Loaded(dict(meta_graph.signature_def), short_signatures(meta_graph), held)
+    # A copy: a part of a message keeps the memory of all of it, weights included.
+    about = meta_graph_pb2.MetaGraphDef(signature_def=meta_graph.signature_def)
+    return _Loaded(dict(about.signature_def), short_signatures(meta_graph), held)
 
 
 @contextmanager
