@@ -43,7 +43,7 @@ QUESTIONS = [
     ("one_query_bfloat16", SENTENCE_TRANSFORMERS),
 ]
 POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16", "int8": "mixed_bfloat16"}
-SCIFACT, SCIFACT_DOCUMENTS = "scifact", 5183
+SCIFACT = "scifact"
 
 
 def in_batches(texts: list[str], encode: Callable[[list[str]], np.ndarray]) -> np.ndarray:
@@ -253,7 +253,7 @@ def compare(
     """
     dtype = name.rpartition("_")[2]
     single = ["--single", str(args.single)] if reference is None else []
-    engines = [name for name in args.engines if name == TENSORFLOW or dtype != "int8"]
+    engines = [each for each in args.engines if each == TENSORFLOW or dtype != "int8"]
     if not engines:
         return {}
     sides = [*(("tfde", engine) for engine in engines), *((peer, "") for peer in peers)]
@@ -276,7 +276,9 @@ def compare(
                 found[f"{label}_per_s"] = round(len(reference) / found[f"{label}_s"], 1)
                 found |= cosines(label, vectors[side], reference)
         if dtype == "int8":
-            found["scifact_documents"] = min(args.scifact_documents, SCIFACT_DOCUMENTS)
+            found["scifact_documents"] = len(
+                inputs.read_dataset(SCIFACT, args.scifact_documents)[0]
+            )
             found["ours_scifact_ndcg10"] = scifact_ndcg(args, "tfde", "int8")
             found["theirs_scifact_ndcg10"] = scifact_ndcg(args, peer, "int8")
             found["float32_scifact_ndcg10"] = scifact_ndcg(args, "tfde", "float32")

@@ -11,7 +11,6 @@ import numpy as np
 
 from tfde.errors import ConfigError
 from tfde.text.preprocessor import TextPreprocessor
-from tfde.text.sentence_piece.tokenizer import SentencePieceTokenizer
 
 # More texts, or longer ones, the graph does as fast.
 _MOST_TEXTS, _MOST_CHARACTERS = 8, 1000
@@ -42,8 +41,7 @@ class NativeQueries:
     Nothing is made before the first query that is plain.
 
     Args:
-        preprocessor: What it is to do; its tokenizer is no SentencePiece, whose scores are sums
-            that two programs round in two ways.
+        preprocessor: What it is to do; its tokenizer `is_equal_in_ascii`.
     """
 
     def __init__(self, preprocessor: TextPreprocessor) -> None:
@@ -109,9 +107,7 @@ class NativeQueries:
 
 def native_queries(preprocessor: TextPreprocessor) -> NativeQueries | None:
     """Returns what makes the rows of plain queries; `None` where only the graph can."""
-    if isinstance(preprocessor.tokenizer, SentencePieceTokenizer):
-        return None
-    return NativeQueries(preprocessor)
+    return NativeQueries(preprocessor) if preprocessor.tokenizer.is_equal_in_ascii else None
 
 
 def _is_plain(text: str) -> bool:

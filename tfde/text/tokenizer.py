@@ -8,7 +8,7 @@ import weakref
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import tensorflow as tf
 
@@ -34,7 +34,11 @@ class Tokenizer(tf.Module):
         separator_id: Goes between two segments, such as title and text.
         pair_separator_ids: Stand between the two texts that one sequence of a model for pairs
             holds: `([SEP],)` for BERT, `(</s>, </s>)` for RoBERTa.
+        is_equal_in_ascii: Whether what Hugging Face makes of `hugging_face_files` gives the same
+            ids for every text of printable ASCII.
     """
+
+    is_equal_in_ascii: ClassVar[bool] = True
 
     vocabulary_size: int
     pad_id: int

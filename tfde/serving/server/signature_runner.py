@@ -82,8 +82,10 @@ class SignatureRunner:
             self._batchers: dict[str, Batcher] = {}
             if batching is not None:
                 cores = cores_to_share(batching, session_config) if lenient_batching else 1
-                make = partial(Batcher, lenient=lenient_batching, queued=queued)
-                self._add_batching(make, batching, cores, loaded.short)
+                make = partial(
+                    Batcher, parameters=batching, lenient=lenient_batching, queued=queued
+                )
+                self._add_batching(make, cores, loaded.short)
         except BaseException:
             self._session.close()
             raise
@@ -232,7 +234,7 @@ class SignatureRunner:
             self._batchers.popitem()[1].close()
         self._session.close()
 
-    def _add_batching(self, make: Any, parameters: Any, cores: int, short: set[str]) -> None:
+    def _add_batching(self, make: Callable[..., Batcher], cores: int, short: set[str]) -> None:
         for name, signature in self.signature_defs.items():
             if signature.inputs and signature.outputs:
                 names = [signature.inputs[alias].name for alias in sorted(signature.inputs)]
@@ -241,7 +243,7 @@ class SignatureRunner:
                 run = partial(self._run_arrays, given, made, name in self._short)
                 whole = name in short or any(x.shape.rank and x.shape[0] for x in given)
                 model = run if whole or cores == 1 else SharedBatches(run, cores)
-                self._batchers[name] = make(model, names, parameters)
+                self._batchers[name] = make(model, names)
 
     def _run_arrays(
         self, inputs: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor], short: bool, arrays: Arrays

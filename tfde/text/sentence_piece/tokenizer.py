@@ -41,6 +41,8 @@ class SentencePieceTokenizer(Tokenizer):
             `</s>`; or `rules` ask for what tfde does not do.
     """
 
+    is_equal_in_ascii = False  # scores are sums, which two programs round in two ways
+
     def __init__(self, model: bytes, *, rules: UnigramRules | None = None) -> None:
         super().__init__(name="sentence_piece_tokenizer")
         self._model, self._rules = bytes(model), rules
