@@ -16,6 +16,7 @@ from tfde.storage.json_file import read_json_file, refuse_pointer
 
 _HUB = "hf://"
 _KERAS_FILE = ".keras"
+_HELD = ("config.json", "modules.json", "saved_model.pb", "question_encoder")
 _RULE = (
     "The checkpoint must be a directory,{} the name of a keras-hub preset, or a kaggle:// or hf://"
     " handle, such as hf://sentence-transformers/all-MiniLM-L6-v2."
@@ -34,13 +35,22 @@ def check_checkpoint(checkpoint: str | Path) -> None:
         checkpoint: As `CheckpointFiles` takes it, or two with a comma between; or a `.keras` file.
 
     Raises:
-        ConfigError: another file, or a path at which nothing stands.
+        ConfigError: another file, a directory of something else, or a path at which nothing
+            stands.
     """
     whole = str(checkpoint)
     for name in [whole] if Path(whole).exists() else map(str.strip, whole.split(",")):
-        known_to_a_hub = "://" in name or "/" not in name
-        stands = Path(name).is_dir() or is_keras_file(name)
-        if not stands and (Path(name).exists() or not known_to_a_hub):
+        if Path(name).is_dir():
+            if not any((Path(name) / file).exists() for file in _HELD):
+                inside = [x for x in ("best_model", "model") if (Path(name) / x).is_dir()]
+                hint = f"; did you mean {name.rstrip('/')}/{inside[0]}?" if inside else ""
+                raise ConfigError(
+                    f"{name}: must be a model's directory, which holds {_HELD[0]}, or"
+                    f" {' or '.join(_HELD[1:])}. Received: a directory without any{hint}"
+                )
+        elif not is_keras_file(name) and (
+            Path(name).exists() or ("://" not in name and "/" in name)
+        ):
             raise ConfigError(f"{_RULE.format(' a .keras file,')} Received: {shorten(name)}")
 
 

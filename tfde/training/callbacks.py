@@ -66,6 +66,7 @@ class StageCallback(keras.callbacks.Callback):
         stop: Set by who wants the training to end; it does after the next step, which is saved.
         times: Adds up where the time goes.
         writes: Whether this process writes files; of several, one does, and all validate.
+        num_averages: How many means of weights are validated after the last step.
     """
 
     def __init__(
@@ -82,8 +83,10 @@ class StageCallback(keras.callbacks.Callback):
         stop: threading.Event | None = None,
         times: StageTimes | None = None,
         writes: bool = True,
+        num_averages: int = 0,
     ) -> None:
         super().__init__()
+        self.num_averages = num_averages
         self.times = times or StageTimes()
         self.output = output
         self.stop = stop
@@ -109,7 +112,12 @@ class StageCallback(keras.callbacks.Callback):
     def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
         """Measures the start, where that is wanted and not done."""
         if self.validation is not None and self._lacks_start():
+            began = time.perf_counter()
             self._validate(self.validation)
+            minutes = (time.perf_counter() - began) / 60
+            more = -(-self.last_step // self.validation.every_steps) + self.num_averages
+            said = "as long as this takes each of %d validations to come, some %d minutes together"
+            logger.info(said, more, math.ceil(more * minutes))
         self.times.enter(BATCHES)
 
     def on_train_batch_begin(self, batch: int, logs: dict[str, float] | None = None) -> None:

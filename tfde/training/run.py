@@ -276,6 +276,7 @@ def _train_stage(
             stop=stop,
             times=times,
             writes=chief,
+            num_averages=len(averages),
         )
         while progress.step < total:
             records = recorder()

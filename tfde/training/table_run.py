@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from tfde.checkpoints.checkpoint_files import check_checkpoint
+from tfde.checkpoints.checkpoint_files import CheckpointFiles, check_checkpoint
 from tfde.config.validation import GuardConfig
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.dataset_writer import write_dataset
@@ -76,6 +76,9 @@ def prepare_table(
     table, output, intake = Path(table), Path(output), intake or Intake()
     files = _files(table)
     check_checkpoint(model)
+    if not Path(model).exists():  # asks the hubs before anything is written
+        for name in model.split(","):
+            CheckpointFiles(name.strip()).find("modules.json")
     for path in guards.values():
         DatasetDirectory(path).qrels_file(GuardConfig(path).split)
     asked = {

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from bert_directory import CONFIG, I, arrays, write
 
+from tfde.checkpoints.checkpoint_files import check_checkpoint
 from tfde.checkpoints.loading import load_backbone
 from tfde.errors import ConfigError, DataError
 
@@ -74,3 +75,9 @@ def test_bad_weights_are_refused_in_one_line(tmp_path):
     (tmp_path / "pytorch_model.bin").write_bytes(b"")
     with pytest.raises(ConfigError, match=r"is a pickle, .* is not read. Convert it with AutoM"):
         load_backbone(tmp_path)
+
+
+def test_a_run_is_no_model_but_holds_one(tmp_path):
+    (tmp_path / "best_model").mkdir()
+    with pytest.raises(ConfigError, match=r"holds config\.json.*; did you mean .*/best_model\?"):
+        check_checkpoint(tmp_path)

@@ -156,7 +156,7 @@ def test_a_model_that_harms_a_guard_is_not_the_best(tmp_path, run, max_loss, cap
 
 
 @pytest.mark.parametrize("adapted", [False, True])
-def test_means_with_the_start_are_measured_and_the_best_of_all_is_kept(tmp_path, run, adapted):
+def test_means_with_the_start_are_measured_and_the_best_is_kept(tmp_path, run, adapted, caplog):
     """As `tfde average` makes them; taken up after its last step a run measures them anew."""
     first = tiny.dual_encoder(tiny.BERT if adapted else tiny.BAG_OF_WORDS)
     if adapted:  # they are folded in, for the stage has none
@@ -173,7 +173,9 @@ def test_means_with_the_start_are_measured_and_the_best_of_all_is_kept(tmp_path,
         optimizer=OptimizerConfig("adamw", 0.05, "constant"),
     )
     run = dataclasses.replace(run, model=ModelConfig(start), stages={"only": stage})
-    model = train(run, folder, verbose=0)
+    with caplog.at_level("INFO", "tfde"):
+        model = train(run, folder, verbose=0)
+    assert "as long as this takes each of 3 validations to come" in caplog.text
     measure = RetrievalValidation(validation, seed=run.seed)
     expected = {None: measure(model)["RR"]}
     at_start = measure(DualEncoder.load(start))["RR"]

@@ -16,6 +16,16 @@ from tfde.towers.dual_encoder import DualEncoder
 from tfde.training.table_run import describe_run, prepare_table
 
 
+@pytest.fixture(autouse=True)
+def starts(tmp_path_factory, monkeypatch):
+    """Models `m` and `n`, for what looks no further than whether there are some."""
+    folder = tmp_path_factory.mktemp("starts")
+    for name in ("m", "n"):
+        (folder / name).mkdir()
+        (folder / name / "config.json").write_text("{}")
+    monkeypatch.chdir(folder)
+
+
 def write_table(path, rows=100, *, header=("question", "answer")):
     texts = tiny.document_texts()[:rows]
     with path.open("w", newline="") as file:
@@ -177,3 +187,13 @@ def test_what_is_missing(tmp_path, capsys):
     assert "the following arguments are required: model" in capsys.readouterr().err
     assert main(["train", "--table", "x.csv", "--model", "m", "--output", "o"]) == 1
     assert "x.csv: `table` must be a file or a folder that exists." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("model", ["no_such_preset", "no_such_preset,other"])
+def test_a_model_that_no_hub_knows_is_told_before_anything_is_written(model, tmp_path):
+    (tmp_path / "t.csv").write_text(
+        "question,answer\n" + "".join(f"q {i},a {i}\n" for i in range(20))
+    )
+    with pytest.raises(ConfigError, match=r"keras-hub preset.* Received: 'no_such_preset'"):
+        prepare_table(tmp_path / "t.csv", tmp_path / "out", model=model, guards={})
+    assert not (tmp_path / "out").exists()
