@@ -35,8 +35,6 @@ def build_parser() -> CommandParser:
 
 def run(args: Any) -> int:
     """Clusters."""
-    import numpy as np
-
     from tfde.checkpoints.checkpoint_files import check_checkpoint
     from tfde.errors import require
     from tfde.storage.atomic import refuse_directory
@@ -45,25 +43,22 @@ def run(args: Any) -> int:
     refuse_directory(args.output)
     check_checkpoint(args.model)
 
-    from tfde.data.pairs.query_clusters import write_clusters
     from tfde.data.pairs.read_pairs import read_pairs
 
-    # In the order of their ids: the order in the file must not decide about the first centres.
-    queries = sorted(read_pairs(args.data, split=args.split, dataset=args.dataset).queries)
+    queries = read_pairs(args.data, split=args.split, dataset=args.dataset).queries
 
-    from tfde.negatives.topic_clusters import cluster_queries
+    from tfde.negatives.topic_clusters import write_topics
     from tfde.towers.dual_encoder import DualEncoder
 
-    model = DualEncoder.load(args.model)
-    embeddings = model.encode_queries(
-        [query.text for query in queries],
+    sizes = write_topics(
+        args.output,
+        DualEncoder.load(args.model),
+        queries,
+        clusters=args.clusters,
+        min_size=args.min_size,
+        seed=args.seed,
         batch_size=args.batch_size,
-        show_progress=True,
     )
-    clusters = cluster_queries(embeddings, args.clusters, min_size=args.min_size, seed=args.seed)
-    ids = [query.query_id for query in queries]
-    write_clusters(args.output, dict(zip(ids, clusters.tolist(), strict=True)))
-    sizes = np.bincount(clusters)
     print(
         f"{args.output}: {len(queries):,} queries in {len(sizes):,} clusters of"
         f" {sizes.min():,} to {sizes.max():,}"

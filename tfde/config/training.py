@@ -130,6 +130,8 @@ class StageConfig:
         refresh: Negatives mined anew from the model in training at intervals (ANCE).
         limit: Only the first so many pairs.
         topic_clusters: A file of `tfde cluster-queries`; each batch holds queries of one cluster.
+        topic_size: Each batch holds queries of one topic of about so many, which the model as it
+            is before the first step finds by itself; `null`: of any.
         temperature: Divides the similarity.
         bidirectional: Documents also choose among queries.
         query_max_length_tokens: Longest query in this stage; `null` takes the model's.
@@ -175,6 +177,7 @@ class StageConfig:
     refresh: RefreshConfig | None = None
     limit: int | None = None
     topic_clusters: str | None = None
+    topic_size: int | None = None
     temperature: float = 0.05
     bidirectional: bool = False
     query_max_length_tokens: int | None = None
@@ -224,7 +227,8 @@ class StageConfig:
                 f" Received: steps={self.steps}, epochs={self.epochs}"
             )
         of_retrieval = (
-            "chunk_size", "freeze", "freeze_layers", "validation", "refresh", "matryoshka", "lora"
+            "chunk_size", "freeze", "freeze_layers", "validation", "refresh", "matryoshka", "lora",
+            "topic_size",
         )  # fmt: skip
         for name in (*of_retrieval, *_OTHER_MODELS):
             value, default = getattr(self, name), getattr(StageConfig, name)
@@ -242,12 +246,17 @@ class StageConfig:
         must(power is None or power >= 1, "source_temperature", "at least 1", power)
         sized = power is None or all(source.pages is None for source in self.mixture)
         must(sized, "source_temperature", "null with pages, whose pairs are not counted", power)
-        for name in ("topic_clusters", "refresh"):
+        for name in ("topic_clusters", "topic_size", "refresh"):
             value = getattr(self, name)
             must(not self.mixture or value is None, name, "null with `mixture`", value)
-        corrects = self.topic_clusters is not None and self.sampling_correction
-        rule = "false with `topic_clusters`, whose batches are no sample of all pairs"
-        must(not corrects, "sampling_correction", rule, True)
+        for name in ("topic_clusters", "topic_size"):
+            corrects = getattr(self, name) is not None and self.sampling_correction
+            rule = f"false with `{name}`, whose batches are no sample of all pairs"
+            must(not corrects, "sampling_correction", rule, True)
+        topic, given = self.topic_size, self.topic_clusters
+        must(topic is None or given is None, "topic_size", "null with `topic_clusters`", topic)
+        rule = f"at least `batch_size`, {self.batch_size}"
+        must(topic is None or topic >= self.batch_size, "topic_size", rule, topic)
         for name in (
             "steps",
             "epochs",

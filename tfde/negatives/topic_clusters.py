@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterable
+from pathlib import Path
 
 import numpy as np
 from scipy.cluster.vq import kmeans2
 
+from tfde.data.pairs.query_clusters import write_clusters
 from tfde.errors import require
+from tfde.towers.dual_encoder import DualEncoder
+from tfde.types import Query
 
 
 def cluster_queries(
@@ -53,6 +58,46 @@ def cluster_queries(
         )
     labels = _dissolve(embeddings, centres, labels.astype(np.int64), min_size)
     return np.unique(labels, return_inverse=True)[1]
+
+
+def write_topics(
+    path: str | Path,
+    model: DualEncoder,
+    queries: Iterable[Query],
+    *,
+    clusters: int,
+    min_size: int,
+    seed: int,
+    batch_size: int = 64,
+    left_out: Iterable[Query] = (),
+) -> np.ndarray:
+    """Clusters queries by their embeddings and writes the file of clusters.
+
+    Args:
+        path: The file, as `write_clusters`.
+        model: Embeds the queries.
+        queries: Those to cluster, in any order.
+        clusters: As `cluster_queries`.
+        min_size: As `cluster_queries`.
+        seed: As `cluster_queries`.
+        batch_size: Texts a batch.
+        left_out: Queries that take no part.
+
+    Returns:
+        The size of each cluster, (clusters,) int64.
+
+    Raises:
+        ConfigError: as `cluster_queries`.
+    """
+    # In the order of their ids: the order in a file must not decide about the first centres.
+    queries = sorted(queries)
+    texts = [query.text for query in queries]
+    embeddings = model.encode_queries(texts, batch_size=batch_size, show_progress=True)
+    found = cluster_queries(embeddings, clusters, min_size=min_size, seed=seed)
+    ids = [query.query_id for query in queries]
+    of_query: dict[str, int | None] = dict(zip(ids, found.tolist(), strict=True))
+    write_clusters(path, of_query | {query.query_id: None for query in left_out})
+    return np.bincount(found)
 
 
 def _dissolve(

@@ -54,12 +54,14 @@ from tfde.training.run_record import (
     CHECKPOINT_FILE,
     NEGATIVES,
     PAGES,
+    TOPICS,
     checkpoint_checksums,
     data_checksums,
     open_output,
 )
 from tfde.training.stage_data import StageData, stage_steps
-from tfde.training.stage_times import MINING, StageTimes
+from tfde.training.stage_times import FINDING_TOPICS, MINING, StageTimes
+from tfde.training.stage_topics import find_topics, topics_file, with_topics
 from tfde.training.training_card import write_training_cards
 
 logger = logging.getLogger("tfde")
@@ -225,10 +227,18 @@ def _train_stage(
         start: `float32_weights` of the model that the run started from, for `start_shares`.
     """
     stage = run.stages[progress.stage]
-    batches = data.batches(stage)
-    total = stage_steps(stage, batches)
     strategy = tf.distribute.get_strategy()
     chief = is_chief(strategy)
+    times = StageTimes()
+    if stage.topic_size is not None:
+        topics = topics_file(output / TOPICS, progress.stage)
+        if chief and not progress.step:
+            with times.within(FINDING_TOPICS):
+                find_topics(topics, stage, model, data)
+        wait_for_all(strategy)
+        stage = with_topics(topics, stage)
+    batches = data.batches(stage)
+    total = stage_steps(stage, batches)
     trained: DualEncoder | MaskedLanguageModel = model
     if stage.objective == "masked_lm":
         trained = MaskedLanguageModel(model, seed=run.seed)
@@ -262,7 +272,6 @@ def _train_stage(
         if stage.refresh is not None:
             folder = output / NEGATIVES / progress.stage
             refresh = NegativeRefresh(stage, stage.refresh, folder, data=data)
-        times = StageTimes()
         recorder = functools.partial(
             StageCallback,
             output,

@@ -28,6 +28,7 @@ HISTORY_FILE = "history.jsonl"
 VOCABULARY_FILE = "vocabulary.model"
 PAGES = "pages"  # pages cut into sentences
 NEGATIVES = "negatives"  # pair files of refreshed negatives, by stage
+TOPICS = "topics"  # clusters that stages found, by stage
 # Of a checkpoint, what decides over nothing and tells when it was saved.
 _TELLING = {"README.md", "metadata.json", ".gitattributes"}
 # All that a run writes before its first checkpoint.
@@ -37,6 +38,7 @@ _BEFORE_CHECKPOINT = {
     VOCABULARY_FILE,
     PAGES,
     NEGATIVES,
+    TOPICS,
     "tensorboard",
 }
 _PACKAGES = (

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 STEPS, BATCHES, VALIDATION = "steps", "waiting for batches", "validation"
-MINING, SAVING = "mining", "saving"
+FINDING_TOPICS, MINING, SAVING = "finding topics", "mining", "saving"
 
 
 class StageTimes:
@@ -18,7 +18,9 @@ class StageTimes:
     """
 
     def __init__(self) -> None:
-        self.seconds = dict.fromkeys((STEPS, BATCHES, VALIDATION, MINING, SAVING), 0.0)
+        self.seconds = dict.fromkeys(
+            (FINDING_TOPICS, STEPS, BATCHES, VALIDATION, MINING, SAVING), 0.0
+        )
         self._part: str | None = None
         self._since = 0.0
 

@@ -42,6 +42,18 @@ def run_of(data, **stage):
             {"topic_clusters": "x", "sampling_correction": True},
             r"`stages\.only\.sampling_correction` must be false with `topic_clusters`, wh.*True",
         ),
+        (
+            {"topic_size": 64, "sampling_correction": True},
+            r"`stages\.only\.sampling_correction` must be false with `topic_size`, wh.*True",
+        ),
+        (
+            {"topic_size": 64, "topic_clusters": "x"},
+            r"`stages\.only\.topic_size` must be null with `topic_clusters`\. Received: 64",
+        ),
+        (
+            {"topic_size": 5, "batch_size": 6},
+            r"`stages\.only\.topic_size` must be at least `batch_size`, 6\. Received: 5",
+        ),
         ({"batch_size": 0}, r"`stages\.only\.batch_size` must be at least 1"),
         ({"chunk_size": 0}, r"`stages\.only\.chunk_size` must be at least 1"),
         ({"log_every_steps": 0}, r"`stages\.only\.log_every_steps` must be at least 1"),
