@@ -76,6 +76,8 @@ class SourceConfig:
         tasks: Task -> weight, of pages: `ict`, `bfs`, `wlp`, `span_crop`, `question`.
         titles: The tasks whose documents have their page's title.
         weight: Share of each batch, relative to the other sources'.
+        query_prompt: Put before every query of this source, so that one model learns several
+            kinds of questions apart; users write it before theirs.
     """
 
     data: str | None = None
@@ -86,6 +88,7 @@ class SourceConfig:
     tasks: dict[str, float] = field(default_factory=lambda: {"ict": 1.0, "bfs": 1.0, "wlp": 1.0})
     titles: tuple[str, ...] = ("ict",)
     weight: float = 1.0
+    query_prompt: str = ""
 
     def check(self, where: str) -> None:
         """Raises a `ConfigError` for an impossible value; `where` is the place in the run."""

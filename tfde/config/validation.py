@@ -18,6 +18,7 @@ class GuardConfig:
         max_loss: How far the measure may fall below the start's for a model to be the best.
         max_queries: As of the validation.
         max_documents: As of the validation.
+        query_prompt: As of the validation.
     """
 
     dataset: str
@@ -26,6 +27,7 @@ class GuardConfig:
     max_loss: float = 0.005
     max_queries: int | None = 300
     max_documents: int | None = 5000
+    query_prompt: str = ""
 
     @property
     def measures(self) -> tuple[str, ...]:
@@ -56,6 +58,7 @@ class ValidationConfig:
             then, until another is better.
         guards: Name -> data set away from home. The start is measured; a model that falls too far
             below it on one of them is not the best, however good it is at home.
+        query_prompt: Put before every query, as by the source that is like it.
     """
 
     dataset: str
@@ -66,6 +69,7 @@ class ValidationConfig:
     measures: tuple[str, ...] = ("P@1", "RR")
     measure_start: bool = False
     guards: dict[str, GuardConfig] = field(default_factory=dict)
+    query_prompt: str = ""
 
     def check(self, where: str) -> None:
         """Raises a `ConfigError` for an impossible value; `where` is the place in the run."""

@@ -54,7 +54,8 @@ class RetrievalValidation(keras.callbacks.Callback):
         queries = sample_queries(dataset, config.split, config.max_queries, rng)
         qrels = dataset.qrels(config.split)
         self.qrels = {query.query_id: qrels[query.query_id] for query in queries}
-        self.queries: list[Query] = queries
+        prompt = config.query_prompt
+        self.queries: list[Query] = [q._replace(text=prompt + q.text) for q in queries]
         self.answers: AnswerTexts | None = None
         if needs_answers(config.measures):
             self.answers = AnswerTexts.of(dataset, self.qrels, lambda: self.documents)
@@ -141,5 +142,6 @@ def _validation_of(guard: GuardConfig, seed: int) -> RetrievalValidation:
         max_queries=guard.max_queries,
         max_documents=guard.max_documents,
         measures=guard.measures,
+        query_prompt=guard.query_prompt,
     )
     return RetrievalValidation(config, seed=seed)

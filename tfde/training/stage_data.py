@@ -11,6 +11,7 @@ from tfde.data.ids import id_of_text
 from tfde.data.pairs.batches import PairBatches
 from tfde.data.pairs.dataset import PairDataset
 from tfde.data.pairs.mixture import PairMixture, PairTurns, shares_of_batch
+from tfde.data.pairs.prompted import PromptedQueries
 from tfde.data.pairs.query_clusters import read_clusters
 from tfde.data.pairs.read_pairs import read_pairs
 from tfde.data.pairs.streamed import StreamedPairs
@@ -95,32 +96,11 @@ class StageData:
             # Apart: twice the same data is not to give twice the same pairs.
             seed = self.seed + 1_000_003 * place
             if source.pages is not None:
-                store = PageStore(self._store_directory(source.pages))
-                stream = PairStream(store, source.tasks, seed=seed, titles=source.titles)
-                count = stage.sampling_correction
-                parts.append(StreamedPairs(stream, batch_size=size, count_documents=count))
-                continue
-            table = tables[place]
-            if stage.mixture and size > len(table):
-                raise ConfigError(
-                    f"mixture[{place}] must have as many pairs as rows in a batch, {size} of"
-                    f" {stage.batch_size}. Received: {source.data} with {len(table)}"
-                )
-            negatives = stage.negatives_per_query
-            if stage.mixture or stage.refresh is not None:
-                # Not all sources need have them, and a stage may wait for those that it mines.
-                negatives = min(negatives, table.max_negatives)
-            topics = stage.topic_clusters
-            parts.append(
-                PairDataset(
-                    table,
-                    batch_size=size,
-                    seed=seed,
-                    negatives_per_query=negatives,
-                    clusters=None if topics is None else read_clusters(topics),
-                    margin_bins=0 if stage.margins is None else stage.margins.bins,
-                )
-            )
+                part = self._of_pages(source, stage, size, seed)
+            else:
+                part = _of_pairs(tables[place], source, stage, size, seed, f"mixture[{place}]")
+            prompt = source.query_prompt
+            parts.append(PromptedQueries(part, prompt) if prompt else part)
         wanted = stage.negatives_per_query
         found = max(part.negatives_per_query for part in parts)
         if wanted and not found and stage.refresh is None:
@@ -133,6 +113,13 @@ class StageData:
         return (
             PairTurns(parts, weights, seed=self.seed) if stage.homogeneous else PairMixture(parts)
         )
+
+    def _of_pages(
+        self, source: SourceConfig, stage: StageConfig, size: int, seed: int
+    ) -> PairBatches:
+        store = PageStore(self._store_directory(str(source.pages)))
+        stream = PairStream(store, source.tasks, seed=seed, titles=source.titles)
+        return StreamedPairs(stream, batch_size=size, count_documents=stage.sampling_correction)
 
     def _read(self, sources: Sequence[SourceConfig], mined: Path | None) -> dict[int, PairTable]:
         """Returns the pairs of the sources that are no pages, by their place among all."""
@@ -150,6 +137,29 @@ class StageData:
 
     def _store_directory(self, pages: str) -> Path:
         return self.stores / id_of_text(str(Path(pages).resolve()))
+
+
+def _of_pairs(
+    table: PairTable, source: SourceConfig, stage: StageConfig, size: int, seed: int, where: str
+) -> PairBatches:
+    if stage.mixture and size > len(table):
+        raise ConfigError(
+            f"{where} must have as many pairs as rows in a batch, {size} of"
+            f" {stage.batch_size}. Received: {source.data} with {len(table)}"
+        )
+    negatives = stage.negatives_per_query
+    if stage.mixture or stage.refresh is not None:
+        # Not all sources need have them, and a stage may wait for those that it mines.
+        negatives = min(negatives, table.max_negatives)
+    topics = stage.topic_clusters
+    return PairDataset(
+        table,
+        batch_size=size,
+        seed=seed,
+        negatives_per_query=negatives,
+        clusters=None if topics is None else read_clusters(topics),
+        margin_bins=0 if stage.margins is None else stage.margins.bins,
+    )
 
 
 def stage_steps(stage: StageConfig, batches: PairBatches) -> int:
