@@ -90,6 +90,9 @@ def layer_norm(
         epsilon: Added to the variance.
         training: Whether the form for training is wanted.
 
+    A graph that is made where TensorFlow sees no GPU runs on none, unless oneDNN is off there
+    (`TF_ENABLE_ONEDNN_OPTS=0`).
+
     Source: Ba et al. 2016, section 3.
     """
     gamma, beta = tf.cast(gamma, tf.float32), tf.cast(beta, tf.float32)
@@ -106,6 +109,8 @@ def layer_norm(
         return _fused_layer_norm(flat, gamma, beta, epsilon)
 
     few = _FEW.get()
+    if tf.config.get_visible_devices("GPU"):
+        few = True  # the rewriter takes the other form on GPUs too, which have no such kernel
     if few is None:
         flat = tf.cond(tf.shape(flat)[0] < FEW_TOKENS, op_by_op, fused)
     else:

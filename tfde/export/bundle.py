@@ -6,6 +6,7 @@ import errno
 import platform
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import Any
@@ -168,7 +169,7 @@ def export_bundle(
             "format": FORMAT,
             "tfde_version": __version__,
             "python_version": platform.python_version(),
-            "libraries": {name: version_of(name) for name in _LIBRARIES},
+            "libraries": _library_versions(),
             "version": version,
             "models": exporter.names,
             "retrievers": exporter.retrievers,
@@ -194,6 +195,17 @@ def export_bundle(
         }
         write_json(temporary / MANIFEST, manifest)
     return output
+
+
+def _library_versions() -> dict[str, str]:
+    """Returns the versions of what a bundle is made with; ScaNN's where it is installed."""
+    found = {}
+    for name in _LIBRARIES:
+        try:
+            found[name] = version_of(name)
+        except PackageNotFoundError:  # an extra that this bundle does without
+            continue
+    return found
 
 
 class _Exporter:

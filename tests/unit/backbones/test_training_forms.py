@@ -174,3 +174,17 @@ def test_states_make_the_attention_weights(name):
     np.testing.assert_allclose(weights[0, :, :, 5:], 0.0, atol=1e-12)
     real = states["hidden_states"][1].numpy()[MASK == 0]
     np.testing.assert_array_equal(real[1:], 0.0)
+
+
+def test_where_there_is_a_gpu_no_norm_is_written_as_a_cpu_alone_can_run_it(monkeypatch):
+    specs = [tf.TensorSpec(shape, tf.float32) for shape in ((None, 8), (8,), (8,))]
+
+    def ops():
+        norm = tf.function(partial(layer_norm, epsilon=1e-12, training=False), specs)
+        graph = norm.get_concrete_function().graph.as_graph_def()
+        nodes = [*graph.node, *(n for f in graph.library.function for n in f.node_def)]
+        return {node.op for node in nodes}
+
+    assert "FusedBatchNormV3" in ops()
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: [f"{kind}:0"])
+    assert "FusedBatchNormV3" not in ops()

@@ -1,7 +1,10 @@
 """What a bundle's card tells to do must be possible with what is in it."""
 
+from importlib.metadata import PackageNotFoundError, version
+
 import pytest
 
+from tfde.export import bundle
 from tfde.export.cards import bundle_card
 
 MANIFEST = {
@@ -33,3 +36,15 @@ def test_it_asks_what_is_there(models, title, ask):
     assert card.startswith(title)
     assert ask in card
     assert ("tfde query" in card) == ("retriever" in models)
+
+
+def test_versions_are_those_of_what_is_installed(monkeypatch):
+    def version_of(name):
+        if name == "scann":
+            raise PackageNotFoundError(name)
+        return version(name)
+
+    monkeypatch.setattr(bundle, "version_of", version_of)
+    found = bundle._library_versions()
+    assert "scann" not in found
+    assert found["numpy"] == version("numpy")

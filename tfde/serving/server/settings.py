@@ -195,6 +195,9 @@ def _session_config(options: ServerOptions) -> Any:
     config = tf.compat.v1.ConfigProto()
     # Going over a graph twice takes a third of a model's loading and finds next to nothing.
     config.graph_options.rewrite_options.meta_optimizer_iterations = RewriterConfig.ONE
+    if tf.config.get_visible_devices("GPU"):
+        # oneDNN's remapping writes a layer norm into graphs that has no kernel for a GPU.
+        config.graph_options.rewrite_options.remapping = RewriterConfig.OFF
     if options.tensorflow_session_config_file:
         with naming("--tensorflow_session_config_file"):
             read_text_proto(options.tensorflow_session_config_file, config)

@@ -1,0 +1,16 @@
+"""What TensorFlow is told about the graphs that a server runs."""
+
+import tensorflow as tf
+from tensorflow.core.protobuf.rewriter_config_pb2 import RewriterConfig
+
+from tfde.serving.server.options import ServerOptions
+from tfde.serving.server.settings import _session_config
+
+
+def test_where_there_is_a_gpu_no_layer_norm_becomes_an_op_of_cpus_alone(monkeypatch):
+    def remapping():
+        return _session_config(ServerOptions()).graph_options.rewrite_options.remapping
+
+    assert remapping() == RewriterConfig.DEFAULT
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: [f"{kind}:0"])
+    assert remapping() == RewriterConfig.OFF
