@@ -142,6 +142,7 @@ def _read_with(args: Any, intake: Intake) -> int:
     from tqdm.contrib.logging import logging_redirect_tqdm
 
     from tfde.cli.logs import show_logs
+    from tfde.cli.shared_options import tell_garbled
     from tfde.data.dataset_writer import write_dataset
     from tfde.data.formats.labelled_pairs import write_labelled_pairs
     from tfde.data.formats.registry import FORMATS
@@ -184,6 +185,7 @@ def _read_with(args: Any, intake: Intake) -> int:
                     f"{counts.judged_elsewhere:,} judgements are of documents that are not in the"
                     " corpus; they count as not found"
                 )
+    tell_garbled(intake)
     if intake.left_out:
         print(f"left out: {_listed(intake.left_out)}")
     if intake.skipped:

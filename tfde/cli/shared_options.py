@@ -12,7 +12,7 @@ from jsonargparse.typing import PositiveFloat, PositiveInt
 
 from tfde.cli.parser import CommandParser
 from tfde.config.engines import ENGINE_CHOICES, EngineChoice
-from tfde.errors import ConfigError, DataError, require
+from tfde.errors import ConfigError, DataError, require, shorten
 
 if TYPE_CHECKING:
     from tfde.config.model import ParentConfig
@@ -221,6 +221,17 @@ def hint_of_skip_bad(intake: Intake) -> Iterator[None]:
         if error is not intake.stopped_by:
             raise
         raise ConfigError(f"{error} (--skip_bad leaves out and counts such)") from error
+
+
+def tell_garbled(intake: Intake) -> None:
+    """Says on stderr how many texts are UTF-8 that was read as something else, if any are."""
+    if intake.garbled:
+        print(
+            f"note: {intake.garbled:,} texts are UTF-8 that was once read as Latin-1 or"
+            " Windows-1252 and saved so; mend the file first (ftfy does)."
+            f" The first: {shorten(intake.first_garbled)}",
+            file=sys.stderr,
+        )
 
 
 def named_datasets(option: str, texts: Sequence[str]) -> dict[str, str]:

@@ -129,7 +129,7 @@ def _table_parser() -> CommandParser:
 
 def _recipe_of_table(args: Any) -> Any:
     """Returns the arguments of a run by the recipe that is written for `--table`."""
-    from tfde.cli.shared_options import hint_of_skip_bad, named_datasets
+    from tfde.cli.shared_options import hint_of_skip_bad, named_datasets, tell_garbled
     from tfde.data.dataset_directory import DatasetDirectory
     from tfde.data.formats.columns import understood
     from tfde.data.formats.records import Source
@@ -153,6 +153,7 @@ def _recipe_of_table(args: Any) -> Any:
     dataset = DatasetDirectory(recipe.parent / TABLE_DATA)
     questions = ", ".join(f"{len(dataset.qrels(s)):,} to {use}" for s, use in _SPLITS.items())
     print(f"{dataset.path}: {dataset.num_documents:,} answers; questions: {questions}")
+    tell_garbled(intake)
     for kind, count in {**intake.left_out, "bad rows": intake.skipped}.items():
         if count:
             print(f"left out: {count:,} {kind}")

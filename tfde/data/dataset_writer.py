@@ -155,6 +155,7 @@ class _Writer:
         line = self._encoded(name, document_record(document))
         self._new(name, self._documents, document.doc_id)
         self._empty += not document.title.strip() and not document.text.strip()
+        self.intake.look_at(f"{document.title} {document.text}".strip())
         self._line(name, line)
 
     def _query(self, query: Query) -> None:
@@ -164,6 +165,7 @@ class _Writer:
             raise self._fault(name, "a query must have a text.", query.query_id)
         line = self._encoded(name, query_record(query))
         self._new(name, self._queries, query.query_id)
+        self.intake.look_at(query.text)
         self._line(name, line)
 
     def _judgement(self, record: Judgement) -> None:

@@ -33,6 +33,8 @@ class Intake:
         kinds: The same by kind, where the reader tells kinds apart.
         left_out: How many records were left out that are good, but nothing for this reader.
         stopped_by: What was raised by a bad record that `skip_bad` would have left out.
+        garbled: How many texts are UTF-8 that somebody read as Latin letters (see `look_at`).
+        first_garbled: The first of them.
     """
 
     def __init__(
@@ -49,6 +51,8 @@ class Intake:
         self.path: Path | None = None
         self.line: int | None = None
         self.stopped_by: DataError | None = None
+        self.garbled = 0
+        self.first_garbled = ""
 
     def at(self, path: str | Path, line: int | None = None) -> None:
         """Notes where the reader stands."""
@@ -76,6 +80,12 @@ class Intake:
         if count:
             self.left_out[kind] += count
 
+    def look_at(self, text: str) -> None:
+        """Counts a text that is garbled: its letters as Windows' or Latin-1's bytes are UTF-8."""
+        if not text.isascii() and any(_is_utf8(text, read_as) for read_as in ("cp1252", "latin-1")):
+            self.garbled += 1
+            self.first_garbled = self.first_garbled or text
+
     def take(
         self,
         make: Callable[Parameters, Taken],
@@ -88,3 +98,11 @@ class Intake:
         except DataError as error:
             self.bad(error)
             return None
+
+
+def _is_utf8(text: str, read_as: str) -> bool:
+    try:
+        text.encode(read_as).decode("utf-8")
+    except UnicodeError:
+        return False
+    return True
