@@ -32,6 +32,7 @@ from typing import Any
 AWAY = ("scifact", "covid_faq", "covidqa", "pubmedqa", "stackexchange_bev")
 MEASURE = "nDCG@10"
 RATE = 5e-5
+MINED = "mined.jsonl.gz"
 WAYS: dict[str, dict[str, Any]] = {
     "plain": {},
     "rate / 5": {"optimizer": {"learning_rate": RATE / 5}},
@@ -47,37 +48,19 @@ WAYS: dict[str, dict[str, Any]] = {
     "start_decay": {"optimizer": {"start_decay": 300.0}},
     "layer_decay": {"optimizer": {"layer_decay": 0.6}},
     "half frozen": {"freeze": ["token_embedder"], "freeze_layers": 3},
-    "ema": {"ema_momentum": 0.98},
-    "topics": {"topic_clusters": "topics.jsonl"},
-    "topics, rate / 5": {
-        "topic_clusters": "topics.jsonl",
-        "optimizer": {"learning_rate": RATE / 5},
-    },
-    "mined": {"data": "mined.jsonl.gz", "negatives_per_query": 1},
-}
-
-FILES = {  # what a way trains with, made once by the start
-    "topics.jsonl": ["cluster-queries", "--data"],
-    "mined.jsonl.gz": [
-        *("mine-negatives", "--max_rank", "50", "--relative_margin", "0.05"),
-        *("--count", "4", "--choice", "random", "--dataset"),
-    ],
+    "topics": {"topic_size": 256},
+    "topics, rate / 5": {"topic_size": 256, "optimizer": {"learning_rate": RATE / 5}},
+    "mined": {"data": MINED, "negatives_per_query": 1},
 }
 
 
-def make(name: str, args: argparse.Namespace) -> None:
-    """Makes a file that a way trains with, unless it is there: topics of some 256 queries."""
-    from tfde.data.dataset_directory import DatasetDirectory
-
+def mine(args: argparse.Namespace) -> None:
+    """Mines four negatives a pair by the start, of its 50 best; what is mined stays."""
     home = Path(os.environ["TFDE_DATA"]) / args.home
-    path = args.output / args.home / name
-    command = [sys.executable, "-m", "tfde.cli.main", *FILES[name], str(home)]
-    command += ["--model", os.environ["TFDE_MINILM"], "--output", str(path)]
-    if name.startswith("topics"):
-        count = len(DatasetDirectory(home).qrels("train"))
-        command += ["--clusters", str(max(1, count // 256))]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)  # done: does nothing again
+    command = [sys.executable, "-m", "tfde.cli.main", "mine-negatives", "--dataset", str(home)]
+    command += ["--model", os.environ["TFDE_MINILM"], "--max_rank", "50", "--choice", "random"]
+    command += ["--relative_margin", "0.05", "--output", str(args.output / args.home / MINED)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
 def recipe(way: str, seed: int, args: argparse.Namespace) -> dict[str, Any]:
@@ -85,11 +68,8 @@ def recipe(way: str, seed: int, args: argparse.Namespace) -> dict[str, Any]:
     home = str(Path(os.environ["TFDE_DATA"]) / args.home)
     pages = str(Path(os.environ["TFDE_DATA"]) / "wikispeedia" / "pages.jsonl.gz")
     fields = {"data": home, **WAYS[way]}
-    for field in ("data", "topic_clusters"):
-        if fields.get(field) in FILES:
-            fields[field] = str(args.output / args.home / fields[field])
-    if fields.get("data", home) != home:
-        fields["dataset"] = home
+    if fields["data"] == MINED:
+        fields |= {"data": str(args.output / args.home / MINED), "dataset": home}
     if fields.get("mixture") == "pages":
         del fields["data"]
         fields["mixture"] = [{"data": home}, {"pages": pages, "tasks": {"ict": 1}}]
@@ -120,9 +100,8 @@ def train(way: str, seed: int, args: argparse.Namespace) -> Path:
     path = folder.with_suffix(".json")  # JSON is YAML too
     path.parent.mkdir(parents=True, exist_ok=True)
     if not (folder / "model").exists():
-        for name in FILES:
-            if name in WAYS[way].values() and not (path.parent / name).exists():
-                make(name, args)
+        if WAYS[way].get("data") == MINED:
+            mine(args)
         path.write_text(json.dumps(recipe(way, seed, args), indent=1))
         command = [sys.executable, "-m", "tfde.cli.main", "train", "--run", str(path)]
         with folder.with_suffix(".log").open("a") as log:

@@ -83,15 +83,15 @@ def layer_norm(
 ) -> tf.Tensor:
     """Normalises the last axis to mean 0 and variance 1, in float32; the dtype is that of `x`.
 
+    A graph for inference that is made where TensorFlow sees no GPU runs on none, unless oneDNN is
+    off there (`TF_ENABLE_ONEDNN_OPTS=0`).
+
     Args:
         x: (..., H).
         gamma: (H,).
         beta: (H,).
         epsilon: Added to the variance.
         training: Whether the form for training is wanted.
-
-    A graph that is made where TensorFlow sees no GPU runs on none, unless oneDNN is off there
-    (`TF_ENABLE_ONEDNN_OPTS=0`).
 
     Source: Ba et al. 2016, section 3.
     """

@@ -16,7 +16,8 @@ from tfde.storage.json_file import read_json_file, refuse_pointer
 
 _HUB = "hf://"
 _KERAS_FILE = ".keras"
-_HELD = ("config.json", "modules.json", "saved_model.pb", "question_encoder")
+# A model; sentence-transformers; a SavedModel; DPR's two encoders; a bundle.
+_HELD = ("config.json", "modules.json", "saved_model.pb", "question_encoder", "manifest.json")
 _RULE = (
     "The checkpoint must be a directory,{} the name of a keras-hub preset, or a kaggle:// or hf://"
     " handle, such as hf://sentence-transformers/all-MiniLM-L6-v2."
@@ -40,7 +41,7 @@ def check_checkpoint(checkpoint: str | Path) -> None:
     """
     whole = str(checkpoint)
     for name in [whole] if Path(whole).exists() else map(str.strip, whole.split(",")):
-        if Path(name).is_dir():
+        if name and Path(name).is_dir():
             if not any((Path(name) / file).exists() for file in _HELD):
                 inside = [x for x in ("best_model", "model") if (Path(name) / x).is_dir()]
                 hint = f"; did you mean {name.rstrip('/')}/{inside[0]}?" if inside else ""
@@ -49,7 +50,7 @@ def check_checkpoint(checkpoint: str | Path) -> None:
                     f" {' or '.join(_HELD[1:])}. Received: a directory without any{hint}"
                 )
         elif not is_keras_file(name) and (
-            Path(name).exists() or ("://" not in name and "/" in name)
+            not name or Path(name).exists() or ("://" not in name and "/" in name)
         ):
             raise ConfigError(f"{_RULE.format(' a .keras file,')} Received: {shorten(name)}")
 

@@ -12,8 +12,9 @@ from typing import Any, NoReturn
 
 import jsonargparse
 
+from tfde.cli.field_help import asked_part, format_fields, part_of
 from tfde.config.yaml_text import PARSER_MODE, check_yaml_file
-from tfde.errors import DataError
+from tfde.errors import ConfigError, DataError
 from tfde.plain_errors import field_names, plain_message
 
 
@@ -33,6 +34,9 @@ class CommandParser(jsonargparse.ArgumentParser):
             if any(str(word).partition("=")[0] == option for word in given):
                 return make().parse_args(given, *rest, **options)
         for place, option in enumerate(given):
+            run: Any = next((x for x in self._actions if x.dest == "run"), None)
+            if run is not None and (names := asked_part(str(option))):
+                self._show_fields(run.basetype, names)  # what jsonargparse keeps of `type=`
             if re.match(r"--run(\.\w+)?(=|$)", option):
                 _, _, value = option.partition("=")
                 file = value or " ".join(given[place + 1 : place + 2])
@@ -42,6 +46,15 @@ class CommandParser(jsonargparse.ArgumentParser):
                     except (DataError, OSError) as error:
                         self.error(str(error))
         return super().parse_args(args, *rest, **options)
+
+    def _show_fields(self, run: type, names: Sequence[str]) -> NoReturn:
+        """Prints the fields of a part of a run, then exits."""
+        try:
+            part = part_of(run, list(names))
+        except ConfigError as error:
+            self.error(str(error))
+        self._print_message(format_fields(part, ".".join(names)), sys.stdout)
+        raise SystemExit(0)
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Prints the message as one line, then exits."""

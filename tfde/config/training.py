@@ -260,6 +260,8 @@ class StageConfig:
         must(topic is None or given is None, "topic_size", "null with `topic_clusters`", topic)
         rule = f"at least `batch_size`, {self.batch_size}"
         must(topic is None or topic >= self.batch_size, "topic_size", rule, topic)
+        rule = "null with `epochs`: how many batches an epoch has depends on the topics found"
+        must(topic is None or self.epochs is None, "topic_size", rule, topic)
         for name in (
             "steps",
             "epochs",
@@ -365,6 +367,10 @@ class TrainRun:
                 )
             stage.check(f"stages.{name}")
 
+        if isinstance(self.model.backbone, dict):
+            name, first = next(iter(self.stages.items()))
+            rule = "null in a first stage from random weights, which know no topics"
+            require(first.topic_size is None, f"stages.{name}.topic_size", rule, first.topic_size)
         remade = ""
         for name, stage in self.stages.items():
             remade = name if stage.sharing or stage.embedding_dim else remade

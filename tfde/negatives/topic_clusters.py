@@ -14,6 +14,8 @@ from tfde.errors import require
 from tfde.towers.dual_encoder import DualEncoder
 from tfde.types import Query
 
+_FITTED, _BLOCK = 50_000, 8192
+
 
 def cluster_queries(
     query_embeddings: np.ndarray,
@@ -25,8 +27,9 @@ def cluster_queries(
 ) -> np.ndarray:
     """Returns the cluster of each query by k-means.
 
-    Clusters below `min_size` are dissolved, the smallest first: each of their queries goes to the
-    nearest of the other centres. So there may be fewer clusters than asked for.
+    Centres are those of at most 50,000 queries, drawn at random; each other query goes to the
+    nearest. Clusters below `min_size` are dissolved, the smallest first: each of their queries goes
+    to the nearest of the other centres. So there may be fewer clusters than asked for.
 
     Args:
         query_embeddings: `(Q, D)` floating, finite.
@@ -50,12 +53,16 @@ def cluster_queries(
     for name, value in (("clusters", clusters), ("min_size", min_size)):
         require(value <= queries, name, f"at most the number of queries, {queries}", value)
     embeddings = np.asarray(query_embeddings, np.float32)
+    generator = np.random.default_rng(seed)
+    fitted = embeddings
+    if queries > _FITTED:  # SciPy holds a number for each query and cluster
+        fitted = embeddings[generator.choice(queries, max(_FITTED, clusters), replace=False)]
     with warnings.catch_warnings():
         # An empty cluster is dissolved like any other that is too small.
         warnings.filterwarnings("ignore", "One of the clusters is empty")
-        centres, labels = kmeans2(
-            embeddings, clusters, iter=iterations, minit="points", rng=np.random.default_rng(seed)
-        )
+        centres, labels = kmeans2(fitted, clusters, iter=iterations, minit="points", rng=generator)
+    if len(fitted) < queries:
+        labels = _nearest(embeddings, centres)
     labels = _dissolve(embeddings, centres, labels.astype(np.int64), min_size)
     return np.unique(labels, return_inverse=True)[1]
 
@@ -69,7 +76,6 @@ def write_topics(
     min_size: int,
     seed: int,
     batch_size: int = 64,
-    left_out: Iterable[Query] = (),
 ) -> np.ndarray:
     """Clusters queries by their embeddings and writes the file of clusters.
 
@@ -81,7 +87,6 @@ def write_topics(
         min_size: As `cluster_queries`.
         seed: As `cluster_queries`.
         batch_size: Texts a batch.
-        left_out: Queries that take no part.
 
     Returns:
         The size of each cluster, (clusters,) int64.
@@ -95,9 +100,18 @@ def write_topics(
     embeddings = model.encode_queries(texts, batch_size=batch_size, show_progress=True)
     found = cluster_queries(embeddings, clusters, min_size=min_size, seed=seed)
     ids = [query.query_id for query in queries]
-    of_query: dict[str, int | None] = dict(zip(ids, found.tolist(), strict=True))
-    write_clusters(path, of_query | {query.query_id: None for query in left_out})
+    write_clusters(path, dict(zip(ids, found.tolist(), strict=True)))
     return np.bincount(found)
+
+
+def _nearest(embeddings: np.ndarray, centres: np.ndarray) -> np.ndarray:
+    """Returns the nearest centre of each embedding, (Q,) int64, some thousand at a time."""
+    half = 0.5 * np.sum(centres**2, axis=1)
+    found = np.empty(len(embeddings), np.int64)
+    for start in range(0, len(embeddings), _BLOCK):
+        block = embeddings[start : start + _BLOCK]
+        found[start : start + _BLOCK] = np.argmax(block @ centres.T - half, axis=1)
+    return found
 
 
 def _dissolve(
@@ -112,6 +126,5 @@ def _dissolve(
         alive[smallest] = False
         rows = np.flatnonzero(labels == smallest)
         others = np.flatnonzero(alive)
-        near = embeddings[rows] @ centres[others].T - 0.5 * np.sum(centres[others] ** 2, axis=1)
-        labels[rows] = others[np.argmax(near, axis=1)]
+        labels[rows] = others[_nearest(embeddings[rows], centres[others])]
     return labels

@@ -35,6 +35,7 @@ from tfde.training.run_record import (
     HISTORY_FILE,
     NEGATIVES,
     PAGES,
+    TOPICS,
     checkpoint_files,
     checksum,
     data_checksums,
@@ -44,7 +45,7 @@ from tfde.types import Document, Run
 MODEL = "model"
 DEPTH = 100  # of what is searched at least: RR without a cutoff sees the whole run
 _DONE_FILE = "done.json"
-_NOT_NEEDED = (CHECKPOINT_FILE, NEGATIVES, PAGES, "tensorboard")
+_NOT_NEEDED = (CHECKPOINT_FILE, NEGATIVES, PAGES, TOPICS, "tensorboard")
 
 
 def do_cell(chain: Sequence[ChainedStage], evaluation: EvaluationConfig) -> dict[str, Any]:

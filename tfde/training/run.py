@@ -72,7 +72,8 @@ def train(run: TrainRun, output: str | Path, *, verbose: int | None = None) -> D
 
     `output` holds `run.json` (the resolved run, versions, checksums), `history.jsonl`,
     `tensorboard/`, `checkpoint.safetensors`, `model/` (the last weights), with validation
-    `best_model/`, and with refreshed negatives the last pair file of each stage in `negatives/`.
+    `best_model/`, with refreshed negatives the last pair file of each stage in `negatives/`, and
+    with `topic_size` the topics of each stage in `topics/`.
 
     Args:
         run: What to train.

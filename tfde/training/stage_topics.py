@@ -6,8 +6,6 @@ import dataclasses
 import logging
 from pathlib import Path
 
-import numpy as np
-
 from tfde.config.training import StageConfig
 from tfde.errors import CorruptError
 from tfde.negatives.topic_clusters import write_topics
@@ -25,9 +23,6 @@ def topics_file(folder: Path, stage_name: str) -> Path:
 def find_topics(path: Path, stage: StageConfig, model: DualEncoder, data: StageData) -> None:
     """Writes the topics of a stage, unless they are there.
 
-    Where the stage's steps reach only some of the pairs, so many of the queries are drawn, and only
-    these are embedded and take part.
-
     Args:
         path: As `topics_file`.
         stage: A stage with `topic_size`.
@@ -41,25 +36,17 @@ def find_topics(path: Path, stage: StageConfig, model: DualEncoder, data: StageD
     if path.exists() or stage.topic_size is None:
         return
     (source,) = stage.sources
-    table = data.table(source)
-    queries = sorted(table.queries)
-    reached = len(queries)
-    if stage.steps is not None:
-        share = min(stage.steps * stage.batch_size / len(table), 1.0)
-        reached = min(max(round(share * reached), stage.batch_size), reached)
-    order = np.random.default_rng(data.seed).permutation(len(queries))
-    taken = [queries[row] for row in order[:reached]]
+    queries = data.table(source).queries
     sizes = write_topics(
         path,
         model,
-        taken,
-        clusters=max(1, reached // stage.topic_size),
-        min_size=min(stage.batch_size, reached),
+        queries,
+        clusters=max(1, len(queries) // stage.topic_size),
+        min_size=min(stage.batch_size, len(queries)),
         seed=data.seed,
-        left_out=[queries[row] for row in order[reached:]],
     )
-    said = "%d of %d queries in %d topics of %d to %d"
-    logger.info(said, reached, len(queries), len(sizes), sizes.min(), sizes.max())
+    said = "%d queries in %d topics of %d to %d"
+    logger.info(said, len(queries), len(sizes), sizes.min(), sizes.max())
 
 
 def with_topics(path: Path, stage: StageConfig) -> StageConfig:

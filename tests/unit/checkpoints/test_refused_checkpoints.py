@@ -81,3 +81,24 @@ def test_a_run_is_no_model_but_holds_one(tmp_path):
     (tmp_path / "best_model").mkdir()
     with pytest.raises(ConfigError, match=r"holds config\.json.*; did you mean .*/best_model\?"):
         check_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        "config.json",
+        "modules.json",
+        "saved_model.pb",
+        "question_encoder/config.json",
+        "manifest.json",
+    ],
+)
+def test_directories_of_each_kind_of_model_pass(tmp_path, file):
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).touch()
+    check_checkpoint(tmp_path)
+
+
+def test_no_name_is_no_model():
+    with pytest.raises(ConfigError, match=r"must be a directory, .* Received: ''"):
+        check_checkpoint("")

@@ -51,18 +51,6 @@ def test_a_batch_depends_on_seed_and_step_alone():
     assert batch["query"].numpy().tolist() == [f"query {i}".encode() for i in unbroken[30]]
 
 
-def test_queries_without_a_cluster_take_no_part(tmp_path):
-    some = {name: None if int(name[1:]) < 20 else topic for name, topic in CLUSTERS.items()}
-    data = PairDataset(ROWS, batch_size=8, seed=3, clusters=some)
-    batches = rows_of(data, 0, 50)
-    assert {row for batch in batches for row in batch} == set(range(20, 100))
-    assert all(len({row % 3 for row in batch}) == 1 for batch in batches)
-    write_clusters(tmp_path / "c.jsonl", some)
-    assert read_clusters(tmp_path / "c.jsonl") == some
-    with pytest.raises(ConfigError, match="`clusters` must be those of at least one query"):
-        PairDataset(ROWS, batch_size=8, clusters=dict.fromkeys(some))
-
-
 def test_impossible_clusters():
     with pytest.raises(ConfigError, match=r"every query\. Received: none for 'q0'"):
         PairDataset(ROWS, batch_size=8, clusters={"q1": 0})

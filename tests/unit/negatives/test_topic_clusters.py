@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from tfde.errors import ConfigError
+from tfde.negatives import topic_clusters
 from tfde.negatives.topic_clusters import cluster_queries
 
 
@@ -38,6 +39,16 @@ def test_small_clusters_are_dissolved_into_the_nearest():
     for label in range(len(sizes)):
         assert len(set(truth[found == label].tolist())) == 1
     assert (cluster_queries(points, 20, min_size=180) == 0).all()
+
+
+def test_centres_of_a_sample_find_the_blobs_of_all(monkeypatch):
+    points, truth = blobs([300, 400, 500])
+    monkeypatch.setattr(topic_clusters, "_FITTED", 90)
+    monkeypatch.setattr(topic_clusters, "_BLOCK", 128)
+    assert any(same_partition(cluster_queries(points, 3, seed=seed), truth) for seed in range(5))
+    found = cluster_queries(points, 40, min_size=20)
+    assert np.bincount(found).min() >= 20
+    assert len(cluster_queries(points, 120)) == 1200  # more centres than a sample has
 
 
 def test_equal_queries_leave_no_gap_in_the_numbers():

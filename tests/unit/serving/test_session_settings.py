@@ -11,6 +11,7 @@ def test_where_there_is_a_gpu_no_layer_norm_becomes_an_op_of_cpus_alone(monkeypa
     def remapping():
         return _session_config(ServerOptions()).graph_options.rewrite_options.remapping
 
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: [])
     assert remapping() == RewriterConfig.DEFAULT
     monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: [f"{kind}:0"])
     assert remapping() == RewriterConfig.OFF

@@ -54,6 +54,10 @@ def run_of(data, **stage):
             {"topic_size": 5, "batch_size": 6},
             r"`stages\.only\.topic_size` must be at least `batch_size`, 6\. Received: 5",
         ),
+        (
+            {"topic_size": 64, "steps": None, "epochs": 1},
+            r"`stages\.only\.topic_size` must be null with `epochs`: how many batches .*: 64",
+        ),
         ({"batch_size": 0}, r"`stages\.only\.batch_size` must be at least 1"),
         ({"chunk_size": 0}, r"`stages\.only\.chunk_size` must be at least 1"),
         ({"log_every_steps": 0}, r"`stages\.only\.log_every_steps` must be at least 1"),

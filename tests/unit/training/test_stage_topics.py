@@ -12,8 +12,6 @@ from tfde.config.training import ModelConfig, StageConfig, TrainRun
 from tfde.data.pairs.query_clusters import read_clusters
 from tfde.errors import CorruptError
 from tfde.training.run import train
-from tfde.training.stage_data import StageData
-from tfde.training.stage_topics import with_topics
 
 
 @pytest.fixture
@@ -47,26 +45,24 @@ def test_it_trains_as_by_a_file_of_clusters(tmp_path, run, capsys):
     assert not all(same)
 
 
-def test_of_more_queries_than_the_steps_reach_a_sample_takes_part(tmp_path, run):
-    run = replaced(run, steps=6)  # 48 of 160 pairs
-    train(run, tmp_path / "run", verbose=0)
-    path = tmp_path / "run" / "topics" / "only.jsonl.gz"
-    clusters = read_clusters(path)
-    taken = {query_id for query_id, cluster in clusters.items() if cluster is not None}
-    assert (len(clusters), len(taken)) == (160, 48)
-    stage = with_topics(path, run.stages["only"])
-    batches = StageData(seed=3, stores=tmp_path).batches(stage)
-    seen = [
-        [batches.table[int(row)].query.query_id for row in batches.rows(step)] for step in range(99)
-    ]
-    assert {query_id for ids in seen for query_id in ids} == taken
-    assert all(len({clusters[query_id] for query_id in ids}) == 1 for ids in seen)
-
-
-def test_fewer_pairs_than_a_topic_are_one_topic(tmp_path, run):
-    train(replaced(run, steps=None, epochs=1, topic_size=500), tmp_path / "run", verbose=0)
+def test_fewer_queries_than_two_topics_are_one(tmp_path, run):
+    train(replaced(run, topic_size=500), tmp_path / "run", verbose=0)
     clusters = read_clusters(tmp_path / "run" / "topics" / "only.jsonl.gz")
     assert set(clusters.values()) == {0}
+
+
+def test_a_later_stage_finds_topics_with_the_model_that_it_begins_with(tmp_path, run):
+    first = dataclasses.replace(run.stages["only"], topic_size=None)
+    both = {"first": first, "second": run.stages["only"]}
+    train(dataclasses.replace(run, stages=both), tmp_path / "both", verbose=0)
+    train(dataclasses.replace(run, stages={"first": first}), tmp_path / "first", verbose=0)
+    alone = ModelConfig(str(tmp_path / "first" / "model"))
+    train(dataclasses.replace(run, model=alone), tmp_path / "second", verbose=0)
+    found = read_clusters(tmp_path / "both" / "topics" / "second.jsonl.gz")
+    assert found == read_clusters(tmp_path / "second" / "topics" / "only.jsonl.gz")
+    by_start = train(run, tmp_path / "start_alone", verbose=0)
+    assert by_start is not None
+    assert found != read_clusters(tmp_path / "start_alone" / "topics" / "only.jsonl.gz")
 
 
 def test_what_is_taken_up_has_the_topics_that_it_began_with(tmp_path, run):

@@ -29,7 +29,7 @@ def pairs(
     shuffle: bool = True,
     dataset: str | Path | None = None,
     limit: int | None = None,
-    clusters: Mapping[str, int | None] | None = None,
+    clusters: Mapping[str, int] | None = None,
     columns: Sequence[str] | None = None,
     margin_bins: int = 0,
 ) -> PairDataset:
@@ -105,7 +105,7 @@ class PairDataset(PairBatches):
         seed: int = 0,
         negatives_per_query: int = 0,
         shuffle: bool = True,
-        clusters: Mapping[str, int | None] | None = None,
+        clusters: Mapping[str, int] | None = None,
         margin_bins: int = 0,
     ) -> None:
         self.margin_bins = margin_bins

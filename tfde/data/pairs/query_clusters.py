@@ -7,25 +7,23 @@ from pathlib import Path
 
 import numpy as np
 
-from tfde.errors import ConfigError, DataError, require
+from tfde.errors import ConfigError, DataError
 from tfde.storage.json_lines import id_field, read_json_lines, write_json_lines
 
 
-def read_clusters(path: str | Path) -> dict[str, int | None]:
-    """Returns the cluster of each query id; `None` for one that takes no part.
+def read_clusters(path: str | Path) -> dict[str, int]:
+    """Returns the cluster of each query id.
 
     Raises:
-        DataError: a line is not `{"query_id", "cluster"}` with a whole number from 0 or null, a
-            query stands twice, or there is none.
+        DataError: a line is not `{"query_id", "cluster"}` with a whole number from 0, a query
+            stands twice, or there is none.
     """
-    clusters: dict[str, int | None] = {}
+    clusters: dict[str, int] = {}
     for line, record in read_json_lines(path):
         query_id = id_field(path, line, record, "query_id")
-        cluster = record.get("cluster", "")
-        number = isinstance(cluster, int) and not isinstance(cluster, bool) and cluster >= 0
-        if cluster is not None and not number:
-            rule = "field 'cluster' must be a whole number from 0, or null."
-            raise DataError(path, line, rule, record)
+        cluster = record.get("cluster")
+        if not isinstance(cluster, int) or isinstance(cluster, bool) or cluster < 0:
+            raise DataError(path, line, "field 'cluster' must be a whole number from 0.", record)
         if query_id in clusters:
             raise DataError(path, line, "field 'query_id' must be unique.", query_id)
         clusters[query_id] = cluster
@@ -34,11 +32,11 @@ def read_clusters(path: str | Path) -> dict[str, int | None]:
     return clusters
 
 
-def write_clusters(path: str | Path, clusters: Mapping[str, int | None]) -> None:
+def write_clusters(path: str | Path, clusters: Mapping[str, int]) -> None:
     """Writes one `{"query_id", "cluster"}` a line, atomically; packed as the name says."""
     write_json_lines(
         path,
-        ({"query_id": query_id, "cluster": cluster} for query_id, cluster in clusters.items()),
+        ({"query_id": query_id, "cluster": int(c)} for query_id, c in clusters.items()),
     )
 
 
@@ -51,18 +49,18 @@ class TopicOrder:
 
     Args:
         query_ids: Of the pairs, (N,).
-        clusters: The cluster of each query id; `None` for one whose pairs take no part.
+        clusters: The cluster of each query id.
         batch_size: Pairs in a batch.
 
     Raises:
-        ConfigError: a query is not named, a cluster fills no batch, or no query takes part.
+        ConfigError: a query has no cluster, or a cluster fills no batch.
 
     Source:
         Hofstätter et al. 2021 (TAS-B, topic-aware sampling).
     """
 
     def __init__(
-        self, query_ids: Sequence[str], clusters: Mapping[str, int | None], batch_size: int
+        self, query_ids: Sequence[str], clusters: Mapping[str, int], batch_size: int
     ) -> None:
         for query_id in query_ids:
             if query_id not in clusters:
@@ -70,15 +68,9 @@ class TopicOrder:
                     f"`clusters` must name the cluster of every query. Received: none for"
                     f" {query_id!r}"
                 )
-        taking_part = [
-            (row, cluster)
-            for row, query_id in enumerate(query_ids)
-            if (cluster := clusters[query_id]) is not None
-        ]
-        require(bool(taking_part), "clusters", "those of at least one query", clusters)
-        rows, found = zip(*taking_part, strict=True)
-        self._rows = np.array(rows, np.int64)
-        names, self._cluster_of = np.unique(found, return_inverse=True)
+        names, self._cluster_of = np.unique(
+            [clusters[query_id] for query_id in query_ids], return_inverse=True
+        )
         sizes = np.bincount(self._cluster_of)
         smallest = int(np.argmin(sizes))
         if sizes[smallest] < batch_size:
@@ -100,4 +92,4 @@ class TopicOrder:
         places = np.arange(len(order)) - self._starts[clusters[order]]
         rows = mixed[order[places < self._full[clusters[order]]]]
         batches = rows.reshape(-1, self._batch_size)
-        return self._rows[batches[generator.permutation(len(batches))].reshape(-1)]
+        return batches[generator.permutation(len(batches))].reshape(-1)
