@@ -45,6 +45,14 @@ def test_commands_take_a_file(folder, tmp_path, capsys):
         encoder.encode_documents(["a"], prompt="x")
 
 
+def test_hdf5_is_refused_before_the_tokenizer_is_lost(folder, tmp_path):
+    encoder = tfde.DualEncoder.load(folder / "model.keras")
+    for name in ("x.h5", "x.hdf5"):
+        with pytest.raises(ConfigError, match=r"`filepath` must be a \.keras file, for HDF5 holds"):
+            encoder.save(tmp_path / name)
+    assert not list(tmp_path.iterdir())
+
+
 def test_what_a_file_is_to_checks_and_checkpoints(folder, tmp_path):
     path = folder / "model.keras"
     check_checkpoint(path)

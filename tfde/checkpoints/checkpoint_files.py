@@ -52,7 +52,11 @@ def check_checkpoint(checkpoint: str | Path) -> None:
         elif not is_keras_file(name) and (
             not name or Path(name).exists() or ("://" not in name and "/" in name)
         ):
-            raise ConfigError(f"{_RULE.format(' a .keras file,')} Received: {shorten(name)}")
+            is_path = "/" in name and "://" not in name and not Path(name).exists()
+            missing = ", a path at which nothing stands" if is_path else ""
+            raise ConfigError(
+                f"{_RULE.format(' a .keras file,')} Received: {shorten(name)}{missing}"
+            )
 
 
 class CheckpointFiles:

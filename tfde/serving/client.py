@@ -248,7 +248,10 @@ def _queries(texts: str | Sequence[str]) -> list[str]:
     if isinstance(texts, str):
         return [texts]
     require(isinstance(texts, Iterable), "texts", "a text or a list of texts", texts)
-    return list(texts)
+    queries = list(texts)
+    for query in queries:
+        require(isinstance(query, str), "texts", "a text or a list of texts", query)
+    return queries
 
 
 def _as_list(name: str, texts: Sequence[str]) -> list[str]:

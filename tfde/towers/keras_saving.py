@@ -70,7 +70,14 @@ class WholeFiles(keras.Model):
     def save(
         self, filepath: Any, overwrite: bool = True, zipped: bool | None = None, **kwargs: Any
     ) -> None:
-        """Writes the `.keras` file that `keras.saving.load_model` reads; arguments as in Keras."""
+        """Writes the `.keras` file that `keras.saving.load_model` reads; arguments as in Keras.
+
+        Raises:
+            ConfigError: an HDF5 file, in which Keras leaves no room for the tokenizer.
+        """
+        rule = "a .keras file, for HDF5 holds no tokenizer; `save_weights` writes .weights.h5"
+        is_hdf5 = str(filepath).endswith((".h5", ".hdf5"))
+        require(not is_hdf5, "filepath", rule, str(filepath))
         if zipped is False and _is_local(filepath):
             filepath = os.path.abspath(filepath)  # Keras loses the assets of a relative one
         if overwrite and not zipped and _is_local(filepath, ".keras"):

@@ -99,6 +99,11 @@ def test_directories_of_each_kind_of_model_pass(tmp_path, file):
     check_checkpoint(tmp_path)
 
 
+def test_a_path_at_which_nothing_stands_is_called_so(tmp_path):
+    with pytest.raises(ConfigError, match=r"best_modell', a path at which nothing stands"):
+        check_checkpoint(tmp_path / "best_modell")
+
+
 def test_no_name_is_no_model():
     with pytest.raises(ConfigError, match=r"must be a directory, .* Received: ''"):
         check_checkpoint("")

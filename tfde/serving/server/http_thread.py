@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import socket
 import threading
@@ -124,7 +125,9 @@ def bound_socket(name: str, host: str, port: int) -> socket.socket:
         listener.bind((host, port))
     except OSError as error:
         listener.close()
-        raise OSError(f"cannot listen on {host}:{port} ({name}): {error.strerror}") from None
+        hint = "; another port, or 0 for a free one?" if error.errno == errno.EADDRINUSE else ""
+        message = f"cannot listen on {host}:{port} ({name}): {error.strerror}{hint}"
+        raise OSError(message) from None
     return listener
 
 
