@@ -206,7 +206,7 @@ def test_which_engine_is_taken(engine_bundle, bundle):
 
 def test_what_the_format_excludes_is_refused_before_any_work(engine_bundle, tmp_path, capsys):
     (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "tfde.json").write_text("{}")  # never read
+    (tmp_path / "model" / "config.json").write_text("{}")  # never read
     for model, options, rule in (
         (
             "model",

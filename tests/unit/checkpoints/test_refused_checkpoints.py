@@ -100,7 +100,7 @@ def test_directories_of_each_kind_of_model_pass(tmp_path, file):
 
 
 def test_a_path_at_which_nothing_stands_is_called_so(tmp_path):
-    with pytest.raises(ConfigError, match=r"best_modell', a path at which nothing stands"):
+    with pytest.raises(ConfigError, match=r", a path at which nothing stands"):
         check_checkpoint(tmp_path / "best_modell")
 
 
