@@ -41,22 +41,24 @@ def check_checkpoint(checkpoint: str | Path) -> None:
     """
     whole = str(checkpoint)
     for name in [whole] if Path(whole).exists() else map(str.strip, whole.split(",")):
-        if name and Path(name).is_dir():
-            if not any((Path(name) / file).exists() for file in _HELD):
-                inside = [x for x in ("best_model", "model") if (Path(name) / x).is_dir()]
-                hint = f"; did you mean {name.rstrip('/')}/{inside[0]}?" if inside else ""
-                raise ConfigError(
-                    f"{name}: must be a model's directory, which holds {_HELD[0]}, or"
-                    f" {' or '.join(_HELD[1:])}. Received: a directory without any{hint}"
-                )
-        elif not is_keras_file(name) and (
-            not name or Path(name).exists() or ("://" not in name and "/" in name)
-        ):
-            is_path = "/" in name and "://" not in name and not Path(name).exists()
-            missing = ", a path at which nothing stands" if is_path else ""
+        path, is_handle = Path(name), "://" in name
+        if name and path.is_dir():
+            _check_directory(name)
+        elif not is_keras_file(name) and (path.exists() or ("/" in name and not is_handle)):
+            missing = "" if path.exists() else ", a path at which nothing stands"
             raise ConfigError(
                 f"{_RULE.format(' a .keras file,')} Received: {shorten(name)}{missing}"
             )
+
+
+def _check_directory(name: str) -> None:
+    if not any((Path(name) / file).exists() for file in _HELD):
+        inside = [folder for folder in ("best_model", "model") if (Path(name) / folder).is_dir()]
+        hint = f"; did you mean {name.rstrip('/')}/{inside[0]}?" if inside else ""
+        raise ConfigError(
+            f"{name}: must be a model's directory, which holds {_HELD[0]}, or"
+            f" {' or '.join(_HELD[1:])}. Received: a directory without any{hint}"
+        )
 
 
 class CheckpointFiles:

@@ -18,7 +18,7 @@ _WIDTH, _INDENT = 80, 24
 
 def asked_part(option: str) -> list[str] | None:
     """Returns the names in `--run.PART.help`; `None` for another option."""
-    found = re.fullmatch(r"--run\.([\w.-]+)\.help(=.*)?", option)
+    found = re.fullmatch(r"--run\.([\w.-]+)\.help", option)
     return found[1].split(".") if found else None
 
 

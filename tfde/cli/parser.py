@@ -33,8 +33,8 @@ class CommandParser(jsonargparse.ArgumentParser):
         for option, make in self.alternatives.items():
             if any(str(word).partition("=")[0] == option for word in given):
                 return make().parse_args(given, *rest, **options)
+        run: Any = next((action for action in self._actions if action.dest == "run"), None)
         for place, option in enumerate(given):
-            run: Any = next((x for x in self._actions if x.dest == "run"), None)
             if run is not None and (names := asked_part(str(option))):
                 self._show_fields(run.basetype, names)  # what jsonargparse keeps of `type=`
             if re.match(r"--run(\.\w+)?(=|$)", option):

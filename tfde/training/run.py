@@ -61,7 +61,7 @@ from tfde.training.run_record import (
 )
 from tfde.training.stage_data import StageData, stage_steps
 from tfde.training.stage_times import FINDING_TOPICS, MINING, StageTimes
-from tfde.training.stage_topics import find_topics, topics_file, with_topics
+from tfde.training.stage_topics import find_topics, with_topics
 from tfde.training.training_card import write_training_cards
 
 logger = logging.getLogger("tfde")
@@ -232,7 +232,7 @@ def _train_stage(
     chief = is_chief(strategy)
     times = StageTimes()
     if stage.topic_size is not None:
-        topics = topics_file(output / TOPICS, progress.stage)
+        topics = output / TOPICS / f"{progress.stage}.jsonl.gz"
         if chief and not progress.step:
             with times.within(FINDING_TOPICS):
                 find_topics(topics, stage, model, data)

@@ -15,16 +15,11 @@ from tfde.training.stage_data import StageData
 logger = logging.getLogger("tfde")
 
 
-def topics_file(folder: Path, stage_name: str) -> Path:
-    """Returns where the topics of a stage stand."""
-    return folder / f"{stage_name}.jsonl.gz"
-
-
 def find_topics(path: Path, stage: StageConfig, model: DualEncoder, data: StageData) -> None:
     """Writes the topics of a stage, unless they are there.
 
     Args:
-        path: As `topics_file`.
+        path: Their file.
         stage: A stage with `topic_size`.
         model: As it is before the stage's first step.
         data: Reads the stage's pairs.
@@ -51,6 +46,10 @@ def find_topics(path: Path, stage: StageConfig, model: DualEncoder, data: StageD
 
 def with_topics(path: Path, stage: StageConfig) -> StageConfig:
     """Returns the stage with the topics that it found as its `topic_clusters`.
+
+    Args:
+        path: Their file.
+        stage: A stage with `topic_size`.
 
     Raises:
         CorruptError: their file is missing.

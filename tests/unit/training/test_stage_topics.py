@@ -60,8 +60,7 @@ def test_a_later_stage_finds_topics_with_the_model_that_it_begins_with(tmp_path,
     train(dataclasses.replace(run, model=alone), tmp_path / "second", verbose=0)
     found = read_clusters(tmp_path / "both" / "topics" / "second.jsonl.gz")
     assert found == read_clusters(tmp_path / "second" / "topics" / "only.jsonl.gz")
-    by_start = train(run, tmp_path / "start_alone", verbose=0)
-    assert by_start is not None
+    train(run, tmp_path / "start_alone", verbose=0)
     assert found != read_clusters(tmp_path / "start_alone" / "topics" / "only.jsonl.gz")
 
 
