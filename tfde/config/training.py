@@ -159,6 +159,8 @@ class StageConfig:
         start_shares: After the last step, means of the trained weights and those that the run
             started from are validated too, with so large shares of the start: the best of all is
             kept (WiSE-FT).
+        min_gain_kept: Of these means, the one nearest to the start is kept that has so much of what
+            the best of all won over the start, such as 0.9; `null`: the best of all.
         ema_momentum: After the last step the exponential mean of the weights over all steps is
             validated too: each step's share is 1 - `ema_momentum` of what is left; `null`: no.
         checkpoint_every_steps: Steps between checkpoints from which a killed run goes on.
@@ -198,6 +200,7 @@ class StageConfig:
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     validation: ValidationConfig | None = None
     start_shares: tuple[float, ...] = ()
+    min_gain_kept: float | None = None
     ema_momentum: float | None = None
     checkpoint_every_steps: int = 500
     log_every_steps: int = 50
@@ -291,6 +294,12 @@ class StageConfig:
         for name, value in (("validation", self.validation), ("lora", not self.lora)):
             rule = f"empty without `{name}`" if name == "validation" else "empty with `lora`"
             must(not shares or bool(value), "start_shares", rule, shares)
+        gain, checked = self.min_gain_kept, self.validation
+        must(gain is None or 0 < gain < 1, "min_gain_kept", "between 0 and 1", gain)
+        must(gain is None or bool(shares), "min_gain_kept", "null without `start_shares`", gain)
+        known = checked is not None and bool(checked.measure_start or checked.guards)
+        rule = "null without `validation.measure_start`, which gains are measured from"
+        must(gain is None or known, "min_gain_kept", rule, gain)
         adapted = self.lora is not None
         rule = "without token_embedder and encoder, which `lora` freezes but for adapters"
         must(not adapted or set(self.freeze) <= {"projection"}, "freeze", rule, self.freeze)

@@ -8,9 +8,9 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import keras
 import tensorflow as tf
@@ -50,6 +50,20 @@ class Validation(Protocol):
         return ""
 
 
+class Average(NamedTuple):
+    """A mean of weights that is validated after the last step.
+
+    Args:
+        name: For people to read.
+        weights: Within it the model has them.
+        start_share: How much of them is the start's.
+    """
+
+    name: str
+    weights: contextlib.AbstractContextManager[None]
+    start_share: float = 0.0
+
+
 class StageCallback(keras.callbacks.Callback):
     """Writes the history, validates, keeps the best model and saves checkpoints, by step.
 
@@ -67,6 +81,7 @@ class StageCallback(keras.callbacks.Callback):
         times: Adds up where the time goes.
         writes: Whether this process writes files; of several, one does, and all validate.
         num_averages: How many means of weights are validated after the last step.
+        min_gain_kept: As `StageConfig` has it.
     """
 
     def __init__(
@@ -84,8 +99,10 @@ class StageCallback(keras.callbacks.Callback):
         times: StageTimes | None = None,
         writes: bool = True,
         num_averages: int = 0,
+        min_gain_kept: float | None = None,
     ) -> None:
         super().__init__()
+        self.min_gain_kept = min_gain_kept
         self.num_averages = num_averages
         self.times = times or StageTimes()
         self.output = output
@@ -180,22 +197,20 @@ class StageCallback(keras.callbacks.Callback):
         said = "step %d of %d: %.1f s a step, some %d minutes left"
         logger.info(said, self.progress.step, self.last_step, second, math.ceil(minutes))
 
-    def validate_averages(
-        self,
-        model: DualEncoder,
-        averages: Mapping[str, contextlib.AbstractContextManager[None]],
-    ) -> None:
+    def validate_averages(self, model: DualEncoder, averages: Sequence[Average]) -> None:
         """Validates means of the trained model; a better one is kept as the best.
+
+        With `min_gain_kept` that is also one which is nearer to the start and good enough.
 
         Args:
             model: After the last step.
-            averages: By name: within what the model's weights are a mean.
+            averages: Those with larger shares of the start come later.
         """
         self.set_model(model)
-        for name, average in averages.items():
-            with average:
+        for average in averages:
+            with average.weights:
                 if self.validation is not None:
-                    self._validate(self.validation, averaged=name)
+                    self._validate(self.validation, average)
         self.on_train_end()
 
     def on_train_end(self, logs: dict[str, float] | None = None) -> None:
@@ -212,7 +227,7 @@ class StageCallback(keras.callbacks.Callback):
         step = self.progress.step + ahead
         return step % every == 0 or step == self.last_step
 
-    def _validate(self, validation: Validation, **about: str) -> None:
+    def _validate(self, validation: Validation, average: Average | None = None) -> None:
         began = time.perf_counter()
         with self.times.within(VALIDATION):
             measures = validation(self.model)
@@ -221,16 +236,24 @@ class StageCallback(keras.callbacks.Callback):
         value, start = measures[validation.leading_measure], self.progress.start or {}
         harm = validation.harm(measures, start) if start else ""
         better = not harm and (self.progress.best is None or value > self.progress.best)
+        kept, verdict = better, ", the best so far" if better else ""
+        if harm:
+            verdict = f", away from home: {harm}"
+        elif not better and average is not None and average.start_share and start:
+            share = self._share_of_gain(value, start[validation.leading_measure])
+            kept = self.min_gain_kept is not None and share >= self.min_gain_kept
+            verdict = f", {share:.0%} of what the best won" if share > 0 else ""
+            verdict += ", and nearer to the start: kept" if kept else ""
         if better:
             self.progress.best = value
-        if better and self.writes:
+        if kept and self.writes:
             with self.times.within(SAVING):
                 self.model.save_to_preset(self.output / BEST_MODEL)
-        verdict = ", the best so far" if better else f", away from home: {harm}" if harm else ""
+        about: dict[str, Any] = {} if average is None else {"averaged": average.name}
         logger.info(
             "\nstep %d%s: %s (%s, %.0f s)%s",
             self.progress.step,
-            "".join(f", averaged {what}" for what in about.values()),
+            f", averaged {average.name}" if average is not None else "",
             "  ".join(
                 f"{name} {value:.4f}" + (f" ({value - start[name]:+.4f})" if start else "")
                 for name, value in measures.items()
@@ -240,9 +263,14 @@ class StageCallback(keras.callbacks.Callback):
             verdict,
         )
         about |= {"harm": harm} if harm else {}
+        about |= {"kept": True} if kept else {}
         self.write(measures, validated_on=validation.extent, **about)
 
-    def write(self, values: dict[str, float], **about: str) -> None:
+    def _share_of_gain(self, value: float, start: float) -> float:
+        won = (self.progress.best or 0.0) - start
+        return (value - start) / won if won > 0 else 0.0
+
+    def write(self, values: dict[str, float], **about: Any) -> None:
         """Adds a line of the step that is done to the history, and its values to TensorBoard."""
         if self._board is None:
             return

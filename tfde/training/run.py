@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from tfde.towers.dual_encoder import DualEncoder
 from tfde.towers.preset import is_preset
 from tfde.towers.sharing import check_adapters, check_freeze, frozen_parts
 from tfde.training.built_parts import build_model, build_task, check_task, stage_preprocessor
-from tfde.training.callbacks import StageCallback
+from tfde.training.callbacks import Average, StageCallback
 from tfde.training.checkpoint import Progress, read_progress, restore_checkpoint
 from tfde.training.checks import (
     check_replicas,
@@ -201,14 +201,14 @@ def averages_of(
     model: DualEncoder,
     start: Mapping[str, np.ndarray],
     optimizer: keras.optimizers.Optimizer,
-) -> dict[str, AbstractContextManager[None]]:
-    """Returns by name what makes a stage's means of a model's weights, each for one block."""
-    averages: dict[str, AbstractContextManager[None]] = {
-        f"with {share:g} of the start": averaged(model, start, share)
-        for share in stage.start_shares
-    }
+) -> list[Average]:
+    """Returns a stage's means of a model's weights, each to be entered once, nearest last."""
+    averages = []
     if stage.ema_momentum is not None:
-        averages["over the steps"] = averaged_over_steps(optimizer)
+        averages.append(Average("over the steps", averaged_over_steps(optimizer)))
+    for share in sorted(stage.start_shares):
+        name = f"with {share:g} of the start"
+        averages.append(Average(name, averaged(model, start, share), share))
     return averages
 
 
@@ -287,6 +287,7 @@ def _train_stage(
             times=times,
             writes=chief,
             num_averages=len(averages),
+            min_gain_kept=stage.min_gain_kept,
         )
         while progress.step < total:
             records = recorder()

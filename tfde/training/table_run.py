@@ -214,6 +214,7 @@ def describe_run(
                 },
                 "validation": validation,
                 "start_shares": [0.25, 0.5],
+                "min_gain_kept": 0.9,
                 "checkpoint_every_steps": max(50, every),
                 "log_every_steps": min(50, max(5, steps // 10)),
             }

@@ -194,6 +194,38 @@ def test_means_with_the_start_are_measured_and_the_best_is_kept(tmp_path, run, a
         train(run, folder, verbose=0)
 
 
+@pytest.mark.parametrize("min_gain_kept", [None, 0.25, 0.0001])
+def test_the_mean_nearest_to_the_start_that_keeps_the_gain(tmp_path, run, min_gain_kept):
+    """By the values in the history; `None` keeps the highest."""
+    tiny.dual_encoder(tiny.BAG_OF_WORDS).save_to_preset(tmp_path / "start")
+    folder, shares = tmp_path / "run", (0.99, 0.3, 0.7)
+    stage = run.stages["first"]
+    validation = ValidationConfig(stage.data, every_steps=20, measures=("RR",), measure_start=True)
+    stage = dataclasses.replace(
+        stage,
+        steps=40,
+        validation=validation,
+        start_shares=shares,
+        min_gain_kept=min_gain_kept,
+        ema_momentum=0.5,
+    )
+    model = ModelConfig(str(tmp_path / "start"))
+    run = dataclasses.replace(run, model=model, stages={"only": stage})
+    train(run, folder, verbose=0)
+    lines = map(json.loads, (folder / "history.jsonl").read_text().splitlines())
+    found = {(line["step"], line.get("averaged")): line["RR"] for line in lines if "RR" in line}
+    start, best = found[(0, None)], max(found.values())
+    means = {share: found[(40, f"with {share:g} of the start")] for share in shares}
+    wanted = 1.0 if min_gain_kept is None else min_gain_kept
+    good = [share for share, value in means.items() if value - start >= wanted * (best - start)]
+    expected = means[max(good)] if good else best
+    assert best > start + 0.1
+    assert (expected < best) is (min_gain_kept is not None)  # otherwise this test says nothing
+    kept = RetrievalValidation(validation, seed=run.seed)(DualEncoder.load(folder / "best_model"))
+    assert kept["RR"] == pytest.approx(expected, abs=1e-6)
+    assert f"{start:.4f}  {expected:.4f}" in format_gains(folder, leading="RR", stages=["only"])
+
+
 @pytest.mark.parametrize(("momentum", "steps"), [(1 - 1e-7, 1), (1e-9, 3)])
 def test_the_mean_over_steps_is_measured_and_kept_if_it_is_the_best(tmp_path, run, momentum, steps):
     """Nearly all of the first step, or of the last; also where a run is taken up at its end."""
@@ -231,6 +263,7 @@ def test_an_anchor_without_the_embeddings_of_the_model(tmp_path, run):
     ("changes", "rule"),
     [
         ({"start_shares": (0.5,)}, "empty without `validation`"),
+        ({"min_gain_kept": 0.9}, "null without `start_shares`"),
         ({"homogeneous": True}, "False without `mixture`"),
         ({"source_temperature": 2.0}, "None without `mixture`"),
     ],
