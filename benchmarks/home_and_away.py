@@ -50,8 +50,12 @@ WAYS: dict[str, dict[str, Any]] = {
     "half frozen": {"freeze": ["token_embedder"], "freeze_layers": 3},
     "topics": {"topic_size": 256},
     "topics, rate / 5": {"topic_size": 256, "optimizer": {"learning_rate": RATE / 5}},
+    "start_decay 1000": {"optimizer": {"start_decay": 1000.0}},
+    "topics, start_decay": {"topic_size": 256, "optimizer": {"start_decay": 300.0}},
     "mined": {"data": MINED, "negatives_per_query": 1},
+    "train --table": {},  # the recipe that is written for a table
 }
+TABLE_ROWS = 3000  # of such a table
 
 
 def mine(args: argparse.Namespace) -> None:
@@ -66,6 +70,8 @@ def mine(args: argparse.Namespace) -> None:
 def recipe(way: str, seed: int, args: argparse.Namespace) -> dict[str, Any]:
     """Returns the run of a way."""
     home = str(Path(os.environ["TFDE_DATA"]) / args.home)
+    if way == "train --table":
+        return recipe_of_table(home, seed, args.precision)
     pages = str(Path(os.environ["TFDE_DATA"]) / "wikispeedia" / "pages.jsonl.gz")
     fields = {"data": home, **WAYS[way]}
     if fields["data"] == MINED:
@@ -94,6 +100,17 @@ def recipe(way: str, seed: int, args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def recipe_of_table(home: str, seed: int, precision: str) -> dict[str, Any]:
+    """Returns what `tfde train --table` writes, for the first rows of a home."""
+    from tfde.data.pairs.read_pairs import read_pairs
+    from tfde.training.table_run import describe_run
+
+    pairs = len(read_pairs(home, limit=TABLE_ROWS))
+    run = describe_run(home, os.environ["TFDE_MINILM"], {}, pairs=pairs)
+    run["stages"]["finetune"]["limit"] = pairs
+    return {**run, "seed": seed, "precision": precision}
+
+
 def train(way: str, seed: int, args: argparse.Namespace) -> Path:
     """Trains a way in a process of its own, or finds it trained; returns its model."""
     folder = args.output / args.home / f"{way.replace(' ', '_').replace('/', 'by')}_{seed}"
@@ -109,7 +126,8 @@ def train(way: str, seed: int, args: argparse.Namespace) -> Path:
             done = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, check=False)
         if done.returncode:
             raise SystemExit(f"home_and_away: {way} failed; see {log.name}")
-    return folder / "model"
+    best = folder / "best_model"  # where the recipe has a validation
+    return best if best.exists() else folder / "model"
 
 
 def measured(model: Any, home: str) -> dict[str, float]:
@@ -237,7 +255,7 @@ def main() -> None:
     parser.add_argument("--home", default="squad_sent", help="data set of TFDE_DATA to train on")
     parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=list(WAYS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[17])
-    parser.add_argument("--shares", type=float, nargs="+", default=[0.5])
+    parser.add_argument("--shares", type=float, nargs="*", default=[0.5])
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--precision", default="mixed_bfloat16", help="or float32")
     parser.add_argument("--figure", type=Path)

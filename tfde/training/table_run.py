@@ -211,6 +211,7 @@ def describe_run(
                     "name": "adamw",
                     "learning_rate": 2.0e-5,
                     "warmup_steps": steps // 10,
+                    "start_decay": 300.0,
                 },
                 "validation": validation,
                 "start_shares": [0.25, 0.5],
