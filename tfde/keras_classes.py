@@ -7,14 +7,14 @@ soon as Keras is imported; `keras.saving.register_keras_serializable` puts the c
 
 from __future__ import annotations
 
+import contextlib
 import importlib
-import importlib.abc
-import importlib.machinery
-import importlib.util
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
+
+from tfde.import_watch import ImportWatch
 
 # Module -> what it registers; a test finds what is missing.
 CLASSES = {
@@ -59,32 +59,17 @@ class Placeholder:
         return getattr(importlib.import_module(self.module), self.name).from_config(config)
 
 
-class _KerasWatch(importlib.abc.MetaPathFinder):
-    """Adds the placeholders right after Keras' own import."""
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        if fullname != "keras":
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
-        if spec is not None and spec.loader is not None:
-            execute = spec.loader.exec_module
-
-            def execute_and_add(module: ModuleType) -> None:
-                execute(module)
-                _add(module)
-
-            spec.loader.exec_module = execute_and_add  # type: ignore[method-assign]
-        return spec
+@contextlib.contextmanager
+def _add_afterwards(keras: ModuleType) -> Iterator[None]:
+    yield
+    _add(keras)
 
 
 def make_known() -> None:
     """Makes our classes known to Keras, if it is imported, else as soon as it is."""
     keras = sys.modules.get("keras")
     if keras is None:
-        sys.meta_path.insert(0, _KerasWatch())
+        sys.meta_path.insert(0, ImportWatch("keras", _add_afterwards))
     else:
         _add(keras)
 

@@ -87,7 +87,7 @@ def test_a_server_has_all_text_ops_without_keras():
     """In a process of its own: an op library stays in one."""
     program = """
 import sys
-from tfde.cli.server_imports import quick_imports
+from tfde.cli.quick_imports import quick_imports
 with quick_imports():
     from tensorflow.core.framework import op_def_pb2
     from tensorflow.python.client import pywrap_tf_session as session
@@ -111,3 +111,24 @@ print(len(text_ops), sorted(ops() - before - text_ops))
     number, missing = done.stdout.split(" ", 1)
     assert int(number) > 30
     assert missing.strip() == "[]"
+
+
+def test_commands_import_keras_alone():
+    """Keras without pandas and its like, which are as ever for whoever imports them then."""
+    program = """
+import sys
+from tfde.cli.quick_imports import lighten_imports
+if sys.argv[1] == "yes":
+    lighten_imports()
+import tensorflow, keras
+print(sorted({"pandas", "sklearn", "matplotlib"} & set(sys.modules)))
+import pandas, sklearn, matplotlib
+keras.Sequential([keras.layers.Dense(1)]).predict(pandas.DataFrame({"a": [1.0]}).values, verbose=0)
+"""
+    found = []
+    for lightened in ("yes", "no"):
+        command = [sys.executable, "-c", program, lightened]
+        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+        found.append(done.stdout.strip())
+    assert found[0] == "[]"
+    assert "pandas" in found[1]  # otherwise this test says nothing

@@ -39,3 +39,13 @@ def test_keras_finds_every_class_that_is_registered():
             module = ".".join(file.relative_to(package.parent).with_suffix("").parts)
             found[module] = sorted(names)
     assert found == {module: sorted(names) for module, names in CLASSES.items()}
+
+
+@pytest.mark.parametrize("others", ["tensorflow, keras", "keras, tensorflow"])
+@pytest.mark.parametrize("first", [True, False])
+def test_keras_knows_the_classes_in_whatever_order_they_are_imported(first, others):
+    """TensorFlow looks for Keras before it imports it."""
+    modules = f"tfde, {others}" if first else f"{others}, tfde"
+    code = f"import {modules}; print('tfde>DualEncoder' in keras.saving.get_custom_objects())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "True"

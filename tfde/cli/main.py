@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tfde.cli.logs import quiet_libraries
+from tfde.cli.quick_imports import lighten_imports
 
 COMMANDS = {
     "doctor": "is everything here that tfde needs, and does it load?",
@@ -83,6 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if name not in COMMANDS:
         return _fail(f"unknown command {name!r}; `tfde --help` lists the commands", 2)
     quiet_libraries()
+    lighten_imports()
     try:
         command = importlib.import_module(f"tfde.cli.{name.replace('-', '_')}")
         parser = command.build_parser()
@@ -108,7 +110,9 @@ def run_command(name: str, run: Callable[[Any], int | None], args: Any) -> int:
     """
     in_main_thread = threading.current_thread() is threading.main_thread()
     if in_main_thread and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, _terminated)
+        from tfde.storage.atomic import end_by_signal
+
+        signal.signal(signal.SIGTERM, end_by_signal)
     try:
         return run(args) or 0
     except KeyboardInterrupt as error:
@@ -125,15 +129,6 @@ def run_command(name: str, run: Callable[[Any], int | None], args: Any) -> int:
         if isinstance(error, TfdeError):
             return failed(name, error)
         return failed(name, error, unexpected=True)
-
-
-def _terminated(number: int, frame: object) -> None:
-    from tfde.storage.atomic import remove_unfinished
-
-    remove_unfinished()
-    # Not an exception: the way out would wait for the processes at work.
-    signal.signal(number, signal.SIG_DFL)
-    os.kill(os.getpid(), number)
 
 
 def failed(name: str, error: BaseException, *, unexpected: bool = False) -> int:

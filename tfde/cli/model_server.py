@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from tfde.cli.logs import limit_logs, quiet_libraries, show_logs
-from tfde.cli.server_imports import quick_imports
+from tfde.cli.quick_imports import quick_imports
 from tfde.serving.server.limits import MODEL_SERVER, Limits, with_descriptors
 from tfde.serving.server.options import NO_EFFECT, UNSUPPORTED, ServerOptions
 

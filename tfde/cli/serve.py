@@ -19,7 +19,7 @@ from jsonargparse.typing import PositiveInt
 from tfde.cli.logs import limit_logs, show_logs
 from tfde.cli.main import failed
 from tfde.cli.parser import CommandParser, command_parser
-from tfde.cli.server_imports import quick_imports
+from tfde.cli.quick_imports import quick_imports
 from tfde.cli.shared_options import add_engine
 from tfde.errors import require
 from tfde.serving.server.limits import Limits, with_descriptors

@@ -34,6 +34,7 @@ from tfde.training.callbacks import StageCallback
 from tfde.training.checkpoint import Progress, read_progress, restore_checkpoint
 from tfde.training.devices import choose_precision, list_devices
 from tfde.training.early_checks import expand_path
+from tfde.training.interrupts import interrupts
 from tfde.training.optimizers import build_optimizer
 from tfde.training.run_record import (
     CHECKPOINT_FILE,
@@ -242,28 +243,30 @@ def _train(
         *(len(data), run.batch_passages, progress.step, steps),
     )
     if progress.step < steps:
-        recorder = StageCallback(
-            output,
-            progress,
-            log_every_steps=run.log_every_steps,
-            checkpoint_every_steps=run.checkpoint_every_steps,
-            last_step=steps,
-            validation=None,
-            show=not verbose,
-        )
-        first = progress.step
-        fit_epochs(
-            trainer,
-            lambda _, done: distribute_batches(
-                endless(_dataset(data, run, first + done)),
-                trainer.prepare_batch,
-                trainer.distribute_strategy,
-            ),
-            epochs=1,
-            steps=steps - first,
-            callbacks=[Throughput(run.batch_passages), recorder],
-            verbose=verbose,
-        )
+        with interrupts(alone=True) as stop:
+            recorder = StageCallback(
+                output,
+                progress,
+                log_every_steps=run.log_every_steps,
+                checkpoint_every_steps=run.checkpoint_every_steps,
+                last_step=steps,
+                validation=None,
+                show=not verbose,
+                stop=stop,
+            )
+            first = progress.step
+            fit_epochs(
+                trainer,
+                lambda _, done: distribute_batches(
+                    endless(_dataset(data, run, first + done)),
+                    trainer.prepare_batch,
+                    trainer.distribute_strategy,
+                ),
+                epochs=1,
+                steps=steps - first,
+                callbacks=[Throughput(run.batch_passages), recorder],
+                verbose=verbose,
+            )
         logger.info("training took %s", recorder.times)
     trainer.save_to_preset(output / "model")
 

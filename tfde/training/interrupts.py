@@ -1,4 +1,4 @@
-"""SIGINT while a model trains."""
+"""SIGINT and SIGTERM while a model trains."""
 
 from __future__ import annotations
 
@@ -9,40 +9,60 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-_LOG = logging.getLogger(__name__)
+from tfde.storage.atomic import end_by_signal
+
+logger = logging.getLogger("tfde")
+# Whoever handles one of them otherwise keeps his own way.
+_OURS = {
+    signal.SIGINT: (signal.default_int_handler,),
+    signal.SIGTERM: (signal.SIG_DFL, end_by_signal),
+}
 
 
 @contextlib.contextmanager
 def interrupts(*, alone: bool) -> Iterator[threading.Event]:
-    """Gives an event that the first SIGINT sets, so that the step at work can be saved.
+    """Gives an event that the first SIGINT or SIGTERM sets, so that the step at work can be saved.
 
-    The second one ends the program at once, as the first does outside of this block, in other
-    threads, and where the program handles it otherwise.
+    After a SIGTERM the process ends by it, once the block has ended. A second signal does what the
+    first does outside of this block, in other threads, and where the program handles it otherwise.
 
     Args:
         alone: Whether this is the only process of a run: each of several would end at another step.
 
     Raises:
-        KeyboardInterrupt: the event was set, and the block came to its end all the same.
+        KeyboardInterrupt: SIGINT set the event, and the block came to its end all the same.
     """
     stop = threading.Event()
-    before: Any = None
+    received: list[int] = []
+    before: dict[int, Any] = {}
     if alone and threading.current_thread() is threading.main_thread():
-        before = signal.getsignal(signal.SIGINT)
+        handlers = {number: signal.getsignal(number) for number in _OURS}
+        before = {n: handler for n, handler in handlers.items() if handler in _OURS[n]}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
     def handle(number: int, frame: Any) -> None:
-        if stop.is_set():
-            signal.default_int_handler(number, frame)
+        if received:
+            restore()
+            signal.raise_signal(number)
+            return
+        received.append(number)
         stop.set()
-        _LOG.warning("interrupted: what is at work is finished and saved; once more ends at once")
+        logger.warning("interrupted: what is at work is finished and saved; once more ends at once")
 
-    if before is not signal.default_int_handler:
-        yield stop
-        return
-    signal.signal(signal.SIGINT, handle)
+    for number in before:
+        signal.signal(number, handle)
     try:
         yield stop
+        if received:
+            raise KeyboardInterrupt("after the last step, which is saved: the same command goes on")
+    except KeyboardInterrupt as error:
+        restore()
+        if received == [signal.SIGTERM]:
+            logger.warning("ended by SIGTERM %s", error)
+            signal.raise_signal(signal.SIGTERM)
+        raise
     finally:
-        signal.signal(signal.SIGINT, before)
-    if stop.is_set():
-        raise KeyboardInterrupt("after the last step, which is saved: the same command goes on")
+        restore()

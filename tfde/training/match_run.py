@@ -34,6 +34,7 @@ from tfde.training.callbacks import BEST_MODEL, StageCallback, Validation
 from tfde.training.checkpoint import Progress, read_progress, restore_checkpoint
 from tfde.training.devices import choose_precision, list_devices
 from tfde.training.early_checks import check_match_run, expand_match_run
+from tfde.training.interrupts import interrupts
 from tfde.training.match_data import input_checksums, read_parts
 from tfde.training.optimizers import build_optimizer
 from tfde.training.run_record import CHECKPOINT_FILE, open_output
@@ -171,22 +172,24 @@ def _train(
     if "validation" in parts:
         validation = MatchValidation(parts["validation"], run.objective, every_steps=every)
     if progress.step < steps:
-        recorder = StageCallback(
-            output,
-            progress,
-            log_every_steps=run.log_every_steps,
-            checkpoint_every_steps=every,
-            last_step=steps,
-            validation=validation,
-            show=not verbose,
-        )
-        trainer.fit(
-            batches,
-            steps=steps,
-            initial_step=progress.step,
-            callbacks=[recorder],
-            verbose=verbose,
-        )
+        with interrupts(alone=True) as stop:
+            recorder = StageCallback(
+                output,
+                progress,
+                log_every_steps=run.log_every_steps,
+                checkpoint_every_steps=every,
+                last_step=steps,
+                validation=validation,
+                show=not verbose,
+                stop=stop,
+            )
+            trainer.fit(
+                batches,
+                steps=steps,
+                initial_step=progress.step,
+                callbacks=[recorder],
+                verbose=verbose,
+            )
         logger.info("training took %s", recorder.times)
     trainer.save_to_preset(output / "model")
     best = output / BEST_MODEL

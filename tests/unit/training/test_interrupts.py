@@ -1,18 +1,25 @@
-"""What becomes of a training that is interrupted from the keyboard."""
+"""What becomes of a training that is interrupted, from the keyboard or by its machine."""
 
+import contextlib
+import dataclasses
+import json
 import logging
 import signal
+import subprocess
+import sys
 import threading
 
 import numpy as np
 import pytest
 import tiny
 
+from tfde.config.matching import MatchDataConfig, MatchModelConfig, MatchRun
 from tfde.config.model import TextConfig
 from tfde.config.optimizer import OptimizerConfig
 from tfde.config.training import ModelConfig, StageConfig, TrainRun
 from tfde.training.checkpoint import read_progress
 from tfde.training.interrupts import interrupts
+from tfde.training.match_run import train_matcher
 from tfde.training.run import train
 
 
@@ -26,6 +33,19 @@ class Interrupter(logging.Handler):
     def emit(self, record):
         if record.getMessage().startswith(self.beginning):
             signal.raise_signal(signal.SIGINT)
+
+
+@contextlib.contextmanager
+def interrupted_at(beginning):
+    logger, keys = logging.getLogger("tfde"), Interrupter(beginning)
+    level = logger.level
+    logger.setLevel(logging.INFO)
+    logger.addHandler(keys)
+    try:
+        yield
+    finally:
+        logger.removeHandler(keys)
+        logger.setLevel(level)
 
 
 @pytest.fixture(autouse=True)
@@ -49,17 +69,9 @@ def run(tmp_path):
 
 def test_the_step_at_work_is_saved_and_the_run_goes_on_as_if_unbroken(tmp_path, run):
     unbroken = train(run, tmp_path / "whole", verbose=0).towers.named_weights()
-    logger, keys = logging.getLogger("tfde"), Interrupter("stage one")
-    level = logger.level
-    logger.setLevel(logging.INFO)
-    logger.addHandler(keys)
-    try:
-        message = r"^at step 1 of 3 of stage one, which is saved: the same command goes on"
-        with pytest.raises(KeyboardInterrupt, match=message):
-            train(run, tmp_path / "run", verbose=0)
-    finally:
-        logger.removeHandler(keys)
-        logger.setLevel(level)
+    message = r"^at step 1 of 3 of stage one, which is saved: the same command goes on"
+    with interrupted_at("stage one"), pytest.raises(KeyboardInterrupt, match=message):
+        train(run, tmp_path / "run", verbose=0)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert read_progress(tmp_path / "run" / "checkpoint.safetensors").step == 1
     model = train(run, tmp_path / "run", verbose=0)
@@ -77,6 +89,61 @@ def test_the_second_interrupt_ends_at_once():
 
     with pytest.raises(KeyboardInterrupt):
         press_twice()
+
+
+def test_a_matcher_goes_on_within_an_epoch(tmp_path, run):
+    rows = [f"{a}\t{b}\t{'no yes'.split()[a == b]}" for a in tiny.WORDS[:4] for b in tiny.WORDS[:4]]
+    (tmp_path / "train.tsv").write_text("\n".join(["sentence1\tsentence2\tlabel", *rows]) + "\n")
+    sizes = {"num_layers": 1, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 12}
+    model = MatchModelConfig("cross_encoder", {"kind": "bert", **sizes}, run.model.tokenizer)
+    match = MatchRun(
+        model, MatchDataConfig(str(tmp_path)), epochs=1, batch_size=4, log_every_steps=1
+    )
+    unbroken = train_matcher(match, tmp_path / "whole", verbose=0)
+    message = "^at step 1 of 4 of stage match, which is saved"
+    with interrupted_at("step 1 of"), pytest.raises(KeyboardInterrupt, match=message):
+        train_matcher(match, tmp_path / "run", verbose=0)
+    again = train_matcher(match, tmp_path / "run", verbose=0)
+    for one, other in zip(again.weights, unbroken.weights, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_sigterm_saves_the_step_and_then_ends_the_process(tmp_path, run, times):
+    """A real process; the second one ends it at once, whatever is unfinished is taken away."""
+    stage = dataclasses.replace(run.stages["one"], steps=10**6)
+    run = dataclasses.replace(run, stages={"one": stage})
+    recipe = tmp_path / "run.json"
+    recipe.write_text(json.dumps(dataclasses.asdict(run)))
+    command = [sys.executable, "-m", "tfde.cli.main", "train", "--run", str(recipe)]
+    command += ["--output", str(tmp_path / "run")]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        for line in process.stderr:
+            if "step 50 of" in line:
+                break
+        for _ in range(times):
+            process.send_signal(signal.SIGTERM)
+        said = process.stderr.read()
+    assert process.returncode == -signal.SIGTERM, said
+    checkpoint = tmp_path / "run" / "checkpoint.safetensors"
+    if times == 1:
+        step = read_progress(checkpoint).step
+        assert step >= 50
+        assert f"ended by SIGTERM at step {step} of 1000000 of stage one, which is saved" in said
+    left = {path.name for path in (tmp_path / "run").iterdir()}
+    assert left <= {"run.json", "history.jsonl", "tensorboard", "checkpoint.safetensors", ".lock"}
+
+
+def test_a_program_that_handles_sigterm_itself_keeps_its_way():
+    found = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: found.append(number))
+    try:
+        with interrupts(alone=True) as stop:
+            signal.raise_signal(signal.SIGTERM)
+            assert found == [signal.SIGTERM]
+            assert not stop.is_set()
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_an_interrupt_is_not_forgotten_where_no_step_follows():
