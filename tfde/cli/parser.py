@@ -83,16 +83,23 @@ def _fields() -> list[str]:
     return field_names(training, matching, phrases, study)
 
 
-def command_parser(command: str, description: str, *, usage: Sequence[str] = ()) -> CommandParser:
+def command_parser(
+    command: str,
+    description: str,
+    *,
+    usage: Sequence[str] = (),
+    cls: type[CommandParser] = CommandParser,
+) -> CommandParser:
     """Returns an empty parser.
 
     Args:
         command: The command's name.
         description: What it does, for `--help`.
         usage: The ways to give it, where a list of all options would hide them.
+        cls: A parser that takes more than its options.
     """
     # A recipe's or script's abbreviation would mean another option once one is added.
-    return CommandParser(
+    return cls(
         prog=f"tfde {command}",
         usage="\n       ".join(f"tfde {command} {way}" for way in usage) or None,
         description=description,

@@ -6,6 +6,7 @@ import atexit
 import dataclasses
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from tfde.cli.parser import CommandParser, command_parser
 from tfde.config.optimizer import OptimizerConfig
 from tfde.config.training import RefreshConfig, SourceConfig, StageConfig, TrainRun
 from tfde.config.validation import ValidationConfig
+from tfde.config.yaml_text import YamlTextError, load_yaml
 
 _PARTS = {
     "a stage": StageConfig,
@@ -36,7 +38,7 @@ def build_parser() -> CommandParser:
         " M --output DIR; tfde train --table FILE --help shows its options.",
         usage=(
             "--run RECIPE --output DIR [--run.FIELD VALUE ...]",
-            "--table FILE --model MODEL --output DIR [--guard DATASET ...]",
+            "--table FILE --model MODEL --output DIR [--guard DATASET ...] [--run.FIELD VALUE ...]",
         ),
     )
     parser.add_argument(
@@ -94,6 +96,7 @@ def _table_parser() -> CommandParser:
         "Trains a dual encoder from a table with a question and its answer in each row. The rows"
         " are split into train, dev and test; data and recipe are written into --output. A run that"
         " was interrupted goes on when the same command is given again.",
+        cls=_TableParser,
     )
     parser.add_argument(
         "--table",
@@ -124,7 +127,36 @@ def _table_parser() -> CommandParser:
         " test split is not the best; may be repeated",
     )
     parser.add_argument("--skip_bad", action="store_true", help="leave out and count bad rows")
+    parser.epilog = (
+        "Any field of the recipe can be set: --run.stages.finetune.steps 500;"
+        " --run.stages.finetune.help shows them."
+    )
     return parser
+
+
+class _TableParser(CommandParser):
+    """Takes fields of the recipe that is to be written, `--run.FIELD VALUE`, into `changes`."""
+
+    def parse_args(self, args: Any = None, *rest: Any, **options: Any) -> Any:
+        words, changes = [], {}
+        given = iter(args)
+        for word in given:
+            if not word.startswith("--run."):
+                words.append(word)
+                continue
+            option, sign, value = word.partition("=")
+            if option.endswith(".help"):
+                build_parser().parse_args([option])  # shows them, and ends
+            value = value if sign else next(given, None)
+            if value is None:
+                self.error(f"argument {option}: expected one argument")
+            try:
+                changes[option.removeprefix("--run.")] = load_yaml(value)
+            except YamlTextError as error:
+                self.error(f"argument {option}: {error}")
+        args = super().parse_args(words, *rest, **options)
+        args.changes = changes
+        return args
 
 
 def _recipe_of_table(args: Any) -> Any:
@@ -137,6 +169,8 @@ def _recipe_of_table(args: Any) -> Any:
     from tfde.training.run_record import TABLE_DATA
     from tfde.training.table_run import prepare_table
 
+    guards = named_datasets("--guard", args.guard or ())
+    _check_changes(args, guards)
     intake = Intake(skip_bad=args.skip_bad)
     with hint_of_skip_bad(intake):
         table = Path(args.table)
@@ -146,8 +180,9 @@ def _recipe_of_table(args: Any) -> Any:
             args.table,
             args.output,
             model=args.model,
-            guards=named_datasets("--guard", args.guard or ()),
+            guards=guards,
             columns=args.columns,
+            changes=args.changes,
             intake=intake,
         )
     dataset = DatasetDirectory(recipe.parent / TABLE_DATA)
@@ -159,6 +194,15 @@ def _recipe_of_table(args: Any) -> Any:
             print(f"left out: {count:,} {kind}")
     print(f"recipe: {recipe}")
     return build_parser().parse_args(["--run", str(recipe), "--output", args.output])
+
+
+def _check_changes(args: Any, guards: Mapping[str, str]) -> None:
+    """Ends the command where a field is unknown or impossible, before data are written."""
+    from tfde.training.table_run import describe_run
+
+    run = describe_run(args.output, args.model, guards, pairs=1000, changes=args.changes)
+    parser = build_parser()
+    parser.instantiate(parser.parse_object({"run": run, "output": args.output}))
 
 
 def _leave() -> None:

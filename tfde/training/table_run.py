@@ -33,6 +33,7 @@ _MOST_STEPS = 2000  # an hour of a few cores, for a model of MiniLM's size and s
 _VALIDATIONS = 3
 _MOST_QUERIES, _MOST_DOCUMENTS = 1000, 3000  # a validation of a minute or so
 _FEWEST_PAIRS = 8
+_STAGE = "stages.finetune"
 _COMMENT = (
     "# Written by `tfde train --table`. Change it, and train by it: `tfde train --run`, another"
     " --output.\n"
@@ -50,6 +51,7 @@ def prepare_table(
     model: str,
     guards: Mapping[str, str],
     columns: Sequence[str] | None = None,
+    changes: Mapping[str, Any] | None = None,
     intake: Intake | None = None,
 ) -> Path:
     """Writes a table as a data set, split 81/9/10, and a recipe for it; or finds both there.
@@ -63,6 +65,7 @@ def prepare_table(
         model: The start, as `model.backbone` of a recipe.
         guards: Name -> dataset directory away from home, scored on its test split.
         columns: As `tfde convert --columns`.
+        changes: Place in the recipe, such as `stages.finetune.steps`, -> value.
         intake: What becomes of bad rows; `None` stops at the first. It counts what is left out.
 
     Returns:
@@ -86,6 +89,7 @@ def prepare_table(
         "model": model,
         "guards": dict(guards),
         "columns": list(columns or ()),
+        "changes": dict(changes or {}),
     }
     recipe = output / TABLE_RECIPE
     before = _asked_before(recipe)
@@ -119,7 +123,8 @@ def prepare_table(
                 f"{table}: must leave at least {_FEWEST_PAIRS} pairs to train by, beside what is"
                 f" held out to measure. Received: {pairs}"
             )
-        described = describe_run(str(output / TABLE_DATA), model, guards, pairs=pairs)
+        place = str(output / TABLE_DATA)
+        described = describe_run(place, model, guards, pairs=pairs, changes=changes)
         text = yaml.safe_dump(described, sort_keys=False, allow_unicode=True)
         asked[_RECIPE] = hashlib.sha256(text.encode()).hexdigest()
         text = f"{_COMMENT}{_ASKED}{json.dumps(asked)}\n{text}"
@@ -169,7 +174,12 @@ def _is_as_written(output: Path, before: Mapping[str, Any]) -> bool:
 
 
 def describe_run(
-    place: str, model: str, guards: Mapping[str, str], *, pairs: int
+    place: str,
+    model: str,
+    guards: Mapping[str, str],
+    *,
+    pairs: int,
+    changes: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Returns a recipe for a data set, as a mapping.
 
@@ -178,8 +188,15 @@ def describe_run(
         model: The start.
         guards: Name -> dataset directory away from home.
         pairs: How many it has to train by.
+        changes: As of `prepare_table`. Other numbers follow those of steps and of a batch.
+
+    Raises:
+        ConfigError: a place of `changes` is inside of a value.
     """
-    steps = min(math.ceil(_EPOCHS * pairs / _BATCH_SIZE), _MOST_STEPS)
+    changes = changes or {}
+    batch_size = _number(changes.get(f"{_STAGE}.batch_size"), min(_BATCH_SIZE, pairs))
+    passes = math.ceil(_EPOCHS * pairs / batch_size)
+    steps = _number(changes.get(f"{_STAGE}.steps"), min(passes, _MOST_STEPS))
     every = max(10, -(-steps // _VALIDATIONS))
     validation: dict[str, Any] = {
         "dataset": place,
@@ -195,7 +212,7 @@ def describe_run(
             name: {"dataset": path, "max_queries": 200, "max_documents": 1000}
             for name, path in guards.items()
         }
-    return {
+    run: dict[str, Any] = {
         "seed": 17,
         "precision": "auto",
         "model": {"backbone": model},
@@ -204,7 +221,7 @@ def describe_run(
                 "data": place,
                 "split": "train",
                 "steps": steps,
-                "batch_size": min(_BATCH_SIZE, pairs),
+                "batch_size": batch_size,
                 "temperature": 0.05,
                 "bidirectional": True,
                 "optimizer": {
@@ -221,3 +238,22 @@ def describe_run(
             }
         },
     }
+    _change_fields(run, changes)
+    return run
+
+
+def _number(value: object, default: int) -> int:
+    """Returns a number that can stand; what cannot is told of when the recipe is read."""
+    return value if isinstance(value, int) and value > 0 else default
+
+
+def _change_fields(run: dict[str, Any], changes: Mapping[str, Any]) -> None:
+    for place, value in changes.items():
+        *parts, name = place.split(".")
+        inside = run
+        for part in parts:
+            inside = inside.setdefault(part, {})
+            if not isinstance(inside, dict):
+                rule = f"must be a field, but `{part}` has none"
+                raise ConfigError(f"`{place}` {rule}. Received: {value!r}")
+        inside[name] = value

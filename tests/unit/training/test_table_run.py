@@ -1,5 +1,6 @@
 """`tfde train --table`: a table becomes a data set, a recipe and a model."""
 
+import contextlib
 import csv
 import json
 from pathlib import Path
@@ -157,7 +158,50 @@ def test_guards_are_there_and_have_names_of_their_own(tmp_path, capsys):
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(("rows", "steps", "every"), [(12, 1, 10), (560, 43, 15)])
+FIELD = "--run.stages.finetune"
+
+
+def test_fields_of_the_recipe_stand_in_it(tmp_path, capsys, monkeypatch):
+    """And what depends on them follows; the same command goes on, another one is refused."""
+    monkeypatch.chdir(tmp_path)
+    write_table(tmp_path / "my.csv")
+    tiny.dual_encoder().save(tmp_path / "start.keras")
+    command = ["train", "--table", "my.csv", "--model", "start.keras", "--output", "run"]
+    fields = [f"{FIELD}.steps=40", f"{FIELD}.optimizer.learning_rate", "1e-3", "--run.seed", "3"]
+    fields += [f"{FIELD}.start_shares", "[]", f"{FIELD}.min_gain_kept=null"]
+    assert main([*command, *fields]) == 0
+    recipe = yaml.safe_load((tmp_path / "run" / "recipe.yaml").read_text())
+    stage = recipe["stages"]["finetune"]
+    assert (recipe["seed"], stage["steps"], stage["start_shares"]) == (3, 40, [])
+    assert (stage["optimizer"]["learning_rate"], stage["optimizer"]["warmup_steps"]) == (1e-3, 4)
+    assert stage["validation"]["every_steps"] == 14
+    assert main([*command, *fields]) == 0
+    capsys.readouterr()
+    assert main([*command, *fields, f"{FIELD}.log_every_steps=7"]) == 1
+    assert "begun with another `changes`; choose another output" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("field", "message"),
+    [
+        ([f"{FIELD}.stepz", "5"], "stepz"),
+        ([f"{FIELD}.steps", "many"], "steps: Expected a <class 'int'>"),
+        ([f"{FIELD}.steps=0"], "must be at least 1. Received: 0"),
+        ([f"{FIELD}.steps"], f"{FIELD}.steps: expected one argument"),
+        (["--run.seed.x", "5"], "`seed.x` must be a field, but `seed` has none. Received: 5"),
+        (["--run.seed", "[1"], "argument --run.seed: line 2: must be YAML"),
+    ],
+)
+def test_a_field_that_cannot_be_is_told_before_data_are_written(tmp_path, capsys, field, message):
+    table = write_table(tmp_path / "t.csv")
+    command = ["train", "--table", str(table), "--model", "m", "--output", str(tmp_path / "run")]
+    with contextlib.suppress(SystemExit):  # of the command line
+        assert main([*command, *field]) == 1
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(("rows", "steps", "every"), [(12, 3, 10), (560, 43, 15)])
 def test_the_recipe_grows_with_the_table(tmp_path, rows, steps, every):
     table = write_table(tmp_path / "t.csv", rows=rows)
     recipe = prepare(table, tmp_path / "run").read_text()
