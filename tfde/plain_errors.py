@@ -13,8 +13,8 @@ _PLAIN = (
     (r"Problem with given class_path '[\w.]+': ", ""),
     (
         r"Does not validate against any of the Union subtypes Subtypes: .*? Errors: - (.*?)"
-        r" - Expected a <class 'NoneType'>.*",
-        r"\1",
+        r" - Expected a <class 'NoneType'> Given value type: <class '\w+'> Given value: ",
+        r"\1. Got value: ",
     ),
     (r"Expected an? typing\.Literal\[([^\]]*)\]\. Got value: ", r"must be one of \1. Received: "),
     (r"Expected an? <class 'tuple'>\. Got value: ", r"must be a list. Received: "),
@@ -22,7 +22,11 @@ _PLAIN = (
         r"Not of type \w+: (.*?) does not conform to restriction v>0",
         r"must be above 0. Received: \1",
     ),
+    (r"Expected an? <class 'int'>\. Got value: ", "must be a whole number. Received: "),
+    (r"Expected an? <class 'float'>\. Got value: ", "must be a number. Received: "),
+    (r"Expected an? <class 'bool'>\. Got value: ", "must be true or false. Received: "),
     (r"Expected an? <class '(\w+)'>\. Got value: ", r"must be a \1. Received: "),
+    (r"Expected a dot import path string: .*?\. Got value: ", "must be a mapping. Received: "),
     (r"Group '(\w+)' does not accept option '([\w.]+)'", r"\1 has no field '\2'"),
     (
         r"Parser key \"[\w.]+\": Unable to load config (['\"])((?:(?!\1).)+)\1 - line (\d+): ",
@@ -51,7 +55,9 @@ def plain_message(message: str, fields: Callable[[], Sequence[str]]) -> str:
     unknown = re.search(r"Option '(\w+)' is not accepted|has no field '(?:\w+\.)*(\w+)'", line)
     if not unknown:
         return line
-    near = difflib.get_close_matches(unknown[1] or unknown[2], fields(), n=1)
+    name, known = unknown[1] or unknown[2], fields()
+    short = [field for field in known if name == "".join(part[0] for part in field.split("_"))]
+    near = short or difflib.get_close_matches(name, known, n=1)  # lr: learning_rate
     return line + (f"; did you mean {near[0]}?" if near else "")
 
 

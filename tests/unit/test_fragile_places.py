@@ -38,16 +38,20 @@ class Run:
 
     inner: Inner = Inner()
     maybe: Inner | None = None
+    count: int | None = None
 
 
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
         (("--run.inner.kind", "c"), "inner.kind: must be one of 'a', 'b'. Received: c"),
-        (("--run.inner.size", "x"), "inner.size: must be a int. Received: x"),
+        (("--run.inner.size", "x"), "inner.size: must be a whole number. Received: x"),
         (("--run.inner.names", "x"), "inner.names: must be a list. Received: x"),
         (("--run.inner.above", "-1"), "inner.above: must be above 0. Received: -1"),
-        (("--run.maybe", "{size: x}"), "maybe: size: must be a int. Received: x"),
+        (("--run.maybe", "{size: x}"), "maybe: size: must be a whole number. Received: x"),
+        (("--run.maybe", "x"), "maybe: must be a mapping. Received: x"),
+        (("--run.count", "x"), "count: must be a whole number. Received: x"),
+        (("--run.maybe", "{lr: 1}"), "maybe: Option 'lr' is not accepted; did you mean learning_"),
         (("--run.maybe", "{odd: 1}"), "maybe: Option 'odd' is not accepted"),
         (("--run.inner", "{odd: 1}"), "run has no field 'inner"),
         (("--run", "gone.yaml"), "run must be a file. Received: 'gone.yaml'"),

@@ -6,6 +6,7 @@ which must not import TensorFlow, and `run(args)`, which may. `tfde --help` impo
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import os
 import signal
@@ -82,7 +83,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     name = argv[0]
     if name not in COMMANDS:
-        return _fail(f"unknown command {name!r}; `tfde --help` lists the commands", 2)
+        near = difflib.get_close_matches(name, COMMANDS, n=1)
+        meant = f"; did you mean {near[0]}?" if near else ";"
+        return _fail(f"unknown command {name!r}{meant} `tfde --help` lists the commands", 2)
     quiet_libraries()
     lighten_imports()
     try:

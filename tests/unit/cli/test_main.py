@@ -179,3 +179,10 @@ def test_sigterm_leaves_nothing_half_written(tmp_path):
     assert done.returncode == -signal.SIGTERM
     assert (done.stdout, done.stderr) == ("", "")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_command_that_was_probably_meant(capsys):
+    assert main(["trian"]) == 2
+    assert "unknown command 'trian'; did you mean train?" in capsys.readouterr().err
+    assert main(["xyz"]) == 2
+    assert "unknown command 'xyz'; `tfde --help` lists the commands" in capsys.readouterr().err

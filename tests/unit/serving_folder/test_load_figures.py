@@ -115,7 +115,7 @@ def command(script, tmp_path, monkeypatch, capsys):
         (["--rate", 5, "--processes", 0], 1, "`processes` must be at least 1. Received: 0"),
         (["--rate", 5, "--target", "host"], 1, "`target` must be HOST:PORT. Received: 'host'"),
         (["--rate", 5, "--target", "localhost:1"], 1, "localhost:1 refuses a first question"),
-        (["--rate", "fast"], 2, "must be a float. Received: fast"),
+        (["--rate", "fast"], 2, "must be a number. Received: fast"),
         ([], 2, "the following arguments are required: rate"),
     ],
 )

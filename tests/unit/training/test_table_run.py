@@ -185,7 +185,7 @@ def test_fields_of_the_recipe_stand_in_it(tmp_path, capsys, monkeypatch):
     ("field", "message"),
     [
         ([f"{FIELD}.stepz", "5"], "stepz"),
-        ([f"{FIELD}.steps", "many"], "steps: Expected a <class 'int'>"),
+        ([f"{FIELD}.steps", "many"], "steps: must be a whole number. Received: many"),
         ([f"{FIELD}.steps=0"], "must be at least 1. Received: 0"),
         ([f"{FIELD}.steps"], f"{FIELD}.steps: expected one argument"),
         (["--run.seed.x", "5"], "`seed.x` must be a field, but `seed` has none. Received: 5"),
