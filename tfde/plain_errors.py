@@ -27,6 +27,7 @@ _PLAIN = (
     (r"Expected an? <class 'bool'>\. Got value: ", "must be true or false. Received: "),
     (r"Expected an? <class '(\w+)'>\. Got value: ", r"must be a \1. Received: "),
     (r"Expected a dot import path string: .*?\. Got value: ", "must be a mapping. Received: "),
+    (r"is not accepted\. Got value: ", "is not accepted. Received: "),
     (r"Group '(\w+)' does not accept option '([\w.]+)'", r"\1 has no field '\2'"),
     (
         r"Parser key \"[\w.]+\": Unable to load config (['\"])((?:(?!\1).)+)\1 - line (\d+): ",

@@ -51,7 +51,10 @@ class Run:
         (("--run.maybe", "{size: x}"), "maybe: size: must be a whole number. Received: x"),
         (("--run.maybe", "x"), "maybe: must be a mapping. Received: x"),
         (("--run.count", "x"), "count: must be a whole number. Received: x"),
-        (("--run.maybe", "{lr: 1}"), "maybe: Option 'lr' is not accepted; did you mean learning_"),
+        (
+            ("--run.maybe", "{lr: 1}"),
+            "maybe: Option 'lr' is not accepted. Received: {'lr': 1}; did you mean learning_rate?",
+        ),
         (("--run.maybe", "{odd: 1}"), "maybe: Option 'odd' is not accepted"),
         (("--run.inner", "{odd: 1}"), "run has no field 'inner"),
         (("--run", "gone.yaml"), "run must be a file. Received: 'gone.yaml'"),
