@@ -27,9 +27,9 @@ from tfde.storage.intake import Intake
 from tfde.training.run_record import TABLE_DATA, TABLE_RECIPE, has_progress
 
 _RATIO, _DEV_SHARE = (90, 10), 0.1
-_BATCH_SIZE = 32
+_BATCH_SIZE = 64
 _EPOCHS = 3
-_MOST_STEPS = 2000  # an hour of a few cores, for a model of MiniLM's size and short texts
+_MOST_STEPS = 1000  # an hour of a few cores, for a model of MiniLM's size and short texts
 _VALIDATIONS = 3
 _MOST_QUERIES, _MOST_DOCUMENTS = 1000, 3000  # a validation of a minute or so
 _FEWEST_PAIRS = 8
@@ -226,7 +226,7 @@ def describe_run(
                 "bidirectional": True,
                 "optimizer": {
                     "name": "adamw",
-                    "learning_rate": 2.0e-5,
+                    "learning_rate": 5.0e-5,
                     "warmup_steps": steps // 10,
                     "start_decay": 300.0,
                 },
