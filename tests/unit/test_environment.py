@@ -123,7 +123,7 @@ if sys.argv[1] == "yes":
 import tensorflow, keras
 print(sorted({"pandas", "sklearn", "matplotlib"} & set(sys.modules)))
 import pandas, sklearn, matplotlib
-keras.Sequential([keras.layers.Dense(1)]).predict(pandas.DataFrame({"a": [1.0]}).values, verbose=0)
+keras.Sequential([keras.layers.Dense(1)]).predict(pandas.DataFrame({"a": [1.0]}), verbose=0)
 """
     found = []
     for lightened in ("yes", "no"):

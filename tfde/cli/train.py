@@ -81,7 +81,7 @@ def run(args: Any) -> int:
     if best.exists():
         from tfde.training.training_card import format_gains
 
-        print(f"best on the dev split: {best}")
+        print(f"kept by the dev split: {best}")
         stages = description.competing_stages(list(description.stages)[-1])
         validation = description.stages[stages[-1]].validation
         gains = format_gains(Path(args.output), leading=validation.measures[0], stages=stages)
@@ -147,13 +147,18 @@ class _TableParser(CommandParser):
             option, sign, value = word.partition("=")
             if option.endswith(".help"):
                 build_parser().parse_args([option])  # shows them, and ends
-            value = value if sign else next(given, None)
-            if value is None:
+            value = value if sign else next(given, "--")
+            if not sign and value.startswith("--"):
                 self.error(f"argument {option}: expected one argument")
             try:
                 changes[option.removeprefix("--run.")] = load_yaml(value)
-            except YamlTextError as error:
-                self.error(f"argument {option}: {error}")
+            except YamlTextError:  # "{title} {text}", which is text
+                changes[option.removeprefix("--run.")] = value
+        for place, value in changes.items():
+            if value is None and "." not in place:
+                self.error(f"argument --run.{place}: must not be null")
+        if any(word == "--run" or word.startswith("--run=") for word in words):
+            self.error("give --run or --table; --run.FIELD VALUE changes a field of its recipe")
         args = super().parse_args(words, *rest, **options)
         args.changes = changes
         return args

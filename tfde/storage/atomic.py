@@ -142,6 +142,7 @@ def end_by_signal(number: int, frame: object) -> None:
     remove_unfinished()
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
+    os._exit(128 + number)  # the first process of a container does not end by it
 
 
 def refuse_directory(path: str | Path) -> None:

@@ -26,6 +26,7 @@ logger = logging.getLogger("tfde")
 
 _TELL_S, _TELL_FIRST_S = 60.0, 10.0
 BEST_MODEL = "best_model"
+AFTER_LAST_STEP = "after the last step, which is saved: the same command goes on"
 
 
 class Validation(Protocol):
@@ -208,6 +209,8 @@ class StageCallback(keras.callbacks.Callback):
         """
         self.set_model(model)
         for average in averages:
+            if self.stop is not None and self.stop.is_set():
+                raise KeyboardInterrupt(AFTER_LAST_STEP)
             with average.weights:
                 if self.validation is not None:
                     self._validate(self.validation, average)
@@ -239,13 +242,17 @@ class StageCallback(keras.callbacks.Callback):
         kept, verdict = better, ", the best so far" if better else ""
         if harm:
             verdict = f", away from home: {harm}"
-        elif not better and average is not None and average.start_share and start:
+        start_share = 0.0 if average is None else average.start_share
+        if start_share and start and not better and not harm:
             share = self._share_of_gain(value, start[validation.leading_measure])
-            kept = self.min_gain_kept is not None and share >= self.min_gain_kept
+            nearer = start_share > self.progress.kept_share
+            kept = nearer and self.min_gain_kept is not None and share >= self.min_gain_kept
             verdict = f", {share:.0%} of what the best won" if share > 0 else ""
             verdict += ", and nearer to the start: kept" if kept else ""
         if better:
             self.progress.best = value
+        if kept:
+            self.progress.kept_share = start_share
         if kept and self.writes:
             with self.times.within(SAVING):
                 self.model.save_to_preset(self.output / BEST_MODEL)
@@ -263,8 +270,7 @@ class StageCallback(keras.callbacks.Callback):
             verdict,
         )
         about |= {"harm": harm} if harm else {}
-        about |= {"kept": True} if kept else {}
-        self.write(measures, validated_on=validation.extent, **about)
+        self.write(measures, validated_on=validation.extent, kept=kept, **about)
 
     def _share_of_gain(self, value: float, start: float) -> float:
         won = (self.progress.best or 0.0) - start

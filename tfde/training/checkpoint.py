@@ -24,12 +24,14 @@ class Progress:
         stage: Name of the stage.
         step: Steps of it that are done.
         best: Best value of the first validation measure so far, of the stages measured alike.
+        kept_share: How much of the start the weights are that were kept as the best.
         start: What the validation measured of the model before the first step of these stages.
     """
 
     stage: str
     step: int = 0
     best: float | None = None
+    kept_share: float = 0.0
     start: dict[str, float] | None = None
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tfde.storage.atomic import end_by_signal
+from tfde.training.callbacks import AFTER_LAST_STEP
 
 logger = logging.getLogger("tfde")
 # Whoever handles one of them otherwise keeps his own way.
@@ -23,8 +24,9 @@ _OURS = {
 def interrupts(*, alone: bool) -> Iterator[threading.Event]:
     """Gives an event that the first SIGINT or SIGTERM sets, so that the step at work can be saved.
 
-    After a SIGTERM the process ends by it, once the block has ended. A second signal does what the
-    first does outside of this block, in other threads, and where the program handles it otherwise.
+    After a SIGTERM the process ends by it, however the block ends. A second signal does what it does
+    without this block. In other threads, and where the program handles a signal by itself, nothing
+    is changed.
 
     Args:
         alone: Whether this is the only process of a run: each of several would end at another step.
@@ -57,12 +59,12 @@ def interrupts(*, alone: bool) -> Iterator[threading.Event]:
     try:
         yield stop
         if received:
-            raise KeyboardInterrupt("after the last step, which is saved: the same command goes on")
+            raise KeyboardInterrupt(AFTER_LAST_STEP)
     except KeyboardInterrupt as error:
-        restore()
         if received == [signal.SIGTERM]:
             logger.warning("ended by SIGTERM %s", error)
-            signal.raise_signal(signal.SIGTERM)
         raise
     finally:
         restore()
+        if received == [signal.SIGTERM]:
+            signal.raise_signal(signal.SIGTERM)

@@ -293,6 +293,8 @@ def _train_stage(
             records = recorder()
             end = total
             if refresh is not None:
+                if stop.is_set():
+                    raise KeyboardInterrupt(f"at step {progress.step}, which is saved")
                 if chief and refresh.is_due(progress.step):
                     with times.within(MINING):
                         mined = refresh.mine(model, progress.step)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import hashlib
 import json
 import math
@@ -156,6 +157,7 @@ def _asked_before(recipe: Path) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(asked.removeprefix(_ASKED))
     except (OSError, StopIteration, ValueError):
         return {}
+    found.setdefault("changes", {})  # of a version that knew none
     return found
 
 
@@ -188,15 +190,20 @@ def describe_run(
         model: The start.
         guards: Name -> dataset directory away from home.
         pairs: How many it has to train by.
-        changes: As of `prepare_table`. Other numbers follow those of steps and of a batch.
+        changes: As of `prepare_table`. Other numbers follow those of steps, epochs, pairs and a batch, and
+            what does not go with a change is left out.
 
     Raises:
         ConfigError: a place of `changes` is inside of a value.
     """
-    changes = changes or {}
-    batch_size = _number(changes.get(f"{_STAGE}.batch_size"), min(_BATCH_SIZE, pairs))
-    passes = math.ceil(_EPOCHS * pairs / batch_size)
-    steps = _number(changes.get(f"{_STAGE}.steps"), min(passes, _MOST_STEPS))
+    changes = copy.deepcopy(dict(changes or {}))
+    given = {place.removeprefix(f"{_STAGE}."): value for place, value in changes.items()}
+    pairs = min(pairs, _number(given.get("limit"), pairs))
+    batch_size = _number(given.get("batch_size"), min(_BATCH_SIZE, pairs))
+    epochs = _number(given.get("epochs"), _EPOCHS)
+    passes = math.ceil(epochs * pairs / batch_size)
+    most = passes if "epochs" in given else _MOST_STEPS
+    steps = _number(given.get("steps"), min(passes, most))
     every = max(10, -(-steps // _VALIDATIONS))
     validation: dict[str, Any] = {
         "dataset": place,
@@ -238,6 +245,17 @@ def describe_run(
             }
         },
     }
+    stage = run["stages"]["finetune"]
+    # What does not go with a field that was given.
+    if "epochs" in given:
+        del stage["steps"]
+    if given.get("optimizer.name", "adamw") != "adamw":
+        del stage["optimizer"]["start_decay"]
+    adapted = any(name.partition(".")[0] == "lora" for name in given)
+    if adapted or given.get("start_shares") == []:
+        del stage["min_gain_kept"]
+    if adapted:
+        del stage["start_shares"]
     _change_fields(run, changes)
     return run
 

@@ -37,7 +37,7 @@ def write_training_cards(
     """
     record = json.loads((output / RUN_FILE).read_text("utf-8"))
     history, validated = _history(output, leading, stages)
-    best = _best(validated)
+    best = _best(validated, leading)
     kept = BEST_MODEL if (output / BEST_MODEL).exists() else "model"
     # What was measured before the last stage is nothing that `model/` has.
     own = [line for line in validated if "averaged" not in line]
@@ -66,7 +66,7 @@ def format_gains(output: Path, *, leading: str, stages: Collection[str]) -> str:
         "" where the start was not measured.
     """
     _, validated = _history(output, leading, stages)
-    start, best = validated[0], _best(validated)
+    start, best = validated[0], _best(validated, leading)
     if start["step"] or best is None:
         return ""
     names = list(_numbers(start))
@@ -91,8 +91,11 @@ def _history(
     return history, validated
 
 
-def _best(validated: list[dict[str, Any]]) -> dict[str, Any] | None:
-    return next((line for line in reversed(validated) if line.get("kept")), None)
+def _best(validated: list[dict[str, Any]], leading: str | None) -> dict[str, Any] | None:
+    if any("kept" not in line for line in validated):  # of a version that kept the highest
+        allowed = (line for line in validated if "harm" not in line)
+        return max(allowed, key=lambda line: line[str(leading)], default=None)
+    return next((line for line in reversed(validated) if line["kept"]), None)
 
 
 def _place(validated: Mapping[str, Any]) -> str:

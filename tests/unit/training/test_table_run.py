@@ -10,6 +10,7 @@ import tiny
 import yaml
 
 from tfde.cli.main import main
+from tfde.cli.train import build_parser
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.errors import ConfigError
 from tfde.storage.atomic import directory_lock
@@ -46,7 +47,7 @@ def test_a_model_by_one_command(tmp_path, capsys, monkeypatch):
     assert main([*command, "--guard", "away"]) == 0
     out = capsys.readouterr().out
     assert "recipe: run/recipe.yaml" in out
-    assert "best on the dev split: run/best_model" in out
+    assert "kept by the dev split: run/best_model" in out
     rows = [line.split() for line in out.splitlines() if "nDCG@10" in line]
     assert [row[0] for row in rows] == ["nDCG@10", "away"]
     assert all(float(row[-2]) - float(row[-3]) == pytest.approx(float(row[-1])) for row in rows)
@@ -161,6 +162,42 @@ def test_guards_are_there_and_have_names_of_their_own(tmp_path, capsys):
 FIELD = "--run.stages.finetune"
 
 
+@pytest.mark.parametrize(
+    ("changes", "steps", "gone"),
+    [
+        ({"limit": 640}, 30, set()),
+        ({"batch_size": 128}, 47, set()),
+        ({"epochs": 10}, None, {"steps"}),
+        ({"optimizer.name": "adafactor"}, 94, {"start_decay"}),
+        ({"start_shares": []}, 94, {"min_gain_kept"}),
+        ({"lora.rank": 4}, 94, {"start_shares", "min_gain_kept"}),
+    ],
+)
+def test_what_depends_on_a_field_follows(changes, steps, gone):
+    """And what does not go with it is left out: the recipe can be trained by."""
+    given = {f"stages.finetune.{name}": value for name, value in changes.items()}
+    plain = describe_run("d", "m", {}, pairs=2000)["stages"]["finetune"]
+    run = describe_run("d", "m", {}, pairs=2000, changes=given)
+    stage = run["stages"]["finetune"]
+    assert stage.get("steps") == steps
+    fields = [{*part, *part["optimizer"]} for part in (plain, stage)]
+    assert fields[0] - fields[1] == gone
+    parser = build_parser()
+    parser.instantiate(parser.parse_object({"run": run, "output": "o"}))
+    if "epochs" in changes:
+        assert stage["validation"]["every_steps"] == 105  # of 313 steps
+
+
+def test_a_run_of_a_version_without_changes_goes_on(tmp_path):
+    table = write_table(tmp_path / "t.csv")
+    recipe = prepare(table, tmp_path / "run")
+    text = recipe.read_text()
+    recipe.write_text(text.replace(', "changes": {}', ""))
+    assert recipe.read_text() != text
+    (tmp_path / "run" / "checkpoint.safetensors").write_text("")  # it has begun
+    assert prepare(table, tmp_path / "run") == recipe
+
+
 def test_fields_of_the_recipe_stand_in_it(tmp_path, capsys, monkeypatch):
     """And what depends on them follows; the same command goes on, another one is refused."""
     monkeypatch.chdir(tmp_path)
@@ -189,7 +226,10 @@ def test_fields_of_the_recipe_stand_in_it(tmp_path, capsys, monkeypatch):
         ([f"{FIELD}.steps=0"], "must be at least 1. Received: 0"),
         ([f"{FIELD}.steps"], f"{FIELD}.steps: expected one argument"),
         (["--run.seed.x", "5"], "`seed.x` must be a field, but `seed` has none. Received: 5"),
-        (["--run.seed", "[1"], "argument --run.seed: line 2: must be YAML"),
+        (["--run.seed", "[1"], "seed: must be a whole number. Received: [1"),
+        (["--run.seed", "null"], "argument --run.seed: must not be null"),
+        ([f"{FIELD}.split", "--skip_bad"], f"{FIELD}.split: expected one argument"),
+        (["--run", "recipe.yaml"], "give --run or --table"),
     ],
 )
 def test_a_field_that_cannot_be_is_told_before_data_are_written(tmp_path, capsys, field, message):
