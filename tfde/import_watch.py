@@ -30,6 +30,7 @@ class ImportWatch(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
+        """Finds the module by the other finders; its loader runs it within the context."""
         if fullname != self.name or self._asks:
             return None
         self._asks = True

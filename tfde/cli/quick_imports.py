@@ -19,8 +19,8 @@ _OBJECTS_BETWEEN_COLLECTIONS = 50_000
 def lighten_imports() -> None:
     """Lets this process import Keras without pandas, scikit-learn and Matplotlib.
 
-    They can be imported before and after; Keras' wrappers for scikit-learn stay without it. Python's
-    collector comes less often from now on.
+    They can be imported before and after; Keras' wrappers for scikit-learn stay without it.
+    Python's collector comes less often from now on.
     """
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     if "keras" not in sys.modules:

@@ -24,9 +24,9 @@ _OURS = {
 def interrupts(*, alone: bool) -> Iterator[threading.Event]:
     """Gives an event that the first SIGINT or SIGTERM sets, so that the step at work can be saved.
 
-    After a SIGTERM the process ends by it, however the block ends. A second signal does what it does
-    without this block. In other threads, and where the program handles a signal by itself, nothing
-    is changed.
+    After a SIGTERM the process ends by it, however the block ends. A second signal does what it
+    does without this block. In other threads, and where the program handles a signal by itself,
+    nothing is changed.
 
     Args:
         alone: Whether this is the only process of a run: each of several would end at another step.

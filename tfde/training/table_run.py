@@ -190,8 +190,8 @@ def describe_run(
         model: The start.
         guards: Name -> dataset directory away from home.
         pairs: How many it has to train by.
-        changes: As of `prepare_table`. Other numbers follow those of steps, epochs, pairs and a batch, and
-            what does not go with a change is left out.
+        changes: As of `prepare_table`. Other numbers follow those of steps, epochs, pairs and a
+            batch, and what does not go with a change is left out.
 
     Raises:
         ConfigError: a place of `changes` is inside of a value.

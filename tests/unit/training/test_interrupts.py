@@ -92,7 +92,7 @@ def test_the_second_interrupt_ends_at_once():
 
 
 def test_a_matcher_goes_on_within_an_epoch(tmp_path, run):
-    rows = [f"{a}\t{b}\t{'no yes'.split()[a == b]}" for a in tiny.WORDS[:4] for b in tiny.WORDS[:4]]
+    rows = [f"{a}\t{b}\t{['no', 'yes'][a == b]}" for a in tiny.WORDS[:4] for b in tiny.WORDS[:4]]
     (tmp_path / "train.tsv").write_text("\n".join(["sentence1\tsentence2\tlabel", *rows]) + "\n")
     sizes = {"num_layers": 1, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 12}
     model = MatchModelConfig("cross_encoder", {"kind": "bert", **sizes}, run.model.tokenizer)
