@@ -57,6 +57,8 @@ def plain_message(message: str, fields: Callable[[], Sequence[str]]) -> str:
     if not unknown:
         return line
     name, known = unknown[1] or unknown[2], fields()
+    if name in known:
+        return line + "; it is a field of another part (--run.PART.help shows those of a part)"
     short = [field for field in known if name == "".join(part[0] for part in field.split("_"))]
     near = short or difflib.get_close_matches(name, known, n=1)  # lr: learning_rate
     return line + (f"; did you mean {near[0]}?" if near else "")

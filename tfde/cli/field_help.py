@@ -43,8 +43,8 @@ def part_of(run: type, names: list[str]) -> type:
         if not inside:
             known = [field for field in fields if _has_parts(part, field)]
             raise ConfigError(
-                f"--run.{'.'.join(names)}.help: there is no help of its own for {name!r}; there is"
-                f" for {', '.join(sorted(known)) or 'none here'}."
+                f"--run.{'.'.join(names)}.help: {name!r} has no fields of its own; those that have:"
+                f" {', '.join(sorted(known)) or 'none here'}."
             )
         part, of_its_own = inside[0], typing.get_origin(hint) is dict
     return part

@@ -25,6 +25,11 @@ _PARTS = {
     "a source of its mixture": SourceConfig,
 }
 
+# Where a field is that people give as an option of its own.
+_PLACES = {field.name: f"optimizer.{field.name}" for field in dataclasses.fields(OptimizerConfig)}
+_PLACES |= {field.name: field.name for field in dataclasses.fields(StageConfig)}
+_PLACES |= {"lr": "optimizer.learning_rate"}
+
 _SPLITS = {"train": "train by", "dev": "choose by", "test": "measure at the end"}
 
 
@@ -159,6 +164,12 @@ class _TableParser(CommandParser):
                 self.error(f"argument --run.{place}: must not be null")
         if any(word == "--run" or word.startswith("--run=") for word in words):
             self.error("give --run or --table; --run.FIELD VALUE changes a field of its recipe")
+        for word in words:
+            option = word.partition("=")[0]
+            field = _PLACES.get(option.removeprefix("--").replace("-", "_"))
+            if field and option.startswith("--") and option not in self._option_string_actions:
+                meant = f"did you mean --run.stages.finetune.{field}?"
+                self.error(f"unrecognized arguments: {option}; {meant}")
         args = super().parse_args(words, *rest, **options)
         args.changes = changes
         return args

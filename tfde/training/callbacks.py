@@ -134,8 +134,8 @@ class StageCallback(keras.callbacks.Callback):
             self._validate(self.validation)
             minutes = (time.perf_counter() - began) / 60
             more = -(-self.last_step // self.validation.every_steps) + self.num_averages
-            said = "as long as this takes each of %d validations to come, some %d minutes together"
-            logger.info(said, more, math.ceil(more * minutes))
+            said = "as long as this takes each of %d validations to come, %s together"
+            logger.info(said, more, _in_minutes(more * minutes))
         self.times.enter(BATCHES)
 
     def on_train_batch_begin(self, batch: int, logs: dict[str, float] | None = None) -> None:
@@ -195,8 +195,8 @@ class StageCallback(keras.callbacks.Callback):
         self._told = now
         second = (now - self._begun[0]) / (self.progress.step - self._begun[1])
         minutes = (self.last_step - self.progress.step) * second / 60
-        said = "step %d of %d: %.1f s a step, some %d minutes left"
-        logger.info(said, self.progress.step, self.last_step, second, math.ceil(minutes))
+        said = "step %d of %d: %.1f s a step, %s left"
+        logger.info(said, self.progress.step, self.last_step, second, _in_minutes(minutes))
 
     def validate_averages(self, model: DualEncoder, averages: Sequence[Average]) -> None:
         """Validates means of the trained model; a better one is kept as the best.
@@ -288,6 +288,10 @@ class StageCallback(keras.callbacks.Callback):
         with self._board.as_default(step=self.progress.step):
             for name, value in values.items():
                 tf.summary.scalar(name, value)
+
+
+def _in_minutes(minutes: float) -> str:
+    return "a minute" if minutes <= 1 else f"some {math.ceil(minutes)} minutes"
 
 
 def forget_history(path: Path, *, stage: str, after: int) -> None:

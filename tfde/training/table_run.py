@@ -102,6 +102,10 @@ def prepare_table(
             if has_progress(output) or not _is_as_written(output, before):
                 name = next(name for name in asked if before.get(name) != asked[name])
                 value = str(table) if name == "table" else asked[name]
+                if name == "changes":
+                    old, new = before[name], asked[name]
+                    name = next(x for x in {**old, **new} if old.get(x) != new.get(x))
+                    value = new.get(name)
                 raise ConfigError(
                     f"{output}: the run there was begun with another `{name}`; choose another"
                     f" output. Received: {value!r}"

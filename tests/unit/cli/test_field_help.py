@@ -38,7 +38,8 @@ def test_every_field_of_a_part_is_told_with_its_meaning(run, place, part):
 
 @pytest.mark.parametrize("place", ["stages.steps", "nowhere", "stages.a.b"])
 def test_what_has_no_fields_says_what_has(place):
-    with pytest.raises(ConfigError, match=r"no help of its own for '\w+'; there is for \w+, "):
+    rule = r"'\w+' has no fields of its own; those that have: \w+, "
+    with pytest.raises(ConfigError, match=rule):
         part_of(TrainRun, place.split("."))
 
 

@@ -215,7 +215,8 @@ def test_fields_of_the_recipe_stand_in_it(tmp_path, capsys, monkeypatch):
     assert main([*command, *fields]) == 0
     capsys.readouterr()
     assert main([*command, *fields, f"{FIELD}.log_every_steps=7"]) == 1
-    assert "begun with another `changes`; choose another output" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "with another `stages.finetune.log_every_steps`; choose another output. Rec" in said
 
 
 @pytest.mark.parametrize(
@@ -229,6 +230,10 @@ def test_fields_of_the_recipe_stand_in_it(tmp_path, capsys, monkeypatch):
         (["--run.seed", "[1"], "seed: must be a whole number. Received: [1"),
         (["--run.seed", "null"], "argument --run.seed: must not be null"),
         ([f"{FIELD}.split", "--skip_bad"], f"{FIELD}.split: expected one argument"),
+        (["--steps", "5"], "arguments: --steps; did you mean --run.stages.finetune.steps?"),
+        (["--lr=1e-4"], "did you mean --run.stages.finetune.optimizer.learning_rate?"),
+        (["--batch-size", "8"], "did you mean --run.stages.finetune.batch_size?"),
+        ([f"{FIELD}.learning_rate", "1e-4"], "it is a field of another part"),
         (["--run", "recipe.yaml"], "give --run or --table"),
     ],
 )
