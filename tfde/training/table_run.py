@@ -85,7 +85,7 @@ def prepare_table(
             CheckpointFiles(name.strip()).find("modules.json")
     for path in guards.values():
         DatasetDirectory(path).qrels_file(GuardConfig(path).split)
-    asked = {
+    asked: dict[str, Any] = {
         "table": " ".join(sha256(file) for file in files),
         "model": model,
         "guards": dict(guards),
