@@ -50,7 +50,6 @@ WAYS: dict[str, dict[str, Any]] = {
     "half frozen": {"freeze": ["token_embedder"], "freeze_layers": 3},
     "topics": {"topic_size": 256},
     "topics, rate / 5": {"topic_size": 256, "optimizer": {"learning_rate": RATE / 5}},
-    "start_decay 1000": {"optimizer": {"start_decay": 1000.0}},
     "topics, start_decay": {"topic_size": 256, "optimizer": {"start_decay": 300.0}},
     "mined": {"data": MINED, "negatives_per_query": 1},
     "train --table": {},  # the recipe that is written for a table

@@ -294,7 +294,7 @@ def _train_stage(
             end = total
             if refresh is not None:
                 if stop.is_set():
-                    raise KeyboardInterrupt(f"at step {progress.step}, which is saved")
+                    raise KeyboardInterrupt(f"at step {progress.step}: the same command goes on")
                 if chief and refresh.is_due(progress.step):
                     with times.within(MINING):
                         mined = refresh.mine(model, progress.step)

@@ -1,6 +1,5 @@
 """What a stage says about the parts it trains and the lengths of its texts."""
 
-import contextlib
 import dataclasses
 import json
 import shutil
@@ -19,8 +18,7 @@ from tfde.errors import ConfigError
 from tfde.towers.average import average_models
 from tfde.towers.dual_encoder import DualEncoder
 from tfde.towers.sharing import check_freeze, frozen_parts
-from tfde.training.callbacks import Average, StageCallback
-from tfde.training.checkpoint import Progress, read_progress
+from tfde.training.checkpoint import read_progress
 from tfde.training.retrieval_validation import RetrievalValidation
 from tfde.training.run import train
 from tfde.training.training_card import format_gains
@@ -226,49 +224,6 @@ def test_the_mean_nearest_to_the_start_that_keeps_the_gain(tmp_path, run, min_ga
     kept = RetrievalValidation(validation, seed=run.seed)(DualEncoder.load(folder / "best_model"))
     assert kept["RR"] == pytest.approx(expected, abs=1e-6)
     assert f"{start:.4f}  {expected:.4f}" in format_gains(folder, leading="RR", stages=["only"])
-
-
-class Measures:
-    """A validation whose values are given."""
-
-    every_steps, leading_measure, extent, measures_start = 10, "RR", "nothing", True
-
-    def __init__(self, values):
-        self.values = iter(values)
-
-    def __call__(self, model):
-        return {"RR": next(self.values)}
-
-    def harm(self, measures, start):
-        return "" if measures["RR"] != 0.79 else "too much"
-
-
-def test_a_mean_that_is_kept_stays_beside_means_of_later_stages_that_are_farther(tmp_path):
-    model = tiny.dual_encoder()
-    progress = Progress("a", start={"RR": 0.5}, best=0.8)
-    (tmp_path / "history.jsonl").touch()
-
-    def kept(shares, values):
-        callback = StageCallback(
-            tmp_path,
-            progress,
-            log_every_steps=1,
-            checkpoint_every_steps=1,
-            last_step=1,
-            validation=Measures(values),
-            show=False,
-            min_gain_kept=0.9,
-        )
-        means = [Average(str(share), contextlib.nullcontext(), share) for share in shares]
-        callback.validate_averages(model, means)
-        lines = (tmp_path / "history.jsonl").read_text().splitlines()[-len(shares) :]
-        return [json.loads(line)["kept"] for line in lines]
-
-    assert kept([0.25, 0.5, 0.75], [0.775, 0.78, 0.79]) == [True, True, False]  # the last one harms
-    assert kept([0.1], [0.772]) == [False]
-    assert kept([0.6], [0.772]) == [True]
-    assert kept([0.1], [0.81]) == [True]  # the best of all
-    assert (progress.best, progress.kept_share) == (0.81, 0.1)
 
 
 def test_a_history_of_a_version_that_kept_the_highest(tmp_path, run):
