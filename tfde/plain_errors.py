@@ -10,6 +10,11 @@ from types import ModuleType
 
 # Its words -> what says the same without our classes.
 _PLAIN = (
+    (
+        r"Problem with given class_path '[\w.]+': Parser key \"(\w+)\": Unable to load config"
+        r" '([^']*)' - Parser key .*",
+        r"\1: must be a mapping of its fields. Received: \2",
+    ),
     (r"Problem with given class_path '[\w.]+': ", ""),
     (
         r"Does not validate against any of the Union subtypes Subtypes: .*? Errors: - (.*?)"

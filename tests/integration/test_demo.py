@@ -36,7 +36,7 @@ def demo(tmp_path_factory):
         time.sleep(0.1)
     earlier.send_signal(signal.SIGINT)
     _, said = earlier.communicate(timeout=60)
-    assert (earlier.returncode, said) == (130, b"tfde: interrupted\n")
+    assert (earlier.returncode, said) == (130, b"tfde demo: interrupted\n")
     (output / "data").mkdir(exist_ok=True)
     (output / "data" / "over.txt").write_text("of the earlier demo")
     done = tfde("demo", *small)

@@ -240,7 +240,7 @@ def test_killed_process_ends_the_other_and_both_resume(recipe, whole, killed):
             process.kill()
     last = log.read_text().splitlines()[-1]
     assert re.match(
-        rf"tfde: train: ((worker {killed}|another process) of this run is gone|a process was silent"
+        rf"tfde train: ((worker {killed}|another process) of this run is gone|a process was silent"
         rf" for the {TIMEOUT_S} s of `collective_timeout_s`); the same command in every process"
         " goes on from the last checkpoint",
         last,

@@ -57,7 +57,7 @@ def disk(tmp_path):
             [*map(str, [*shell, *tfde])], capture_output=True, text=True, env=environment
         )
         assert done.returncode == 1, done.stderr
-        assert done.stderr.startswith(f"tfde: {command[0]}: {tmp_path / 'disk'}/")
+        assert done.stderr.startswith(f"tfde {command[0]}: {tmp_path / 'disk'}/")
         assert done.stderr.count("\n") == 1
         return done.stderr
 

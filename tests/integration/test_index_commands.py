@@ -104,7 +104,7 @@ def test_the_road_of_a_live_index(work, model, capsys):
     code, _, error = tfde(capsys, *export)
     assert code == 1
     assert error == (
-        f"tfde: export: {work}/i: was changed since it was built; run"
+        f"tfde export: {work}/i: was changed since it was built; run"
         f" `tfde index compact {work}/i` before the export.\n"
     )
     code, out, error = tfde(capsys, "index", "compact", work / "i")
@@ -234,7 +234,7 @@ def test_what_is_refused_changes_nothing(work, capsys):
     code, _, error = tfde(capsys, *add, work / "other")
     assert code == 1
     assert re.fullmatch(
-        r"tfde: index: the index was made with model \w+, not with model \w+; .*\n", error
+        r"tfde index: the index was made with model \w+, not with model \w+; .*\n", error
     )
     code, _, error = tfde(capsys, *add, work / "model")
     assert code == 1
@@ -246,10 +246,10 @@ def test_what_is_refused_changes_nothing(work, capsys):
     for wrong in ([], ["--ids", "a", "--ids_file", "b"]):
         code, _, error = tfde(capsys, "index", "delete", work / "i", *wrong)
         assert code == 1
-        assert error == "tfde: index: `--ids` or `--ids_file` must be given, and not both.\n"
+        assert error == "tfde index: `--ids` or `--ids_file` must be given, and not both.\n"
     for action in ("compact", "status"):
         code, _, error = tfde(capsys, "index", action, work / "nowhere")
-        assert (code, error) == (1, f"tfde: index: {work}/nowhere: no index.json there.\n")
+        assert (code, error) == (1, f"tfde index: {work}/nowhere: no index.json there.\n")
     assert status(capsys, work) == before
 
 

@@ -309,7 +309,7 @@ def _check_coverage(path: str, results: Run, query_ids: list[str]) -> None:
         )
     if found < len(query_ids):
         print(
-            f"tfde: evaluate: {path}: has results for {found:,} of {len(query_ids):,} evaluated"
+            f"tfde evaluate: {path}: has results for {found:,} of {len(query_ids):,} evaluated"
             " queries; the others count 0",
             file=sys.stderr,
         )
@@ -334,7 +334,7 @@ def _tell_identical(dataset: DatasetDirectory, queries: list[Query], results: Ru
     same = sum(found[doc_id] == document.text for doc_id, document in documents.items())
     if same:
         print(
-            f"tfde: evaluate: {same:,} of {len(queries):,} queries find themselves, a document of"
+            f"tfde evaluate: {same:,} of {len(queries):,} queries find themselves, a document of"
             " their id and text; --ignore_identical_ids leaves these out, as BEIR does",
             file=sys.stderr,
         )

@@ -70,7 +70,7 @@ def _check_queries(paths: Sequence[str], runs: Sequence[Run]) -> None:
     either = set(runs[0]).union(*runs)
     if len(every) < len(either):
         print(
-            f"tfde: fuse: {len(either) - len(every):,} of {len(either):,} queries are not in all"
+            f"tfde fuse: {len(either) - len(every):,} of {len(either):,} queries are not in all"
             " runs; they are ranked by those that have them",
             file=sys.stderr,
         )

@@ -85,7 +85,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if name not in COMMANDS:
         near = difflib.get_close_matches(name, COMMANDS, n=1)
         meant = f"; did you mean {near[0]}?" if near else ";"
-        return _fail(f"unknown command {name!r}{meant} `tfde --help` lists the commands", 2)
+        rule = f"unknown command {name!r}{meant} `tfde --help` lists the commands"
+        return _fail("", rule, 2)
     quiet_libraries()
     lighten_imports()
     try:
@@ -119,7 +120,7 @@ def run_command(name: str, run: Callable[[Any], int | None], args: Any) -> int:
     try:
         return run(args) or 0
     except KeyboardInterrupt as error:
-        return _fail(f"interrupted {error}".strip(), 130)
+        return _fail(name, f"interrupted {error}".strip(), 130)
     except BrokenPipeError:
         # The reader of our output went away (`tfde ... | head`): nothing is left to say.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -139,19 +140,16 @@ def failed(name: str, error: BaseException, *, unexpected: bool = False) -> int:
     if os.environ.get("TFDE_TRACEBACK") == "1":
         raise error
     if isinstance(error, OSError) and error.filename and error.strerror:
-        return _fail(f"{name}: {error.filename}: {error.strerror}", 1)
+        return _fail(name, f"{error.filename}: {error.strerror}", 1)
     lines = [line for line in str(error).strip().splitlines() if line.strip()]
     message = lines[0] if lines else type(error).__name__
     if unexpected:
-        message = f"{type(error).__name__}: {message}"
-    return _fail(
-        f"{name}: {message} (TFDE_TRACEBACK=1 shows where)" if unexpected else f"{name}: {message}",
-        1,
-    )
+        message = f"{type(error).__name__}: {message} (TFDE_TRACEBACK=1 shows where)"
+    return _fail(name, message, 1)
 
 
-def _fail(message: str, code: int) -> int:
-    print(f"tfde: {message}", file=sys.stderr)
+def _fail(command: str, message: str, code: int) -> int:
+    print(f"tfde {command}".strip() + f": {message}", file=sys.stderr)
     return code
 
 

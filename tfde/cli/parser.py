@@ -61,12 +61,24 @@ class CommandParser(jsonargparse.ArgumentParser):
         if not self.exit_on_error:  # a parser that jsonargparse made for a nested value
             super().error(message, ex)
         line = plain_message(message, _fields)
+        missing = re.match(r"the following arguments are required: (.*)", line)
+        if missing:  # jsonargparse names what is kept, not what is given
+            options = dict.fromkeys(map(self._option, missing[1].split(", ")))
+            line = line.replace(missing[1], ", ".join(options))
+        if "has no field" in line and line.startswith("run "):
+            line += "; those of a stage stand at stages.NAME"
         unread = re.match(r"([^ :]+): (\w+): Unable to load", line)
         if unread and not Path(unread[1]).is_file():
             line = f"{unread[2]} must be a file. Received: '{unread[1]}'"
         line += _suggestion(line, list(self._option_string_actions))
         print(f"{self.prog}: {line} ({self.prog} --help shows the options)", file=sys.stderr)
         raise SystemExit(2)
+
+    def _option(self, dest: str) -> str:
+        """Returns what is given for what is kept: the option itself, or the file of a recipe."""
+        whole = dest.partition(".")[0]
+        named = {a.dest: a.option_strings[0] for a in self._actions if a.option_strings}
+        return named.get(whole, dest)
 
 
 def _suggestion(line: str, options: list[str]) -> str:

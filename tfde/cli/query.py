@@ -111,7 +111,7 @@ def _ask_shards(args: Any, targets: list[str]) -> list[list[Hit]]:
     with ShardedClient(targets, **_options(args)) as client:
         answer = client.search(args.text, args.k)
     for target, reason in answer.failed.items():
-        print(f"tfde: query: without the shard {target}: {reason}", file=sys.stderr)
+        print(f"tfde query: without the shard {target}: {reason}", file=sys.stderr)
     return answer.hits
 
 

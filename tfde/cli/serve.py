@@ -288,7 +288,7 @@ def _tell_ready(args: Any, server: Any, http: Any, *, retrieves: bool) -> None:
     if args.index is not None:  # which gRPC knows nothing of
         ask = f'tfde query --target http://{host}:{http.port} "your question"'
     elif not retrieves:
-        print(f"tfde: serve: {NO_RETRIEVER}", file=sys.stderr)
+        print(f"tfde serve: {NO_RETRIEVER}", file=sys.stderr)
         ask = f"""curl {host}:{http.port}/v1/embeddings -d '{{"input": "your question"}}'"""
     print(f"ready: {_addresses(args, server, http)}; ask it: {ask}", flush=True)
 
@@ -337,7 +337,7 @@ def _run_stock(args: Any) -> int:
     }
     for model in [model for model in models if model.name not in runs]:
         models.remove(model)
-        print(f"tfde: serve: without {model.name}: {_STOCK} has no ops of ScaNN", file=sys.stderr)
+        print(f"tfde serve: without {model.name}: {_STOCK} has no ops of ScaNN", file=sys.stderr)
     # It stays: the server that this process becomes reads it.
     path = Path(tempfile.mkdtemp(prefix="tfde-serve-")) / "models.config"
     path.write_text(text_format.MessageToString(config), "utf-8")

@@ -6,10 +6,14 @@ import atexit
 import dataclasses
 import os
 import sys
-from collections.abc import Mapping
+import textwrap
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import yaml
+
+from tfde.cli.field_help import asked_part
 from tfde.cli.logs import show_logs
 from tfde.cli.parser import CommandParser, command_parser
 from tfde.config.optimizer import OptimizerConfig
@@ -30,6 +34,7 @@ _PLACES = {field.name: f"optimizer.{field.name}" for field in dataclasses.fields
 _PLACES |= {field.name: field.name for field in dataclasses.fields(StageConfig)}
 _PLACES |= {"lr": "optimizer.learning_rate"}
 
+_PAIRS_OF_HELP = 10_000
 _SPLITS = {"train": "train by", "dev": "choose by", "test": "measure at the end"}
 
 
@@ -150,8 +155,9 @@ class _TableParser(CommandParser):
                 words.append(word)
                 continue
             option, sign, value = word.partition("=")
-            if option.endswith(".help"):
-                build_parser().parse_args([option])  # shows them, and ends
+            if names := asked_part(option):
+                print(_part_of_table_recipe(names))
+                build_parser().parse_args([option])  # shows all fields, and ends
             value = value if sign else next(given, "--")
             if not sign and value.startswith("--"):
                 self.error(f"argument {option}: expected one argument")
@@ -173,6 +179,19 @@ class _TableParser(CommandParser):
         args = super().parse_args(words, *rest, **options)
         args.changes = changes
         return args
+
+
+def _part_of_table_recipe(names: Sequence[str]) -> str:
+    """Returns what `--run.PART.help` tells of the recipe of a table before the fields."""
+    from tfde.training.table_run import describe_run
+
+    part: Any = describe_run("DIR/data", "MODEL", {}, pairs=_PAIRS_OF_HELP)
+    for name in names:
+        part = part.get(name) if isinstance(part, dict) else None
+    if not isinstance(part, dict):
+        return ""
+    shown = textwrap.indent(yaml.safe_dump(part, sort_keys=False).rstrip(), "  ")
+    return f"The recipe of a table with {_PAIRS_OF_HELP:,} pairs to train by:\n\n{shown}\n"
 
 
 def _recipe_of_table(args: Any) -> Any:

@@ -368,8 +368,9 @@ class TrainRun:
         timeout_s = self.collective_timeout_s
         require(timeout_s >= 1, "collective_timeout_s", "at least 1", timeout_s)
         for name, stage in self.stages.items():
-            near = difflib.get_close_matches(name, [n for n in self.stages if n != name], n=1)
-            if near and stage.data is None and not stage.mixture:
+            if len(self.stages) > 1 and stage.data is None and not stage.mixture:
+                others = [other for other in self.stages if other != name]
+                near = difflib.get_close_matches(name, others, n=1) or others
                 raise ConfigError(
                     f"`stages.{name}` has neither `data` nor `mixture`; did you mean"
                     f" `stages.{near[0]}`?"

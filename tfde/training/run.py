@@ -167,9 +167,12 @@ def _train_stages(run: TrainRun, data: StageData, output: Path, verbose: int) ->
     checkpoint = output / CHECKPOINT_FILE
     names = list(run.stages)
     progress = Progress(names[0])
+    finished = False
     if checkpoint.exists():
+        finished = (output / "model").exists()  # written when all else is done
         progress = read_progress(checkpoint)
-        logger.info("an earlier run is taken up: stage %s, step %d", progress.stage, progress.step)
+        where = "is finished" if finished else "is taken up"
+        logger.info("an earlier run %s: stage %s, step %d", where, progress.stage, progress.step)
     first = names.index(progress.stage)
     for number, (name, stage) in enumerate(run.stages.items()):
         if stage.sharing is not None or stage.embedding_dim is not None:
@@ -183,9 +186,12 @@ def _train_stages(run: TrainRun, data: StageData, output: Path, verbose: int) ->
             alone = run.competing_stages(name) == [name]
             progress = Progress(name) if alone else replace(progress, stage=name, step=0)
         if number >= first:
-            _train_stage(model, run, data, output, progress, verbose, start=start)
+            _train_stage(
+                model, run, data, output, progress, verbose, start=start, finished=finished
+            )
     if is_chief(tf.distribute.get_strategy()):
-        model.save_to_preset(output / "model")
+        if not finished:
+            model.save_to_preset(output / "model")
         validations = [s.validation for s in run.stages.values() if s.validation is not None]
         leading = validations[-1].measures[0] if validations else None
         if leading and progress.start and progress.best == progress.start[leading]:
@@ -221,11 +227,13 @@ def _train_stage(
     verbose: int,
     *,
     start: Mapping[str, np.ndarray],
+    finished: bool,
 ) -> None:
     """Trains the stage that `progress` names, from its step on.
 
     Args:
         start: `float32_weights` of the model that the run started from, for `start_shares`.
+        finished: Nothing is left to do, and the model gets the weights that it had at the end.
     """
     stage = run.stages[progress.stage]
     strategy = tf.distribute.get_strategy()
@@ -261,8 +269,9 @@ def _train_stage(
         if progress.step:
             restore_checkpoint(output / CHECKPOINT_FILE, trained)
         averages = averages_of(stage, model, start, trained.optimizer)
-        if progress.step >= total and not averages:
+        if progress.step >= total and (finished or not averages):
             return
+        began = f", from step {progress.step} on" if progress.step else ""
         logger.info(
             "stage %s: %d pairs, batches of %d, step %d of %d; the first step takes longer",
             *(progress.stage, batches.num_pairs, stage.batch_size, progress.step, total),
@@ -312,4 +321,4 @@ def _train_stage(
             )
         if averages:
             recorder().validate_averages(model, averages)
-        logger.info("stage %s took %s", progress.stage, times)
+        logger.info("stage %s%s took %s", progress.stage, began, times)

@@ -128,6 +128,12 @@ def prepare_table(
                 f"{table}: must leave at least {_FEWEST_PAIRS} pairs to train by, beside what is"
                 f" held out to measure. Received: {pairs}"
             )
+        size = (changes or {}).get(f"{_STAGE}.batch_size", 1)
+        if isinstance(size, int) and size > pairs:
+            raise ConfigError(
+                f"{table}: `{_STAGE}.batch_size` must be at most the number of pairs to train by,"
+                f" {pairs}. Received: {size}"
+            )
         place = str(output / TABLE_DATA)
         described = describe_run(place, model, guards, pairs=pairs, changes=changes)
         text = yaml.safe_dump(described, sort_keys=False, allow_unicode=True)

@@ -217,7 +217,7 @@ def test_query_command(server, capsys, exact, model):
     assert main(["query", "--target", server.search_url, " "]) == 1
     assert "a query must not be empty" in capsys.readouterr().err
     assert main(["query", "--target", "localhost:1", "--timeout_s", "3", "cat"]) == 1
-    assert capsys.readouterr().err.startswith("tfde: query: cannot connect to localhost:1")
+    assert capsys.readouterr().err.startswith("tfde query: cannot connect to localhost:1")
     assert main(["query", "--target", server.target, "cat", "-k", "0"]) == 1
     assert "`-k` must be at least 1. Received: 0" in capsys.readouterr().err
 

@@ -94,7 +94,7 @@ def test_what_is_there_answers_and_what_is_not_says_so(starting):
     gate.touch()
     assert process.wait(60) == 1
     last = process.stderr.read().splitlines()[-1]
-    assert last.startswith("tfde: serve: 1 servable(s) did not become available")
+    assert last.startswith("tfde serve: 1 servable(s) did not become available")
     assert "the gate is open" in last
     assert process.stdout.read() == ""  # it has never been ready
 
@@ -130,7 +130,7 @@ def test_a_broken_model_is_told_while_another_loads(serve, waiting, broken):
     process = serve(waiting, broken=broken)
     assert process.wait(60) == 1
     lines = process.stderr.read().splitlines()
-    assert lines[-1].startswith("tfde: serve: 1 servable(s) did not become available")
+    assert lines[-1].startswith("tfde serve: 1 servable(s) did not become available")
     assert broken in lines[-1]
     (failed,) = [n for n, line in enumerate(lines) if broken in line and "cannot be" in line]
     assert not any("still loading" in line and broken in line for line in lines[failed:])

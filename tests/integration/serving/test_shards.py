@@ -87,7 +87,7 @@ def test_merging_and_losing_shards(configs, start_server, capsys):
     assert main(["query", "31", "--target", ",".join(targets), "-k", "2", "--json"]) == 0
     out, error = capsys.readouterr()
     assert len(json.loads(out)["hits"]) == 2
-    assert error.startswith(f"tfde: query: without the shard {targets[1]}: cannot connect")
+    assert error.startswith(f"tfde query: without the shard {targets[1]}: cannot connect")
 
 
 def test_impossible_clients():

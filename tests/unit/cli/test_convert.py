@@ -53,7 +53,7 @@ def test_an_option_of_another_format_is_refused(folder, capsys):
     arguments = ["convert", "--format", "sentence-transformers", "--input", "train.csv"]
     assert main([*arguments, "--output", "out", "--level", "sentence"]) == 1
     assert capsys.readouterr().err == (
-        "tfde: convert: `--level` is for squad, mrqa. Received: --format sentence-transformers\n"
+        "tfde convert: `--level` is for squad, mrqa. Received: --format sentence-transformers\n"
     )
     assert not (folder / "out").exists()
 
@@ -69,7 +69,7 @@ def test_output_is_overwritten_only_when_asked(folder, capsys):
     arguments = ("--input", "train-v1.1.json", "--output", "out")
     assert convert(*arguments) == 1
     assert capsys.readouterr().err == (
-        "tfde: convert: out: the output exists and is not empty; choose another, or give"
+        "tfde convert: out: the output exists and is not empty; choose another, or give"
         " --overwrite.\n"
     )
     assert os.listdir("out") == ["precious"]

@@ -29,7 +29,7 @@ def test_a_run_of_other_queries_is_refused(folder, capsys):
     write_run("other.trec", {"x1": {"d0": 1.0}})
     assert evaluate("--run_file", "other.trec") == 1
     assert capsys.readouterr().err == (
-        "tfde: evaluate: other.trec: must hold results for the evaluated queries, such as 'q0'."
+        "tfde evaluate: other.trec: must hold results for the evaluated queries, such as 'q0'."
         " Received: 'x1' and others, none of them evaluated\n"
     )
 
@@ -40,7 +40,7 @@ def test_queries_without_results_are_told(folder, capsys):
     out, error = capsys.readouterr()
     assert "0.7500" in out
     assert error == (
-        "tfde: evaluate: some.trec: has results for 3 of 4 evaluated queries; the others count 0\n"
+        "tfde evaluate: some.trec: has results for 3 of 4 evaluated queries; the others count 0\n"
     )
 
 

@@ -56,7 +56,7 @@ def test_it_says_how_to_load_and_what_differs(model, tmp_path, capsys):
 def test_options_of_bundles_are_refused(option, value, tmp_path, capsys):
     assert export("--model", "m", "--output", tmp_path / "out", f"--{option}", value) == 1
     error = capsys.readouterr().err
-    assert error.startswith(f"tfde: export: `--{option}` belongs to bundles: ")
+    assert error.startswith(f"tfde export: `--{option}` belongs to bundles: ")
     assert error.rstrip().lower().endswith(f"received: {value}")
     assert error.count("\n") == 1
     assert not (tmp_path / "out").exists()
@@ -66,7 +66,7 @@ def test_what_needs_an_index(tmp_path, capsys):
     arguments = ["export", "--model", "m", "--output", str(tmp_path / "out")]
     for name, value in (("target_recall", "0.9"), ("shard", "1/2")):
         assert main([*arguments, f"--{name}", value]) == 1
-        rule = f"tfde: export: `--{name}` needs `--index` or `--embeddings`."
+        rule = f"tfde export: `--{name}` needs `--index` or `--embeddings`."
         assert capsys.readouterr().err == f"{rule} Received: {value} alone\n"
 
 

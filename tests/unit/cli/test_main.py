@@ -39,7 +39,7 @@ def test_errors_are_told_from_bugs(error, line, capsys):
         raise error
 
     assert run_command("train", run, None) == 1
-    assert capsys.readouterr().err == f"tfde: train: {line}\n"
+    assert capsys.readouterr().err == f"tfde train: {line}\n"
 
 
 @pytest.mark.parametrize("golden", [-1, 1001])
@@ -55,14 +55,14 @@ def test_golden_queries_are_bounded(golden, capsys, tmp_path):
 def test_a_port_that_is_none_is_refused(capsys):
     assert main(["serve", "nowhere", "--port", "99999"]) == 1
     assert capsys.readouterr().err == (
-        "tfde: serve: `--port` must be in [0, 65535]. Received: 99999\n"
+        "tfde serve: `--port` must be in [0, 65535]. Received: 99999\n"
     )
 
 
 def test_a_missing_file_is_named_with_its_reason(capsys):
     assert main(["evaluate", "--dataset", "nowhere", "--run_file", "nosuch.trec"]) == 1
     line = capsys.readouterr().err
-    assert line.startswith("tfde: evaluate: nowhere")
+    assert line.startswith("tfde evaluate: nowhere")
     assert line.count("\n") == 1
 
 
@@ -137,7 +137,7 @@ def test_a_stage_that_is_misspelled_is_answered_with_the_nearest(capsys, tmp_pat
     recipe = ["train", "--run", str(tmp_path / "recipe.yaml"), "--output", str(tmp_path / "run")]
     assert main([*recipe, "--run.stages.finetun.temperature", "0.02"]) == 1
     assert capsys.readouterr().err == (
-        "tfde: train: `stages.finetun` has neither `data` nor `mixture`; did you mean"
+        "tfde train: `stages.finetun` has neither `data` nor `mixture`; did you mean"
         " `stages.finetune`?\n"
     )
 

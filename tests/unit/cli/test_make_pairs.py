@@ -124,7 +124,7 @@ def test_impossible_options_are_refused(folder, capsys, arguments, message):
     given = dict(zip(arguments[::2], arguments[1::2], strict=True))
     options = {"--pages": "pages.jsonl", "--output": "f.jsonl", **given}
     assert main(["make-pairs", *(word for pair in options.items() for word in pair)]) == 1
-    assert f"tfde: make-pairs: {message}" in capsys.readouterr().err
+    assert f"tfde make-pairs: {message}" in capsys.readouterr().err
 
 
 def test_a_missing_input_is_refused(folder, capsys):

@@ -26,7 +26,7 @@ def test_a_foreign_directory_is_refused_and_left_alone(tmp_path, capsys):
     (tmp_path / "thesis.txt").write_text("years of work")
     assert main(["demo", "--from_scratch", "--output", str(tmp_path)]) == 1
     message = "is not empty and holds no demo; choose another --output."
-    assert capsys.readouterr().err == f"tfde: demo: {tmp_path} {message}\n"
+    assert capsys.readouterr().err == f"tfde demo: {tmp_path} {message}\n"
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
@@ -40,7 +40,7 @@ def test_a_foreign_directory_is_refused_and_left_alone(tmp_path, capsys):
 def test_impossible_options_are_refused_in_one_line(tmp_path, capsys, options, message):
     assert main(["demo", *options, "--output", str(tmp_path / "made")]) == 1
     said = capsys.readouterr().err
-    assert said.startswith(f"tfde: demo: {message}")
+    assert said.startswith(f"tfde demo: {message}")
     assert said.count("\n") == 1
     assert not (tmp_path / "made").exists()
 
@@ -54,7 +54,7 @@ def test_weights_that_are_not_the_published_ones_are_refused(tmp_path, capsys, p
     found = hashlib.sha256(b"something else").hexdigest()
     rule = "must have sha256 53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
     said = capsys.readouterr().err
-    assert said.startswith(f"tfde: demo: {weights}: {rule}; ")
+    assert said.startswith(f"tfde demo: {weights}: {rule}; ")
     assert said.endswith(f"Received: {found}\n")
     assert not (tmp_path / "made").exists()
 

@@ -259,7 +259,7 @@ def test_only_is_a_value_of_an_axis(tmp_path, capsys, data, values, message):
     path.write_text(json.dumps({"base": study_of(data).base, "axes": {"a": {"b": {}}}}))
     arguments = ["study", "--run", str(path), "--output", str(tmp_path), "--only"]
     assert main([*arguments, *values]) == 1
-    assert capsys.readouterr().err == f"tfde: study: {message}\n"
+    assert capsys.readouterr().err == f"tfde study: {message}\n"
 
 
 def test_a_figure_without_matplotlib(tmp_path, monkeypatch):

@@ -259,7 +259,32 @@ def test_the_mean_over_steps_is_measured_and_kept_if_it_is_the_best(tmp_path, ru
         best = measure(DualEncoder.load(folder / "best_model"))["RR"]
         assert best == pytest.approx(max(last, expected), abs=1e-6)
         assert measure(DualEncoder.load(folder / "model"))["RR"] == pytest.approx(last, abs=1e-6)
+        shutil.rmtree(folder / "model")
         train(run, folder, verbose=0)
+
+
+def test_a_finished_run_that_is_given_again_is_left_as_it_is(tmp_path, run, caplog):
+    tiny.dual_encoder().save_to_preset(tmp_path / "start")
+    validation = ValidationConfig(run.stages["first"].data, measures=("RR",), measure_start=True)
+    stage = dataclasses.replace(
+        run.stages["first"], steps=2, validation=validation, start_shares=(0.5,)
+    )
+    model = ModelConfig(str(tmp_path / "start"))
+    run = dataclasses.replace(run, model=model, stages={"only": stage})
+    trained = train(run, tmp_path / "run", verbose=0)
+    files = [
+        file for file in (tmp_path / "run").rglob("*") if file.name not in (".lock", "README.md")
+    ]
+    before = {file: file.stat().st_mtime_ns for file in files if file.is_file()}
+    history = (tmp_path / "run" / "history.jsonl").read_text()
+    with caplog.at_level("INFO", "tfde"):
+        again = train(run, tmp_path / "run", verbose=0)
+    assert "an earlier run is finished: stage only, step 2" in caplog.messages
+    assert {file: file.stat().st_mtime_ns for file in before} == before
+    assert (tmp_path / "run" / "history.jsonl").read_text() == history
+    texts = ["one text", "another"]
+    np.testing.assert_array_equal(trained.encode_queries(texts), again.encode_queries(texts))
+    assert "RR" in (tmp_path / "run" / "model" / "README.md").read_text()
 
 
 def test_an_anchor_without_the_embeddings_of_the_model(tmp_path, run):

@@ -234,6 +234,9 @@ def test_fields_of_the_recipe_stand_in_it(tmp_path, capsys, monkeypatch):
         (["--lr=1e-4"], "did you mean --run.stages.finetune.optimizer.learning_rate?"),
         (["--batch-size", "8"], "did you mean --run.stages.finetune.batch_size?"),
         ([f"{FIELD}.learning_rate", "1e-4"], "it is a field of another part"),
+        ([f"{FIELD}.optimizer", "adam"], "optimizer: must be a mapping of its fields. Received: a"),
+        (["--run.steps", "5"], "; those of a stage stand at stages.NAME"),
+        (["--run.stages.train.steps", "5"], "`data` nor `mixture`; did you mean `stages.finetune`"),
         (["--run", "recipe.yaml"], "give --run or --table"),
     ],
 )
@@ -255,6 +258,22 @@ def test_the_recipe_grows_with_the_table(tmp_path, rows, steps, every):
     assert "guards:" not in recipe
 
 
+def test_a_batch_larger_than_the_table_leaves_nothing_behind(tmp_path):
+    table = write_table(tmp_path / "t.csv", rows=50)
+    rule = "t.csv: `stages.finetune.batch_size` must be at most the number of pairs .* Received: 64"
+    with pytest.raises(ConfigError, match=rule):
+        prepare(table, tmp_path / "run", changes={"stages.finetune.batch_size": 64})
+    assert [file.name for file in tmp_path.iterdir()] == ["t.csv"]
+
+
+def test_help_tells_the_values_of_the_recipe_of_a_table(capsys):
+    with pytest.raises(SystemExit):
+        main(["train", "--table", "t.csv", f"{FIELD}.optimizer.help"])
+    said = capsys.readouterr().out
+    assert "learning_rate: 5.0e-05" in said.partition("stages.finetune.optimizer: ")[0]
+    assert "start_decay" in said
+
+
 def test_columns_of_other_names(tmp_path):
     table = write_table(tmp_path / "t.csv", header=("frage", "antwort"))
     columns = ["query=frage", "document=antwort"]
@@ -273,7 +292,7 @@ def test_too_few_rows_leave_nothing_behind(tmp_path):
 def test_what_is_missing(tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["train", "--table", "x.csv", "--output", "o"])
-    assert "the following arguments are required: model" in capsys.readouterr().err
+    assert "the following arguments are required: --model" in capsys.readouterr().err
     assert main(["train", "--table", "x.csv", "--model", "m", "--output", "o"]) == 1
     assert "x.csv: `table` must be a file or a folder that exists." in capsys.readouterr().err
 
