@@ -77,7 +77,7 @@ def test_the_road(work, capsys):
     )  # fmt: skip
     assert code == 0
     run = read_run(work / "run.trec")
-    assert len(run) == DatasetDirectory(data).num_queries
+    assert len(run) == sum(1 for _ in DatasetDirectory(data).queries())
     assert {len(results) for results in run.values()} == {200}
 
     code, out, error = tfde(

@@ -15,9 +15,11 @@ from jsonargparse.typing import PositiveInt
 
 from tfde.cli.parser import CommandParser, command_parser
 from tfde.cli.shared_options import (
+    add_bm25,
     add_lengths,
     add_max_passage,
     add_parents,
+    bm25_options,
     fold_passages,
     load_encoder,
     name_and_path,
@@ -68,11 +70,7 @@ def build_parser() -> CommandParser:
         default=["title", "text"],
         help="what BM25 indexes of a document: some of title, text and context",
     )
-    parser.add_argument("--bm25_k1", type=float, default=0.9, help="saturation of frequencies")
-    parser.add_argument("--bm25_b", type=float, default=0.4, help="weight of the length")
-    parser.add_argument(
-        "--bm25_language", default="english", help="stemmer and stop words, or none"
-    )
+    add_bm25(parser)
     parser.add_argument(
         "--measures",
         nargs="+",
@@ -383,15 +381,13 @@ def _bm25(args: Any, k: int) -> Callable[[DatasetDirectory, list[Query]], Run]:
     from tfde.progress import progress_bar
     from tfde.retrieval.bm25_index import Bm25Index, check_bm25
 
-    language = None if args.bm25_language == "none" else args.bm25_language
-    check_bm25(args.bm25_k1, args.bm25_b, language, args.bm25_fields)
+    options = bm25_options(args)
+    check_bm25(**options, fields=args.bm25_fields)
 
     def work(dataset: DatasetDirectory, queries: list[Query]) -> Run:
         index = Bm25Index.build(
             progress_bar(dataset.documents(), unit="doc", desc="BM25: read"),
-            k1=args.bm25_k1,
-            b=args.bm25_b,
-            language=language,
+            **options,
             fields=args.bm25_fields,
         )
         found = index.search([query.text for query in queries], k, show_progress=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from jsonargparse.typing import NonNegativeInt, PositiveInt
 
 from tfde.cli.parser import CommandParser, command_parser
-from tfde.cli.shared_options import add_lengths, load_encoder
+from tfde.cli.shared_options import add_bm25, add_lengths, bm25_options, load_encoder
 
 if TYPE_CHECKING:
     from tfde.negatives.candidate_sources import CandidateSource
@@ -36,11 +36,7 @@ def build_parser() -> CommandParser:
         "--index", help="an index of the model; without, the corpus is encoded and searched exactly"
     )
     parser.add_argument("--run_file", help="candidates of a TREC run, plain or .gz")
-    parser.add_argument("--bm25_k1", type=float, default=0.9, help="saturation of frequencies")
-    parser.add_argument("--bm25_b", type=float, default=0.4, help="weight of the length")
-    parser.add_argument(
-        "--bm25_language", default="english", help="stemmer and stop words, or none"
-    )
+    add_bm25(parser)
     parser.add_argument("--count", type=PositiveInt, default=4, help="negatives a pair")
     parser.add_argument(
         "--min_rank", type=PositiveInt, default=1, help="first rank that may be taken, from 1"
@@ -171,8 +167,7 @@ def _source(args: Any) -> CandidateSource:
     if getattr(args, "from") == "bm25":
         from tfde.negatives.candidate_sources import Bm25Candidates
 
-        language = None if args.bm25_language == "none" else args.bm25_language
-        return Bm25Candidates(k1=args.bm25_k1, b=args.bm25_b, language=language)
+        return Bm25Candidates(**bm25_options(args))
     if getattr(args, "from") == "random":
         from tfde.negatives.candidate_sources import RandomCandidates
 

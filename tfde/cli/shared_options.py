@@ -254,3 +254,18 @@ def _once(name: str, known: Sequence[str]) -> str:
     while free in known:
         free, number = f"{name} ({number})", number + 1
     return free
+
+
+def add_bm25(parser: CommandParser) -> None:
+    """Adds what `bm25_options` reads."""
+    parser.add_argument("--bm25_k1", type=float, default=0.9, help="saturation of frequencies")
+    parser.add_argument("--bm25_b", type=float, default=0.4, help="weight of the length")
+    parser.add_argument(
+        "--bm25_language", default="english", help="stemmer and stop words, or none"
+    )
+
+
+def bm25_options(args: Any) -> dict[str, Any]:
+    """Returns `k1`, `b` and `language` of BM25, as given."""
+    language = None if args.bm25_language == "none" else args.bm25_language
+    return {"k1": args.bm25_k1, "b": args.bm25_b, "language": language}

@@ -85,11 +85,6 @@ class DatasetDirectory:
         """How many documents the corpus holds (counted once, lines are not parsed)."""
         return sum(1 for _ in read_lines(self.file("corpus.jsonl")))
 
-    @functools.cached_property
-    def num_queries(self) -> int:
-        """How many queries there are in all splits together."""
-        return sum(1 for _ in read_lines(self.file("queries.jsonl")))
-
     def documents(self) -> Iterator[Document]:
         """Streams the corpus in file order.
 

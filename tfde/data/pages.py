@@ -12,7 +12,13 @@ from tfde.errors import DataError
 from tfde.storage.compressed import read_lines
 from tfde.storage.intake import Intake
 from tfde.storage.json_file import json_fault
-from tfde.storage.json_lines import id_field, string_field, write_json_lines
+from tfde.storage.json_lines import (
+    id_field,
+    list_field,
+    string_field,
+    strings_field,
+    write_json_lines,
+)
 
 NO_TEXT = "a page must have text: a section with a passage."
 # Why a reader of a wiki or a folder leaves something out that is good.
@@ -109,12 +115,12 @@ def parse_page(path: str | Path, number: int, line: str) -> Page:
     title = string_field(path, number, record, "title", optional=True)
     sections = tuple(
         section
-        for value in _list(path, number, record, "sections")
+        for value in list_field(path, number, record, "sections")
         if (section := _section(path, number, value)).passages
     )
     if not sections:
         raise DataError(path, number, NO_TEXT, page_id)
-    links = list(_texts(path, number, record, "links")) if record.get("links") else []
+    links = list(strings_field(path, number, record, "links")) if record.get("links") else []
     for section in sections:
         for targets in section.links:
             links += targets
@@ -172,29 +178,15 @@ def _section(path: str | Path, line: int, value: Any) -> Section:
         rule = "field 'sections' must hold objects with 'heading' and 'passages'."
         raise DataError(path, line, rule, value)
     heading = string_field(path, line, value, "heading", optional=True)
-    passages = tuple(_texts(path, line, value, "passages"))
+    passages = strings_field(path, line, value, "passages")
     if not value.get("links"):
         return Section(heading, passages)
-    links = _list(path, line, value, "links")
+    links = list_field(path, line, value, "links")
     if len(links) != len(passages):
         rule = f"field 'links' of a section must have {len(passages)} lists, one a passage."
         raise DataError(path, line, rule, len(links))
     return Section(
         heading,
         passages,
-        tuple(tuple(_texts(path, line, {"links": ids}, "links")) for ids in links),
+        tuple(strings_field(path, line, {"links": ids}, "links") for ids in links),
     )
-
-
-def _texts(path: str | Path, line: int, record: Mapping[str, Any], name: str) -> Iterator[str]:
-    for value in _list(path, line, record, name):
-        yield string_field(path, line, {name: value}, name)
-
-
-def _list(path: str | Path, line: int, record: Mapping[str, Any], name: str) -> list[Any]:
-    if name not in record:
-        raise DataError(path, line, f"field {name!r} is missing.", dict(record))
-    value = record[name]
-    if not isinstance(value, list):
-        raise DataError(path, line, f"field {name!r} must be a list.", value)
-    return value

@@ -9,9 +9,9 @@ from tfde.checkpoints.checkpoint_files import check_checkpoint
 from tfde.errors import ConfigError
 
 MARKER = "demo.json"
-RECIPE = "recipe.yaml"
 TABLE = "table.csv"
-_PRODUCTS = {MARKER, RECIPE, TABLE, "data", "run", "embeddings", "bundle", "server.log"}
+_PRODUCTS = {MARKER, TABLE, "data", "run", "embeddings", "bundle", "server.log"}
+_PRODUCTS |= {"recipe.yaml"}  # of earlier versions
 
 
 def check_demo(output: Path, *, backbone: str | None, from_scratch: bool) -> None:

@@ -11,12 +11,9 @@ import textwrap
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import yaml
 
 from tfde.config.model import TextConfig
 from tfde.config.optimizer import OptimizerConfig
@@ -33,7 +30,7 @@ from tfde.demo.demo_dataset import (
     demo_dataset,
     find_minilm,
 )
-from tfde.demo.output_directory import RECIPE, TABLE, check_demo, take_over
+from tfde.demo.output_directory import TABLE, check_demo, take_over
 from tfde.demo.python_docs import python_pages
 from tfde.demo.screen import Screen
 from tfde.environment import load_scann_ops
@@ -140,7 +137,7 @@ def run_demo(
             measures=measured.means,
         )
         screen.say(str(bundle))
-    _write_examples(output, recipe)
+    _write_table(output)
     with screen.step("Serving it and asking over gRPC"), _server(bundle) as target:
         _ask(screen, target)
     _tell_next(screen, output, start)
@@ -174,7 +171,8 @@ def _recipe(data: Path, start: str | None, steps: int | None) -> TrainRun:
             batch_size=32,
             temperature=0.05,
             bidirectional=True,
-            optimizer=OptimizerConfig("adamw", 1e-4, warmup_steps=steps // 10),
+            # As finetune.yaml; twice its rate, for few steps.
+            optimizer=OptimizerConfig("adamw", 1e-4, warmup_steps=steps // 10, start_decay=300.0),
             log_every_steps=20,
         )
         return TrainRun(ModelConfig(start, sharing="sde", text=text), {"demo": stage}, seed=SEED)
@@ -314,10 +312,8 @@ def _ask(screen: Screen, target: str) -> None:
     screen.say(f"\n  five questions answered in {1e3 * seconds:.0f} ms")
 
 
-def _write_examples(output: Path, recipe: TrainRun) -> None:
-    """Writes what the next steps begin with: the recipe, and a table as a user may have one."""
-    said = yaml.safe_dump(_said(asdict(recipe)), sort_keys=False)
-    (output / RECIPE).write_text(f"# What `tfde demo` trained.\n{said}", "utf-8")
+def _write_table(output: Path) -> None:
+    """Writes what was trained on as a table, as a user may have one."""
     pairs = read_pairs(output / "data" / SUMMARIES_FILE)
     with (output / TABLE).open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
@@ -326,31 +322,17 @@ def _write_examples(output: Path, recipe: TrainRun) -> None:
             writer.writerow([pair.query.text, pair.positive.text])
 
 
-def _said(value: Any) -> Any:
-    """Returns a description without what it leaves open, as YAML knows it."""
-    if isinstance(value, dict):
-        return {name: _said(one) for name, one in value.items() if one not in (None, (), {})}
-    return [_said(one) for one in value] if isinstance(value, tuple) else value
-
-
 def _tell_next(screen: Screen, output: Path, start: str | None) -> None:
-    stage = f"--run.stages.demo.data {output}-own/data"
-    if start is None:
-        stage += " --run.stages.demo.mixture []"
+    checkpoint = start or output / "run/model"
     screen.say(f"\n{screen.good('Done')} in {screen.seconds:.0f} s.")
     screen.say(f"\n{screen.bold('The search page')}, with the same answers:")
     screen.say(f"  tfde serve {output / 'bundle'}")
     screen.say("  then open http://localhost:8502 in a browser")
     screen.say(f"\n{screen.bold('Your own table')}: questions and answers in a CSV file like this")
-    screen.say(
-        f"  tfde convert --format sentence-transformers --input {output / TABLE}"
-        f" --split train --output {output}-own/data"
-    )
-    screen.say(f"  tfde train --run {output / RECIPE} {stage} --output {output}-own/run")
+    own = f"--model {checkpoint} --output {output}-own"
+    screen.say(f"  tfde train --table {output / TABLE} {own}")
     screen.say(f"\n{screen.bold('Your own checkpoint')}: of Hugging Face, sentence-transformers")
-    screen.say(
-        f"  tfde demo --output {output}-checkpoint --backbone {start or output / 'run/model'}"
-    )
+    screen.say(f"  tfde demo --output {output}-checkpoint --backbone {checkpoint}")
     screen.say(f"\n{screen.bold('Serving')}: while tfde serve runs, over gRPC and over HTTP")
     screen.say('  tfde query "how do I join two paths?"')
     screen.say(

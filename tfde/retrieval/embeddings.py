@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -107,12 +106,6 @@ class Embeddings:
         if len(ids) != shard["rows"]:
             raise CorruptError(f"{file}: must hold {shard['rows']} ids. Received: {len(ids)}")
         return ids
-
-    def blocks(self, rows: int) -> Iterator[np.ndarray]:
-        """Yields consecutive `(at most rows, D)` float32 copies; a block never crosses a shard."""
-        for shard in self.shards():
-            for start in range(0, len(shard), rows):
-                yield np.array(shard[start : start + rows], np.float32)
 
     def read(self) -> np.ndarray:
         """Returns all vectors, `(N, D)` float32, in memory."""

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, cast
 
 import zstandard
 
-from tfde.errors import DataError
+from tfde.errors import ConfigError, DataError
 from tfde.storage.atomic import atomic_file
 from tfde.storage.intake import Intake
 from tfde.storage.json_file import refuse_pointer
@@ -77,6 +77,7 @@ def raw_lines(
     Raises:
         DataError: a line is not of that encoding or longer than `MAX_LINE_BYTES`; the packed
             stream is truncated or damaged.
+        ConfigError: the file is UTF-16.
     """
     intake = intake or Intake()
     number = 0
@@ -101,6 +102,9 @@ def raw_lines(
                 continue
             if number == 1:
                 raw = raw.removeprefix(codecs.BOM_UTF8)
+                if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+                    how = "`iconv -f UTF-16 -t UTF-8` writes it so"
+                    raise ConfigError(f"{path}: must be {encoding.upper()}, but is UTF-16; {how}.")
             try:
                 line = raw.decode(encoding)
             except UnicodeDecodeError as error:

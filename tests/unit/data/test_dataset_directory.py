@@ -40,7 +40,6 @@ def test_reads_what_is_there(folder):
     assert dataset.name == folder.name
     assert dataset.splits == ("train", "test")
     assert dataset.num_documents == 3
-    assert dataset.num_queries == 2
     assert list(dataset.documents()) == [
         Document("d1", "One", "first text"),
         Document("d2", "", "second text", {"x": 1}),

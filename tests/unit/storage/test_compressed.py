@@ -5,7 +5,7 @@ import tarfile
 import pytest
 import zstandard
 
-from tfde.errors import DataError
+from tfde.errors import ConfigError, DataError
 from tfde.storage.compressed import open_binary, raw_lines, read_lines, write_lines
 from tfde.storage.intake import Intake
 
@@ -88,6 +88,15 @@ def test_an_archive_is_refused_by_its_name(tmp_path):
         archive.addfile(tarfile.TarInfo("collection.tsv"), io.BytesIO())
     with pytest.raises(DataError, match=r"collection\.tar\.gz: must be one file"):
         open_binary(tmp_path / "collection.tar.gz")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("skip_bad", [False, True])
+def test_a_file_in_utf_16_is_named_as_such(tmp_path, encoding, skip_bad):
+    (tmp_path / "x").write_text("\ufeffa line\nanother\n", encoding)
+    rule = "x: must be UTF-8, but is UTF-16; `iconv -f UTF-16 -t UTF-8` writes it so"
+    with pytest.raises(ConfigError, match=rule):
+        list(raw_lines(tmp_path / "x", Intake(skip_bad=skip_bad)))
 
 
 def test_lines_that_are_not_utf_8_are_named_or_skipped(tmp_path):
