@@ -26,9 +26,9 @@ from tfde.export.verify import verify_bundle as verify_bundle
 from tfde.matching.cross_encoder import CrossEncoder as CrossEncoder
 from tfde.matching.dual_encoder_as_pair_model import DualEncoderScorer as DualEncoderScorer
 from tfde.matching.match_trainer import MatchTrainer as MatchTrainer
-from tfde.matching.match_trainer import Teaching as Teaching
 from tfde.matching.matcher import Matcher as Matcher
 from tfde.matching.stored_texts import StoredTexts as StoredTexts
+from tfde.matching.teaching import Teaching as Teaching
 from tfde.phrases.phrase_encoder import PhraseEncoder as PhraseEncoder
 from tfde.phrases.phrase_index import PhraseIndex as PhraseIndex
 from tfde.retrieval.bm25_index import Bm25Index as Bm25Index

@@ -17,7 +17,7 @@ from tfde.data.dataset_directory import DatasetDirectory
 from tfde.retrieval.encode_corpus import encode_corpus
 from tfde.retrieval.exact_index import ExactIndex
 from tfde.retrieval.faiss_index import FaissIndex
-from tfde.retrieval.live.live_index import load_index
+from tfde.retrieval.live.load_index import load_index
 from tfde.retrieval.retrieve import retrieve
 from tfde.retrieval.runs import read_run
 from tfde.retrieval.scann_index import ScannIndex

@@ -189,3 +189,39 @@ def test_batches_of_one_pair_are_told(caplog):
     caplog.clear()
     model.fit(pairs, batch_size=2, verbose=0)
     assert "nothing was learned" not in caplog.text
+
+
+def test_a_question_that_stands_in_a_batch_twice_has_no_answer_of_its_own_as_negative():
+    """In a dataset of strings as in a list, whose questions are known."""
+    pairs = [("red apple", "one two"), ("red apple", "three four"), ("blue", "five six")]
+    model = tiny.dual_encoder()
+    model.compile("adam")
+    strings = tf.data.Dataset.from_tensor_slices(tuple(map(list, zip(*pairs, strict=True))))
+    expected = model.evaluate(pairs)
+    assert model.evaluate(strings.batch(3)) == pytest.approx(expected, rel=1e-6)
+    apart = [("red", "one two"), ("apple", "three four"), ("blue", "five six")]
+    assert model.evaluate(apart)[0] != pytest.approx(expected[0], rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("options", "rule"),
+    [
+        ({"steps": 3, "epochs": 7}, "`epochs` must be 1 with `steps`, 3, which takes its place"),
+        ({"batch_size": 8.0}, "`batch_size` must be an integer. Received: 8.0"),
+        ({"epochs": "2"}, "`epochs` must be an integer. Received: '2'"),
+        ({"steps_per_epoch": 2.5}, "`steps_per_epoch` must be an integer. Received: 2.5"),
+    ],
+)
+def test_numbers_that_cannot_be_are_told(options, rule):
+    model = tiny.dual_encoder()
+    model.compile("adam")
+    with pytest.raises(ConfigError, match=rule):
+        model.fit([("red", "apple"), ("blue", "sky")], **options)
+
+
+def test_a_batch_may_be_larger_than_all_pairs():
+    model = tiny.dual_encoder()
+    model.compile("adam")
+    pairs = [("red", "apple"), ("blue", "sky")]
+    assert model.evaluate(pairs, batch_size=64) == model.evaluate(pairs, batch_size=2)
+    assert len(model.fit(pairs, batch_size=64, verbose=0).history["loss"]) == 1

@@ -362,3 +362,18 @@ def test_the_how_to_runs_as_it_stands():
     assert len(shown) >= 5
     for line in shown:
         exec(f"model.compile('adam', {line})", known)
+
+
+@pytest.mark.parametrize(
+    "metric", ["mse", "categorical_crossentropy", "sparse_categorical_accuracy"]
+)
+def test_metrics_that_count_what_is_no_candidate_are_told(metric):
+    model = tiny.dual_encoder()
+    with pytest.raises(ConfigError, match=r"`metrics` must be of rankings, \(B, C\)"):
+        model.compile("adam", metrics=[metric])
+    model.compile("adam", metrics=["accuracy", keras.metrics.TopKCategoricalAccuracy(2)])
+
+
+def test_the_class_of_a_task_is_no_task():
+    with pytest.raises(ConfigError, match=r"`task` must be a task, not its class: write"):
+        tiny.dual_encoder().compile("adam", task=tfde.RetrievalTask)

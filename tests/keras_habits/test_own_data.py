@@ -6,12 +6,13 @@ from pathlib import Path
 
 import keras
 import numpy as np
+import pandas as pd
 import pytest
 import tensorflow as tf
 import tiny
 
 import tfde
-from tfde.errors import ConfigError
+from tfde.errors import ConfigError, DataError
 from tfde.training.masked_language_model import MaskedLanguageModel
 
 WORDS = tiny.VOCABULARY[-24:]
@@ -240,3 +241,26 @@ def test_the_page_that_shows_a_batch(model, capsys):
     keys = re.findall(r"`(\w+)`", "".join(re.findall(r"\n\| (`[^|]*)\| \(B", text)))
     batch = next(iter(tfde.pairs(PAIRS, batch_size=2)))
     assert sorted(keys) == sorted(batch)
+
+
+def test_two_lists_in_a_list_are_not_guessed_at(model):
+    """Keras' list of inputs, or two rows of a query with its documents?"""
+    queries, documents = ["a", "b", "c"], ["one", "two", "three"]
+    model.compile("adam")
+    for use in (model.fit, model.evaluate, model.train_on_batch):
+        with pytest.raises(
+            ConfigError, match=r"`x` must be a tuple of columns, .* of two lists of"
+        ):
+            use([queries, documents])
+    assert model.evaluate((queries, documents)) == model.evaluate(queries, documents)
+
+
+def test_texts_in_bytes_and_names_of_columns_by_kind(model):
+    pairs = tfde.pairs([(b"red", "apple"), ("blue", b"sky")], batch_size=2, shuffle=False)
+    assert list(pairs.batch(0)["query"]) == [b"red", b"blue"]
+    frame = pd.DataFrame({"frage": ["red", "blue"], "antwort": ["apple", "sky"]})
+    columns = {"query": "frage", "document": "antwort"}
+    pairs = tfde.pairs(frame, columns=columns, batch_size=2, shuffle=False)
+    assert list(pairs.batch(0)["document_text"]) == [b"apple", b"sky"]
+    with pytest.raises(DataError, match="must be a string"):
+        tfde.pairs([(b"\xff", "apple")], batch_size=1)

@@ -288,3 +288,41 @@ def test_what_a_model_says_of_itself(tmp_path, capsys):
     assert f"{model.count_params():,}" in shown
     with pytest.raises(ImportError, match="You must install pydot"):
         keras.utils.plot_model(model.query_tower, to_file=tmp_path / "tower.png")
+
+
+@pytest.mark.parametrize("dtype", ["mixed_float16", "float32"])
+def test_an_optimizer_with_a_scaled_loss_is_loaded(tmp_path, dtype):
+    model = tiny.dual_encoder(dtype=dtype)
+    optimizer = keras.optimizers.Adam()
+    if dtype == "float32":  # as asked for, where a policy does not by itself
+        optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
+    model.compile(optimizer)
+    model.fit([("red apple", "a fruit"), ("blue sky", "the air")], verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert type(loaded.optimizer) is keras.optimizers.LossScaleOptimizer
+    assert int(loaded.optimizer.iterations) == int(model.optimizer.iterations) == 1
+    loaded.fit([("red apple", "a fruit"), ("blue sky", "the air")], verbose=0)
+
+
+@keras.saving.register_keras_serializable("test_saving")
+class OwnEncoder(tfde.DualEncoder):
+    """A class of somebody's own."""
+
+
+def test_a_class_of_ones_own_is_read_as_it_and_as_ours(tmp_path):
+    own = OwnEncoder.from_backbone(tiny.BAG_OF_WORDS, tokenizer=tiny.tokenizer())
+    own.save_to_preset(tmp_path / "model")
+    own.save(tmp_path / "model.keras")
+    expected = own.encode_queries(["red apple"])
+    for loaded in (
+        OwnEncoder.from_preset(tmp_path / "model"),
+        keras.saving.load_model(tmp_path / "model.keras"),
+        tfde.DualEncoder.load(tmp_path / "model"),
+    ):
+        np.testing.assert_array_equal(loaded.encode_queries(["red apple"]), expected)
+    assert type(OwnEncoder.from_preset(tmp_path / "model")) is OwnEncoder
+    assert type(tfde.DualEncoder.load(tmp_path / "model")) is tfde.DualEncoder
+    rule = r"Received: OwnEncoder, which keras\.saving\.load_model reads where it is registered"
+    with pytest.raises(CorruptError, match=rule):
+        tfde.DualEncoder.load(tmp_path / "model.keras")

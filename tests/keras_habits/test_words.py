@@ -240,3 +240,18 @@ def test_a_cross_encoder_predicts_and_ranks():
     )
     with pytest.raises(ConfigError, match="`the model` must be one of one label"):
         three.rank("red apple", WORDS)
+
+
+def test_documents_come_in_a_frame(model):
+    frame = pd.DataFrame({"title": ["red", ""], "text": ["apple", "blue sky"]})
+    expected = model.encode_documents([tfde.Document("", "red", "apple"), "blue sky"])
+    np.testing.assert_allclose(model.encode_documents(frame), expected, atol=1e-6)
+    with pytest.raises(ConfigError, match=r"`documents` must hold .* mappings with a `text`"):
+        model.encode_documents(frame[["title"]])
+
+
+def test_stored_embeddings_are_an_array(model, tmp_path):
+    documents = [tfde.Document(f"d{i}", "", text) for i, text in enumerate(["red", "blue sky"])]
+    stored = tfde.encode_corpus(model, documents, tmp_path / "e")
+    np.testing.assert_array_equal(np.asarray(stored), stored.read())
+    assert np.asarray(stored, np.float64).dtype == np.float64

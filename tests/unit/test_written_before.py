@@ -13,7 +13,7 @@ import yaml
 
 import tfde
 from tfde.cli import study, train, train_matcher
-from tfde.retrieval.live.live_index import load_index
+from tfde.retrieval.live.load_index import load_index
 from tfde.studies.cells import expand_cells
 
 FILES = Path(__file__).parents[1] / "written_before"

@@ -153,7 +153,7 @@ def _load_encoder(
     if num_labels is None:
         raise ConfigError(
             f"{path}: holds no classifier; `num_labels` must say how many labels a new one shall"
-            " have. Received: num_labels=None"
+            " have, which `tfde train-matcher` then trains. Received: num_labels=None"
         )
     loaded = load_backbone(path, dropout=dropout, dtype=dtype)
     return _join(

@@ -32,7 +32,7 @@ def build_parser() -> CommandParser:
         " files belong to a format.",
     )
     parser.add_argument(
-        "--format", type=_format, choices=list(FORMATS), required=True, help=_formats()
+        "--format", type=_Format(), choices=list(FORMATS), required=True, help=_formats()
     )
     parser.add_argument(
         "--input",
@@ -104,14 +104,19 @@ def build_parser() -> CommandParser:
     return parser
 
 
-def _format(name: str) -> str:
-    """Returns a format's name; says which one is meant by what tables' files end in."""
-    if name.lower().lstrip(".") in ("csv", "tsv", "json", "jsonl", "parquet"):
-        raise argparse.ArgumentTypeError(
-            "a table is of the format sentence-transformers, where its rows hold queries and"
-            f" documents, or sentence-pairs (two sentences and a label). Received: {name!r}"
-        )
-    return name
+class _Format:
+    """Takes a format's name; says which one is meant by what tables' files end in."""
+
+    def __call__(self, name: str) -> str:
+        if name.lower().lstrip(".") in ("csv", "tsv", "json", "jsonl", "parquet"):
+            raise argparse.ArgumentTypeError(
+                "a table is of the format sentence-transformers, where its rows hold queries and"
+                f" documents, or sentence-pairs (two sentences and a label). Received: {name!r}"
+            )
+        return name
+
+    def __repr__(self) -> str:  # what --help calls the type
+        return "name"
 
 
 def _formats() -> str:

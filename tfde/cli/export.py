@@ -166,7 +166,8 @@ def _export_bundle(args: Any) -> int:
     from tfde.errors import ConfigError
     from tfde.export.bundle_directory import read_manifest
     from tfde.retrieval.embeddings import Embeddings
-    from tfde.retrieval.live.live_index import LiveIndex, load_index
+    from tfde.retrieval.live.live_index import LiveIndex
+    from tfde.retrieval.live.load_index import load_index
 
     show_logs()
     dataset = DatasetDirectory(args.dataset) if args.dataset else None

@@ -53,7 +53,7 @@ def run(args: Any) -> int:
     queries = list(read_queries(args.queries))
 
     from tfde.data.ranking import without_query
-    from tfde.retrieval.live.live_index import load_index
+    from tfde.retrieval.live.load_index import load_index
     from tfde.retrieval.retrieve import retrieve
     from tfde.retrieval.runs import write_run
 

@@ -162,6 +162,7 @@ def _serve(args: Any) -> int:
                 f"{' and --admin_key_file need' if len(towers) > 1 else ' needs'}."
                 f" Received: {' '.join(args.models)}"
             )
+    _check_models(args.bundle, models)
     monitoring, batching = (
         Path(args.bundle, f"{name}.config") for name in ("monitoring", "batching")
     )
@@ -238,6 +239,20 @@ def op_threads(args: Any, manifest: Mapping[str, Any]) -> int:
 def _limits(args: Any) -> Limits:
     names = [field.name for field in dataclasses.fields(Limits)]
     return Limits(**{name: getattr(args, name) for name in names})
+
+
+def _check_models(bundle: str, models: Any) -> None:
+    """Refuses a bundle of which a model is not there: it would be waited for."""
+    for model in models:
+        folder = Path(model.base_path)
+        wanted = {str(number) for number in model.model_version_policy.specific.versions}
+        there = {path.name for path in folder.glob("*") if path.name.isdecimal() and path.is_dir()}
+        if not (wanted <= there if wanted else there):
+            version = f" {', '.join(sorted(wanted))}" if wanted else ""
+            raise FileNotFoundError(
+                f"{folder}: holds no version{version}, and a bundle is served whole or not at all;"
+                f" `tfde verify {bundle}` names what is missing."
+            )
 
 
 def _keep(models: Any, wanted: Sequence[str] | None) -> None:

@@ -61,7 +61,7 @@ def _verify(path: Path, version: BundleVersion) -> list[str]:
     manifest, differences = version.manifest, []
     for name, checksum in sorted(manifest["files"].items()):
         file = _place(version, name)
-        shown = file.relative_to(path).as_posix()
+        shown = file.relative_to(path).as_posix() if file.parent.exists() else name
         if not file.is_file():
             differences.append(f"{shown}: is missing")
         elif sha256(file) != checksum:

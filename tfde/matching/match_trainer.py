@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from tfde.config.matching import Objective, TeachingWeights
-from tfde.data.pairs.labelled import LabelledBatches
-from tfde.errors import ConfigError, naming, require
-from tfde.matching.cross_encoder import CrossEncoder
+from tfde.config.matching import Objective
+from tfde.data.pairs.labelled import LabelledBatches, LabelledPairs, ranked_pairs
+from tfde.data.pairs.read_pairs import pairs_of_rows
+from tfde.errors import ConfigError, require
+from tfde.matching.labelled_input import batched, columns_of, labelled_pairs, labelled_strings
 from tfde.matching.match_loss import (
     check_objective,
     logit_loss,
@@ -21,43 +22,21 @@ from tfde.matching.match_loss import (
 )
 from tfde.matching.pair_model import PairScorer
 from tfde.matching.pair_states import PairStates
-from tfde.matching.state_losses import HiddenLoss, StateLoss, VirtLoss
+from tfde.matching.state_losses import StateLoss
+from tfde.matching.teaching import Teaching, check_teachers, state_losses
 from tfde.tasks.replicas import share_of_mean, sum_gradients
 from tfde.towers.fit_loop import (
     Throughput,
     compile_in_scope,
     distribute_batches,
-    endless,
     fit_epochs,
     step_function,
 )
-from tfde.towers.keras_saving import WholeFiles
+from tfde.towers.measured import Measured, check_counts
+from tfde.towers.pair_input import check_rows, plan_fit
+from tfde.towers.string_batches import plain_rows
 
-# What layers of the first teacher teach: `NAME_weight` and `NAME_layers` of a `Teaching`.
-_STATE_LOSSES: dict[str, type[StateLoss]] = {"virt": VirtLoss, "hidden": HiddenLoss}
-
-
-@dataclass(frozen=True)
-class Teaching(TeachingWeights):
-    """What a student learns beside its labels; `TeachingWeights` says how it weighs.
-
-    Args:
-        teachers: Fine-tuned cross-encoders, which training leaves as they are; attention and
-            hidden states are those of the first one, the logits are the mean of all.
-    """
-
-    teachers: tuple[CrossEncoder, ...]
-
-    def __post_init__(self) -> None:
-        require(len(self.teachers) > 0, "teachers", "not empty", self.teachers)
-        for name in ("virt_weight", "hidden_weight", "logit_weight", "label_weight"):
-            require(getattr(self, name) >= 0, name, "at least 0", getattr(self, name))
-        require(self.temperature > 0, "temperature", "above 0", self.temperature)
-        if not self.virt_weight and not self.hidden_weight and not self.logit_weight:
-            raise ConfigError(
-                "a teacher needs `virt_weight`, `hidden_weight` or `logit_weight` above 0."
-                " Received: 0, 0 and 0"
-            )
+_BATCH_SIZE = 32  # Keras' own
 
 
 def _of_student(name: str) -> Callable[..., Any]:
@@ -71,7 +50,7 @@ def _of_student(name: str) -> Callable[..., Any]:
     return refuse
 
 
-class MatchTrainer(WholeFiles):
+class MatchTrainer(Measured):
     """Trains a student; it is no part of what is saved or exported.
 
     Args:
@@ -113,10 +92,10 @@ class MatchTrainer(WholeFiles):
         self.score_scale = score_scale
         # Hidden from Keras, which would train and save what it sees.
         self._teaching: Callable[[], Teaching | None] = lambda: teaching
-        states = _state_losses(student, teaching) if teaching else {}
+        states = state_losses(student, teaching) if teaching else {}
         self._state_losses: Callable[[], dict[str, StateLoss]] = lambda: states
         if teaching:
-            _check_teachers(student, teaching)
+            check_teachers(student, teaching)
         names = ["label_loss"] if teaching else []
         names += [f"{name}_loss" for name in states]
         names += ["logit_loss"] if teaching and teaching.logit_weight else []
@@ -138,47 +117,137 @@ class MatchTrainer(WholeFiles):
 
     def fit(
         self,
-        x: LabelledBatches,
+        x: Any,
+        y: Any = None,
         *,
-        steps: int,
+        batch_size: int | None = None,
+        epochs: int = 1,
+        steps: int | None = None,
         initial_step: int = 0,
+        validation_data: Any = None,
+        shuffle: bool = True,
         callbacks: Sequence[keras.callbacks.Callback] | None = None,
         verbose: str | int = "auto",
     ) -> keras.callbacks.History:
-        """Trains up to a step; tokenization is mapped over the pairs here.
+        """Trains on labelled pairs; tokenization is mapped over them here.
 
         Args:
-            x: The pairs in batches.
-            steps: Up to this step, counted from the beginning of the data.
+            x: What the student's own `fit` takes, as `ScorerTraining.fit` says; with objective
+                `ranking`, rows `(first, right one, wrong one, ...)` as `tfde.pairs` takes them, of
+                which `group_size` - 1 wrong ones are taken; or `LabelledBatches`.
+            y: The labels of `x`, where it has none.
+            batch_size: Pairs in a batch, where `x` has none of its own, a multiple of
+                `group_size`; `None`: 32 or the next below.
+            epochs: How often all pairs are seen.
+            steps: In place of epochs: up to this step, counted from the beginning of the data.
             initial_step: First batch to take, to go on where an earlier run stopped.
+            validation_data: As `x`, or `(x, y)`: `val_loss` and its parts stand in the logs.
+            shuffle: Whether pairs in memory get another order in each epoch.
             callbacks: Keras callbacks.
             verbose: As in Keras.
 
         Raises:
-            ConfigError: groups of the pairs have another size; nothing is left to train.
+            ConfigError: groups of the pairs have another size; nothing is left to train; `x` is
+                none of these; the trainer is not compiled.
+            DataError: a row breaks a rule.
         """
-        require(initial_step < steps, "initial_step", f"below the {steps} steps", initial_step)
-        rule = f"{self.group_size}, as the trainer's"
-        require(x.group_size == self.group_size, "group_size", rule, x.group_size)
-        replicas = self.distribute_strategy.num_replicas_in_sync
-        rule = f"a multiple of {replicas} replicas times {self.group_size} pairs of a group"
-        whole = x.batch_size % (replicas * self.group_size) == 0
-        require(whole, "batch_size", rule, x.batch_size)
+        check_counts(batch_size=batch_size, epochs=epochs, steps=steps, initial_step=initial_step)
+        self.check_compiled()
+        given = list(callbacks or ())
+        replicas, group = self.distribute_strategy.num_replicas_in_sync, self.group_size
+        if isinstance(x, tf.data.Dataset):
+            x = self._streamed(x, batch_size)
+        else:
+            if not isinstance(x, LabelledBatches):
+                options = {"seed": 0, "shuffle": shuffle, "whole": replicas == 1}
+                x = LabelledBatches(self._pairs(x, y), batch_size=self._size(batch_size), **options)
+            rule = f"{group}, as the trainer's"
+            require(x.group_size == group, "group_size", rule, x.group_size)
+            rule = f"a multiple of {replicas} replicas times {group} pairs of a group"
+            require(x.batch_size % (replicas * group) == 0, "batch_size", rule, x.batch_size)
+            given.insert(0, Throughput(x.batch_size))
+        plan = plan_fit(
+            x,
+            epochs=epochs,
+            initial_epoch=0,
+            steps_per_epoch=None,
+            steps=steps,
+            initial_step=initial_step,
+        )
+        validate = None
+        if validation_data is not None:
+            both = isinstance(validation_data, tuple) and len(validation_data) == 2
+            parts = validation_data if both else (validation_data, None)
+            held_out = self.batches_of(
+                *parts, name="validation_data", batch_size=batch_size, steps=None
+            )
+            validate = functools.partial(self.measure, held_out)
         return fit_epochs(
             self,
             lambda epoch, done: distribute_batches(
-                endless(x.dataset(start_step=initial_step + done)),
-                self.prepare_batch,
-                self.distribute_strategy,
+                plan.batches(epoch, done), self.prepare_batch, self.distribute_strategy
             ),
-            epochs=1,
-            steps=steps - initial_step,
-            callbacks=[Throughput(x.batch_size), *(callbacks or ())],
+            epochs=plan.epochs,
+            steps=plan.steps,
+            validate=validate,
+            callbacks=given,
             verbose=verbose,
         )
 
-    evaluate, predict = _of_student("evaluate"), _of_student("predict")
-    train_on_batch, test_on_batch = _of_student("train_on_batch"), _of_student("test_on_batch")
+    def check_compiled(self) -> None:
+        """Refuses a trainer that is not compiled."""
+        if not self.compiled:
+            raise ConfigError("the trainer has no optimizer: call `compile` before `fit`.")
+
+    def batches_of(
+        self, x: Any, y: Any, *, name: str, batch_size: int | None, steps: int | None
+    ) -> tf.data.Dataset:
+        """Returns batches to measure, of all pairs, the last one perhaps smaller."""
+        require(steps is None or steps >= 1, "steps", "at least 1", steps)
+        if isinstance(x, tf.data.Dataset):
+            batches = self._streamed(x, batch_size)
+        else:
+            pairs, size = self._pairs(x, y), self._size(batch_size)
+            replicas = self.distribute_strategy.num_replicas_in_sync
+            check_rows(min(size, len(pairs)), len(pairs) % size or size, replicas)
+            batches = batched(columns_of(pairs), size)
+        endless = int(batches.cardinality()) == tf.data.INFINITE_CARDINALITY and steps is None
+        require(not endless, name, "a dataset that ends, or one with a number of steps", x)
+        return batches if steps is None else batches.take(steps)
+
+    def batch_of(self, x: Any, y: Any) -> Mapping[str, Any]:
+        """Returns pairs as one batch."""
+        pairs = self._pairs(x, y)
+        check_rows(len(pairs), len(pairs), self.distribute_strategy.num_replicas_in_sync)
+        return columns_of(pairs)
+
+    def _size(self, batch_size: int | None) -> int:
+        group = self.group_size
+        size = max(_BATCH_SIZE // group, 1) * group if batch_size is None else batch_size
+        rule = f"a multiple of the {group} pairs of a group, 1 or more"
+        require(size >= 1 and size % group == 0, "batch_size", rule, batch_size)
+        return size
+
+    def _pairs(self, x: Any, y: Any) -> LabelledPairs:
+        if isinstance(x, LabelledPairs):
+            rule = f"{self.group_size}, as the trainer's"
+            require(x.group_size == self.group_size, "group_size", rule, x.group_size)
+            return x
+        if self.objective == "ranking":
+            require(y is None, "y", "None with ranking: the right one comes first", y)
+            rows = pairs_of_rows(plain_rows(x))
+            return ranked_pairs(rows, negatives=self.group_size - 1, path="x")
+        num_labels = self.student.num_labels
+        named = self.objective in ("classification", "binary")
+        labels = self.student.labels if named else ()
+        return labelled_pairs(x, y, labels=labels, num_labels=num_labels)
+
+    def _streamed(self, x: tf.data.Dataset, batch_size: int | None) -> tf.data.Dataset:
+        require(self.objective != "ranking", "x", "rows in memory with objective ranking", x)
+        more = self.distribute_strategy.num_replicas_in_sync > 1
+        return labelled_strings(x, batch_size=self._size(batch_size), drop_remainder=more)
+
+    predict = _of_student("predict")
 
     def make_train_function(self, force: bool = False) -> None:
         """Makes `train_function`, an iterator of batches -> logs of one step."""
@@ -225,12 +294,22 @@ class MatchTrainer(WholeFiles):
         weights = self.trainable_weights
         with tf.GradientTape() as tape:
             loss = tf.reduce_mean(self._pair_losses(data, taught, training=True))
-            replicas = self.distribute_strategy.num_replicas_in_sync
-            share = share_of_mean(loss)
-            self._loss_tracker.update_state(share * replicas)
-            scaled = self.optimizer.scale_loss(share)
+            scaled = self.optimizer.scale_loss(self._counted(loss, data))
         self.optimizer.apply(sum_gradients(tape.gradient(scaled, weights)), weights)
         return self.get_metrics_result()
+
+    def test_step(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the loss so far and its parts; arguments as of `train_step`."""
+        taught = self._ask_teachers(data)
+        self._counted(tf.reduce_mean(self._pair_losses(data, taught, training=False)), data)
+        return self.get_metrics_result()
+
+    def _counted(self, loss: tf.Tensor, data: Mapping[str, Any]) -> tf.Tensor:
+        """Counts a replica's loss, and returns its share of that of the whole batch."""
+        replicas, share = self.distribute_strategy.num_replicas_in_sync, share_of_mean(loss)
+        rows = tf.shape(data["label"])[0]
+        self._loss_tracker.update_state(share * replicas, sample_weight=rows)
+        return share
 
     def compute_metrics(
         self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None
@@ -297,60 +376,3 @@ class MatchTrainer(WholeFiles):
         for name, part in parts:
             self._means[f"{name}_loss"].update_state(part)
         return tf.add_n([getattr(teaching, f"{name}_weight") * part for name, part in parts])
-
-
-def _state_losses(student: PairScorer, teaching: Teaching) -> dict[str, StateLoss]:
-    found = {}
-    for name, loss in _STATE_LOSSES.items():
-        weight = f"{name}_weight"
-        if not getattr(teaching, weight):
-            continue
-        where = student.encoder_and_apart()
-        if where is None:
-            raise ConfigError(
-                f"`{weight}` is for Transformers, whose layers are compared. Received:"
-                f" {getattr(teaching, weight)} for a student of another kind"
-            )
-        teacher = teaching.teachers[0]
-        _check_texts(student, teacher, weight)
-        encoder, apart = where
-        with naming(f"{name}_layers"):
-            layers = getattr(teaching, f"{name}_layers") or None
-            found[name] = loss(encoder, teacher.encoder, apart=apart, layers=layers)
-    return found
-
-
-def _check_texts(student: PairScorer, teacher: CrossEncoder, weight: str) -> None:
-    """Checks that both models read the same tokens of a text, which are compared one by one."""
-    text, theirs = student.preprocessor.text_config, teacher.preprocessor.text_config
-    prompts = [getattr(text, f"{side}_prompt", "") for side in ("query", "document")]
-    if any(prompts) or "[SEP]" in text.document_template:
-        raise ConfigError(
-            f"`{weight}` needs texts as the teacher reads them: no prompts, and no [SEP] in the"
-            f" template. Received: {prompts[0]!r}, {prompts[1]!r} and {text.document_template!r}"
-        )
-    template = theirs.document_template
-    rule = f"{template!r}, the teacher's: `{weight}` compares token by token"
-    require(text.document_template == template, "document_template", rule, text.document_template)
-    own, first = student.preprocessor.tokenizer, teacher.preprocessor.tokenizer
-    if first.fingerprint_bytes() != own.fingerprint_bytes():
-        raise ConfigError(
-            f"the teacher of `{weight}` must have the student's vocabulary: it is compared token by"
-            f" token. Received: one of {first.vocabulary_size} tokens, not of"
-            f" {own.vocabulary_size} or not the same"
-        )
-
-
-def _check_teachers(student: PairScorer, teaching: Teaching) -> None:
-    for teacher in teaching.teachers:
-        if teacher is student:
-            raise ConfigError("a teacher must be another model than the student.")
-        if teaching.logit_weight and teacher.num_labels != student.num_labels:
-            raise ConfigError(
-                f"a teacher must have the student's {student.num_labels} labels."
-                f" Received: {teacher.num_labels}"
-            )
-        if teaching.logit_weight and teacher.labels and student.labels:
-            rule = f"{', '.join(student.labels)}, in this order (`labels` of a run sets it)"
-            same = teacher.labels == student.labels
-            require(same, "labels of a teacher", rule, ", ".join(teacher.labels))

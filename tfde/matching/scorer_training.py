@@ -24,7 +24,7 @@ from tfde.towers.fit_loop import (
     fit_epochs,
     step_function,
 )
-from tfde.towers.measured import Measured, check_fit_words
+from tfde.towers.measured import Measured, check_counts, check_fit_words
 from tfde.towers.pair_input import check_rows, plan_fit
 
 _BATCH_SIZE = 32  # Keras' own
@@ -170,6 +170,15 @@ class ScorerTraining(Measured):
                 cannot be shared out among replicas; the model is not compiled.
             DataError: a row breaks a rule.
         """
+        check_counts(
+            batch_size=batch_size,
+            epochs=epochs,
+            steps_per_epoch=steps_per_epoch,
+            initial_epoch=initial_epoch,
+            validation_steps=validation_steps,
+            validation_batch_size=validation_batch_size,
+            validation_freq=validation_freq,
+        )
         check_fit_words(
             shuffle=shuffle,
             validation_split=validation_split,

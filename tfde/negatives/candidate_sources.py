@@ -21,7 +21,7 @@ from tfde.retrieval.bm25_index import Bm25Index, check_bm25
 from tfde.retrieval.encode_corpus import encode_corpus
 from tfde.retrieval.exact_index import ExactIndex
 from tfde.retrieval.live.base_indexes import index_version
-from tfde.retrieval.live.live_index import load_index
+from tfde.retrieval.live.load_index import load_index
 from tfde.retrieval.retrieve import DualEncoderLike, check_fingerprints
 from tfde.retrieval.runs import read_run
 from tfde.retrieval.scann_index import ScannIndex

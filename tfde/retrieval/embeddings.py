@@ -111,6 +111,10 @@ class Embeddings:
         """Returns all vectors, `(N, D)` float32, in memory."""
         return in_memory(self.shards())
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        """Returns what `read` does, for `numpy.asarray`."""
+        return self.read().astype(dtype or np.float32, copy=False)
+
     def verify(self) -> None:
         """Compares every file with its checksum.
 

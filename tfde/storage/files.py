@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import numbers
 import os
 import shutil
 from collections.abc import Iterable, Iterator
@@ -116,7 +117,9 @@ def check_id(value: object, path: str | Path, line: int, name: str = "document i
         DataError: not a string, empty, with white space in it, or not to be written in UTF-8.
     """
     if not isinstance(value, str) or value.split() != [value] or utf8_fault(value) is not None:
-        raise DataError(path, line, f"a {name} must be UTF-8 text without white space.", value)
+        number = "; write a number as text" if isinstance(value, numbers.Number) else ""
+        rule = f"a {name} must be UTF-8 text without white space{number}."
+        raise DataError(path, line, rule, value)
     return value
 
 

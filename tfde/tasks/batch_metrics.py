@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tfde.errors import ConfigError, require
@@ -70,6 +71,35 @@ def as_metrics(
         inside = [strategy.extended.variable_created_in_scope(v.value) for v in metric.variables]
         require(all(inside), "metrics", "made in the scope of the strategy", metric)
     return made
+
+
+def check_rankings(
+    metrics: Sequence[keras.metrics.Metric], strategy: tf.distribute.Strategy
+) -> None:
+    """Refuses metrics that see a candidate which is none, and leaves the others without a count.
+
+    Raises:
+        ConfigError: one raises whatever on relevance and scores, or another known positive, whose
+            score is below all others, changes its value.
+    """
+    relevance = np.array([[1, 0, 0], [0, 1, 0]], np.float32)
+    scores = np.array([[0.3, -0.2, 0.1], [-0.4, 0.1, 0.6]], np.float32)
+    beside = [np.insert(part, 2, value, 1) for part, value in ((relevance, 0.0), (scores, LOWEST))]
+    rule = "of rankings, (B, C): a candidate whose score is below all others must not count"
+    for metric in metrics:
+        try:
+            values = []
+            for batch in ((relevance, scores), beside):
+                strategy.run(metric.update_state, args=tuple(map(tf.constant, batch)))
+                values.append(np.hstack([np.ravel(x) for x in tf.nest.flatten(metric.result())]))
+                with strategy.scope():
+                    metric.reset_state()
+        except Exception as error:  # whatever a metric of anybody's raises
+            reason = " ".join(str(error).split())[:200]
+            said = f"`metrics` must be {rule}. Received: {metric.name}: {reason}"
+            raise ConfigError(said) from error
+        same = values[0].shape == values[1].shape and np.allclose(values[0], values[1], 1e-5, 1e-7)
+        require(same, "metrics", rule, metric.name)
 
 
 def _metric(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import logging
 import os
@@ -312,7 +313,7 @@ def stored_compile(arguments: Mapping[str, Any]) -> dict[str, Any]:
     try:
         stored = {n: keras.saving.serialize_keras_object(x) for n, x in arguments.items()}
         for value in stored.values():
-            keras.saving.deserialize_keras_object(value)
+            keras.saving.deserialize_keras_object(copy.deepcopy(value))  # some take it apart
     except (TypeError, ValueError, NotImplementedError) as error:
         warnings.warn(
             "what `compile` was given is not saved: call `compile` after loading. A class of your"

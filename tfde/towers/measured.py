@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import numbers
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -154,6 +155,13 @@ def refuse_weights(**weights: Any) -> None:
 def refuse_callbacks(callbacks: Any) -> None:
     """Refuses callbacks of `predict`."""
     require(not callbacks, "callbacks", "None: `predict` calls none", callbacks)
+
+
+def check_counts(**counts: Any) -> None:
+    """Refuses what is no integer and not `None`, by its name."""
+    for name, value in counts.items():
+        whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+        require(value is None or whole, name, "an integer", value)
 
 
 def check_fit_words(

@@ -53,7 +53,7 @@ def training_batches(
         return _of_strings(x, "x", batch_size=batch_size, drop_remainder=replicas > 1)
     if not isinstance(x, PairBatches):
         table = read_pairs(plain_rows(x))
-        size = batch_size or min(_BATCH_SIZE, len(table))
+        size = min(batch_size or _BATCH_SIZE, len(table))
         x = PairDataset(
             table, batch_size=size, negatives_per_query=table.max_negatives, shuffle=shuffle
         )
@@ -87,7 +87,7 @@ def measured_batches(
     size = None if _is_batched(x) else batch_size
     if not isinstance(x, tf.data.Dataset | PairBatches):
         table = read_pairs(plain_rows(x))
-        size = size or min(_BATCH_SIZE, len(table))
+        size = min(size or _BATCH_SIZE, len(table))
         x = PairDataset(
             table, batch_size=size, negatives_per_query=table.max_negatives, shuffle=False
         )
@@ -158,13 +158,18 @@ def _keyed(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     keys = tf.strings.to_hash_bucket_fast(
         tf.strings.join([titles, batch["document"], *contexts], separator="\0"), _KEYS
     )
+    # A question that stands in a batch twice has the documents of both.
+    _, same = tf.unique(tf.strings.to_hash_bucket_fast(batch["query"], _KEYS))
+    order = tf.argsort(same, stable=True)
+    groups = tf.RaggedTensor.from_value_rowids(tf.gather(keys + 1, order), tf.gather(same, order))
+    positives = tf.gather(groups.to_tensor(), same)
     none = tf.zeros([rows, 0], tf.int64)
     keyed = {
         "query": batch["query"],
         "document_title": titles,
         "document_text": batch["document"],
         "document_key": keys + 1,
-        "positive_keys": keys[:, None] + 1,
+        "positive_keys": positives,
         "negative_title": tf.strings.as_string(none),
         "negative_text": tf.strings.as_string(none),
         "negative_key": none,
@@ -202,6 +207,8 @@ def plan_fit(
     Raises:
         ConfigError: there is nothing left to train, or `steps` beside arguments of epochs.
     """
+    rule = f"1 with `steps`, {steps}, which takes its place"
+    require(steps is None or epochs == 1, "epochs", rule, epochs)
     by_steps = steps is not None or initial_step != 0
     if by_steps and (steps_per_epoch is not None or initial_epoch):
         raise ConfigError(

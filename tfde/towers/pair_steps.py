@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfde.errors import ConfigError, require
 from tfde.tasks.adapters import as_task
-from tfde.tasks.batch_metrics import InBatchAccuracy, as_metrics
+from tfde.tasks.batch_metrics import InBatchAccuracy, as_metrics, check_rankings
 from tfde.tasks.gradient_cache import (
     cached_gradients,
     check_state,
@@ -125,6 +125,7 @@ class PairSteps(Measured):
         require(loss is None or task is None, "loss", rule, loss)
         chosen = as_task(loss if task is None else task, loss_weights)
         own_metrics = as_metrics(metrics, self.distribute_strategy)
+        check_rankings(own_metrics, self.distribute_strategy)
         compile_in_scope(
             self,
             super().compile,

@@ -45,6 +45,12 @@ def preset_class(path: str | Path) -> str | None:
 
     `None` if tfde did not write it.
     """
+    module, name = _named_class(path)
+    return name if module.startswith("tfde.") else None
+
+
+def _named_class(path: str | Path) -> tuple[str, str]:
+    """Returns module and name of the class that a directory or file says it is of; "" if none."""
     try:
         if is_keras_file(path):
             with zipfile.ZipFile(path) as file:
@@ -52,10 +58,9 @@ def preset_class(path: str | Path) -> str | None:
         else:
             record = read_json_file(Path(path) / CONFIG_FILE)
     except READ_FAULTS:
-        return None
-    if not isinstance(record, dict) or not str(record.get("module")).startswith("tfde."):
-        return None
-    return str(record.get("class_name"))
+        return "", ""
+    named = isinstance(record, dict) and "class_name" in record
+    return (str(record.get("module")), str(record["class_name"])) if named else ("", "")
 
 
 def is_for_from_preset(path: str | Path) -> bool:
@@ -74,11 +79,13 @@ def check_class(path: str | Path, class_name: str) -> None:
     Raises:
         CorruptError: it is no model directory or file of tfde, or that of another class.
     """
-    found = preset_class(path)
-    if found != class_name:
+    module, found = _named_class(path)
+    if found != class_name or not module.startswith("tfde."):
+        own = found and is_keras_file(path) and not module.startswith("tfde.")
+        how = ", which keras.saving.load_model reads where it is registered" if own else ""
         raise CorruptError(
             f"{path}: not a tfde model directory or .keras file (a {CONFIG_FILE} of class"
-            f" {class_name} is expected). Received: {found or 'none'}"
+            f" {class_name} is expected). Received: {found or 'none'}{how}"
         )
 
 
@@ -129,7 +136,8 @@ def write_config(
         config: Its configuration as JSON values.
         fingerprint: Its fingerprint.
     """
-    kind = type(model)
+    # Of a class of somebody's own that derives from it, what `from_preset` of ours can read.
+    kind = next(cls for cls in type(model).__mro__ if cls.__module__.startswith("tfde."))
     record = {"module": kind.__module__, "class_name": kind.__name__, "config": config}
     module = BACKBONES[config["backbone"]["kind"]].__module__
     if not module.startswith("tfde."):

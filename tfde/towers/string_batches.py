@@ -33,6 +33,11 @@ def plain_rows(x: Any) -> Any:
     Raises:
         ConfigError: columns of other lengths or names.
     """
+    if isinstance(x, list) and len(x) == 2 and all(isinstance(part, list) for part in x):
+        # Keras' list of two inputs, or two rows of a query with its documents?
+        sure = len(x[0]) <= 2 or len(x[0]) != len(x[1])
+        rule = "a tuple of columns, (queries, documents), or a list of rows that are tuples"
+        require(sure, "x", rule, f"a list of two lists of {len(x[0])}")
     columns = _columns(x) if isinstance(x, Mapping | tuple) else None
     if columns is None:
         return x

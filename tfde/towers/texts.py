@@ -36,6 +36,8 @@ def elements_of(argument: str, value: Any, *, alone: tuple[type, ...]) -> tuple[
         value = value if isinstance(value, np.ndarray) else np.array(value, object)
     if isinstance(value, np.ndarray) and value.ndim == 0:
         return [value.item()], True
+    if hasattr(value, "itertuples") and Mapping in alone:
+        return value.to_dict("records"), False
     # Of a table its columns' names would come, of a set any order.
     table = hasattr(value, "columns") or np.ndim(value) > 1 if hasattr(value, "shape") else False
     unordered = isinstance(value, Mapping | set | frozenset)

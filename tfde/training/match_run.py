@@ -24,9 +24,10 @@ from tfde.evaluation.matching_measures import MEASURES, matching_measures
 from tfde.matching.cross_encoder import CrossEncoder
 from tfde.matching.dual_encoder_as_pair_model import DualEncoderScorer
 from tfde.matching.load import load_pair_scorer
-from tfde.matching.match_trainer import MatchTrainer, Teaching
+from tfde.matching.match_trainer import MatchTrainer
 from tfde.matching.matcher import Matcher
 from tfde.matching.pair_model import PairScorer
+from tfde.matching.teaching import Teaching
 from tfde.storage.files import write_json
 from tfde.text.read_tokenizer import read_tokenizer
 from tfde.towers.dual_encoder import DualEncoder

@@ -12,7 +12,8 @@ from tfde.errors import ConfigError
 from tfde.matching.cross_encoder import CrossEncoder
 from tfde.matching.dual_encoder_as_pair_model import DualEncoderScorer
 from tfde.matching.load import load_pair_scorer
-from tfde.matching.match_trainer import MatchTrainer, Teaching
+from tfde.matching.match_trainer import MatchTrainer
+from tfde.matching.teaching import Teaching
 from tfde.types import Document
 
 PAIRS = [

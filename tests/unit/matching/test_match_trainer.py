@@ -12,8 +12,9 @@ from tfde.data.pairs.labelled import LabelledBatches, LabelledPairs
 from tfde.errors import ConfigError
 from tfde.matching.cross_encoder import CrossEncoder
 from tfde.matching.match_loss import logit_loss, task_loss
-from tfde.matching.match_trainer import MatchTrainer, Teaching
+from tfde.matching.match_trainer import MatchTrainer
 from tfde.matching.matcher import Matcher
+from tfde.matching.teaching import Teaching
 from tfde.text.word_piece.tokenizer import WordPieceTokenizer
 from tfde.types import Document
 

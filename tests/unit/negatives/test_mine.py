@@ -28,7 +28,7 @@ from tfde.negatives.mine import MiningReport, mine_negatives
 from tfde.retrieval.bm25_index import Bm25Index
 from tfde.retrieval.encode_corpus import encode_corpus
 from tfde.retrieval.exact_index import ExactIndex
-from tfde.retrieval.live.live_index import load_index
+from tfde.retrieval.live.load_index import load_index
 from tfde.retrieval.runs import write_run
 from tfde.retrieval.scann_index import ScannIndex
 from tfde.types import Document, Query

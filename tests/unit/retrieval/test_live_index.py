@@ -1,5 +1,6 @@
 """A live index answers as one that is built anew of the documents that are there."""
 
+import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -10,7 +11,8 @@ from tfde.errors import ConfigError, DataError, MismatchError
 from tfde.retrieval.exact_index import ExactIndex
 from tfde.retrieval.faiss_index import FaissIndex, FaissParameters
 from tfde.retrieval.live.base_indexes import index_version
-from tfde.retrieval.live.live_index import LiveIndex, load_index
+from tfde.retrieval.live.live_index import LiveIndex
+from tfde.retrieval.live.load_index import load_index
 from tfde.retrieval.scann_index import ScannIndex
 from tfde.retrieval.scann_parameters import ScannParameters
 from tfde.types import Document
@@ -235,6 +237,35 @@ def test_a_reader_never_mixes_two_indexes(tmp_path):
     build_anew("g")
     with pytest.raises(MismatchError, match=r"/i: holds another index now, made with model g and"):
         another.search_documents(far, 3)
+
+
+@pytest.mark.parametrize("changes", [0, 1, 3])
+def test_an_index_built_anew_takes_the_place_of_one_that_was_changed(tmp_path, changes):
+    """Its log counts anew; the one that a reader has open is of a file that is gone."""
+    exact(tmp_path / "i")
+    far = np.eye(1, DIM, dtype=np.float32) * 100
+    for number in range(changes):
+        with LiveIndex.open(tmp_path / "i", write=True) as index:
+            add(index, {f"old{number}": far[0]})
+    reader = LiveIndex.open(tmp_path / "i")
+    reader.search_documents(far, 1)
+    new = ExactIndex.build(np.zeros((2, DIM)), ["n0", "n1"], fingerprint="f")
+    new.save(tmp_path / "i", overwrite=True)
+    assert reader.search_documents(far, 9).doc_ids.tolist() == [["n0", "n1"]]
+    for number in (1, 2):
+        with LiveIndex.open(tmp_path / "i", write=True) as index:
+            index.add(documents_of([f"new{number}"]), number * far, fingerprint="f")
+        found = reader.search_documents(far, 1)
+        assert (found.doc_ids.tolist(), found.version) == ([[f"new{number}"]], f"1.{number}")
+    with LiveIndex.open(tmp_path / "i", write=True) as index:
+        assert index.compact()
+    assert reader.search_documents(far, 1).version == "2.2"
+    (tmp_path / "i").rename(tmp_path / "away")
+    assert reader.search_documents(far, 1).doc_ids.tolist() == [["new2"]]
+    shutil.copytree(tmp_path / "away", tmp_path / "i")
+    with LiveIndex.open(tmp_path / "i", write=True) as index:
+        index.delete(["new2"])
+    assert reader.search_documents(far, 1).doc_ids.tolist() == [["new1"]]
 
 
 def test_a_text_is_that_of_the_vector_that_was_scored(tmp_path):

@@ -6,7 +6,7 @@ import pytest
 from tfde.errors import ConfigError, DataError, MismatchError
 from tfde.retrieval.encode_corpus import encode_corpus
 from tfde.retrieval.exact_index import ExactIndex
-from tfde.retrieval.live.live_index import load_index
+from tfde.retrieval.live.load_index import load_index
 from tfde.retrieval.retrieve import read_queries, retrieve, retrieve_from_corpus
 from tfde.retrieval.scann_index import ScannIndex
 from tfde.types import Document, Query

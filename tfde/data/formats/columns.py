@@ -68,7 +68,7 @@ def read(
     yield from without_repeats(_rows(sources, intake, column_names(columns)))
 
 
-def column_names(columns: Sequence[str] | None) -> dict[str, tuple[str, ...]]:
+def column_names(columns: Sequence[str] | Mapping[str, str] | None) -> dict[str, tuple[str, ...]]:
     """Returns the names that a column of each kind may have.
 
     Args:
@@ -78,6 +78,8 @@ def column_names(columns: Sequence[str] | None) -> dict[str, tuple[str, ...]]:
         ConfigError: `columns` in another form, or of an unknown kind.
     """
     names = dict(KNOWN_NAMES)
+    if isinstance(columns, Mapping):
+        columns = [f"{kind}={name}" for kind, name in columns.items()]
     parts = [column.partition("=") for column in columns or ()]
     if columns and not any(equals for _, equals, _ in parts):
         require(len(columns) == 2, "columns", "KIND=NAME, or query's and document's", list(columns))
@@ -106,7 +108,10 @@ def understood(source: Source, columns: Sequence[str] | None = None) -> str:
 
 
 def describe_columns(
-    path: Path, line: int | None, row: Mapping[str, Any], columns: Sequence[str] | None
+    path: Path,
+    line: int | None,
+    row: Mapping[str, Any],
+    columns: Sequence[str] | Mapping[str, str] | None,
 ) -> str:
     """Returns what `understood` does, of a row that was read.
 
@@ -171,7 +176,7 @@ def records_of_row(
     source: Source,
     line: int | None,
     row: Mapping[str, Any],
-    columns: Sequence[str] | None,
+    columns: Sequence[str] | Mapping[str, str] | None,
     given_ids: dict[str, str],
 ) -> list[Record]:
     """Returns the records of a row: documents, the query, judgements, pairs.

@@ -30,7 +30,7 @@ def pairs(
     dataset: str | Path | None = None,
     limit: int | None = None,
     clusters: Mapping[str, int] | None = None,
-    columns: Sequence[str] | None = None,
+    columns: Sequence[str] | Mapping[str, str] | None = None,
     margin_bins: int = 0,
 ) -> PairDataset:
     """Returns the training batches of a dataset directory, a pair file, a list or a frame.
@@ -47,7 +47,8 @@ def pairs(
         dataset: The dataset directory whose documents a pair file names by id.
         limit: Take only the first so many pairs.
         clusters: The topic of each query, as `PairDataset`.
-        columns: `KIND=NAME` for each column of pairs in memory that has another name.
+        columns: Kind -> name of each column of pairs in memory that has another name, or a list
+            of `KIND=NAME`.
         margin_bins: As `PairDataset`: balanced margins.
 
     Raises:

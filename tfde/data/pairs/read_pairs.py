@@ -34,7 +34,7 @@ def read_pairs(
     split: str = "train",
     dataset: str | Path | None = None,
     limit: int | None = None,
-    columns: Sequence[str] | None = None,
+    columns: Sequence[str] | Mapping[str, str] | None = None,
 ) -> PairTable:
     """Returns the training pairs of a dataset directory, of a pair file, or of what is in memory.
 
@@ -225,7 +225,7 @@ def _document(
 
 
 def pairs_of_rows(
-    rows: Any, *, columns: Sequence[str] | None = None, limit: int | None = None
+    rows: Any, *, columns: Sequence[str] | Mapping[str, str] | None = None, limit: int | None = None
 ) -> Iterator[Pair]:
     """Yields the pairs of rows, and says in the log what was read as what and what was left out.
 
@@ -233,7 +233,7 @@ def pairs_of_rows(
         rows: `tfde.Pair`s; or `(query, document)` and `(query, document, negative, ...)` texts; or
             mappings, or a pandas frame, with columns as `tfde convert` knows them: a row with
             several documents is several pairs, one labelled 0 is none.
-        columns: `KIND=NAME` for each column that has another name.
+        columns: Kind -> name of each column that has another name, or a list of `KIND=NAME`.
         limit: Take only the first so many pairs; `None` takes all.
 
     Raises:
@@ -244,7 +244,7 @@ def pairs_of_rows(
 
 
 def _pairs(
-    rows: Iterator[Pair | Mapping[str, Any]], columns: Sequence[str] | None
+    rows: Iterator[Pair | Mapping[str, Any]], columns: Sequence[str] | Mapping[str, str] | None
 ) -> Iterator[Pair]:
     first = next(rows, None)
     if isinstance(first, Mapping):
@@ -285,9 +285,16 @@ def _rows(rows: Any) -> Iterator[Pair | Mapping[str, Any]]:
         if isinstance(row, Pair | Mapping):
             yield row
         elif isinstance(row, tuple | list) and len(row) >= 2:
-            query, document, *negatives = row
+            query, document, *negatives = map(_text_of_bytes, row)
             named = {f"negative_{place}": text for place, text in enumerate(negatives, start=1)}
             yield {"query": query, "document": document, **named}
         else:
             rule = "a pair must be (query, document, negative, ...), a mapping or a tfde.Pair."
             raise DataError(_PLACE, number, rule, row)
+
+
+def _text_of_bytes(text: Any) -> Any:
+    """Returns bytes as the text that they are, such as TensorFlow's; all else as it is."""
+    with contextlib.suppress(AttributeError, UnicodeDecodeError):
+        return text.decode()
+    return text

@@ -7,6 +7,7 @@ The first is the index directory itself, as `tfde build-index` wrote it; later o
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 from pathlib import Path
 from typing import NamedTuple
@@ -29,6 +30,28 @@ class LiveFiles(NamedTuple):
     base: Base
     changes: list[Change]
     sequence: int
+
+
+# Which files are the log of changes and the manifest of the first base: inode, date or 0 each.
+Place = tuple[int, int, int]
+NOTHING: Place = (0, 0, 0)
+
+
+def place_of(path: Path) -> Place:
+    """Returns what tells an index directory from another one that takes its place."""
+    log, manifest = (_stat(path / name) for name in (FILE, MANIFEST))
+    return (
+        log.st_ino if log else 0,
+        manifest.st_ino if manifest else 0,
+        manifest.st_mtime_ns if manifest else 0,
+    )
+
+
+def _stat(path: Path) -> os.stat_result | None:
+    try:
+        return path.stat()
+    except FileNotFoundError:
+        return None
 
 
 def generation_directory(path: Path, generation: int) -> Path:

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfde.data.metadata import metadata_json
-from tfde.errors import CorruptError
+from tfde.data.metadata import check_metadata, metadata_json
+from tfde.errors import CorruptError, DataError
 from tfde.types import Document
 
 FORMAT = 1
@@ -146,3 +146,19 @@ def errors_of(path: Path) -> Iterator[None]:
             raise CorruptError(f"{path}: is damaged ({error}).") from error
         code = errno.ENOSPC if name == "SQLITE_FULL" else errno.EIO
         raise OSError(code, f"cannot be read or written ({error})", str(path)) from error
+
+
+def check_texts(documents: Sequence[Document]) -> None:
+    """Refuses documents that cannot be written.
+
+    Raises:
+        DataError: an id, title or text is no text; metadata that are none.
+    """
+    for number, document in enumerate(documents, start=1):
+        check_metadata("documents", number, document.metadata)
+        for name, value in zip(("id", "title", "text"), document[:3], strict=True):
+            try:
+                value.encode()
+            except (AttributeError, UnicodeEncodeError):
+                rule = f"a document's {name} must be Unicode text."
+                raise DataError("documents", number, rule, value) from None

@@ -11,8 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tfde.argument_types import typed
-from tfde.data.metadata import check_metadata
-from tfde.errors import ConfigError, DataError, MismatchError, require
+from tfde.errors import ConfigError, MismatchError, require
 from tfde.retrieval.index import Index
 from tfde.retrieval.index_directory import (
     CHANGING,
@@ -22,14 +21,17 @@ from tfde.retrieval.index_directory import (
 )
 from tfde.retrieval.live.base_indexes import (
     FIRST,
+    NOTHING,
     LiveFiles,
+    Place,
+    place_of,
     read_files,
     read_log,
     remove_others,
     write_base,
 )
 from tfde.retrieval.live.change_log import FILE, ChangeLog
-from tfde.retrieval.live.change_rows import LogState
+from tfde.retrieval.live.change_rows import LogState, check_texts
 from tfde.retrieval.live.pending_changes import PendingChanges
 from tfde.retrieval.live.snapshot import Snapshot
 from tfde.retrieval.live.status import LiveStatus, status_of
@@ -76,10 +78,12 @@ class LiveIndex:
     Args:
         path: The directory.
         files: What it holds.
+        place: `place_of` the directory before they were read.
     """
 
-    def __init__(self, path: Path, files: LiveFiles) -> None:
+    def __init__(self, path: Path, files: LiveFiles, place: Place) -> None:
         self.path = path
+        self._place = place
         self.fingerprint = files.base.index.fingerprint
         self.parents = files.base.index.parents
         self._pending = _pending_of(files)
@@ -107,7 +111,8 @@ class LiveIndex:
         """
         path = Path(path)
         if not write:
-            return cls(path, read_files(path, verify=verify))
+            place = place_of(path)
+            return cls(path, read_files(path, verify=verify), place)
         if not (path / FILE).is_file():
             read_log(path, verify=False)  # refuses what is no index
         with contextlib.ExitStack() as stack:
@@ -118,7 +123,7 @@ class LiveIndex:
             remove_others(path, files.base.generation)
             log = ChangeLog(path / FILE, write=True)
             stack.callback(log.close)
-            index = cls(path, files)
+            index = cls(path, files, place_of(path))
             index._log, index._locks = log, stack.pop_all()
         return index
 
@@ -181,6 +186,7 @@ class LiveIndex:
             CorruptError: a text differs from what was written.
         """
         for _ in range(_ATTEMPTS):
+            self._follow()
             snapshot = self._snapshot
             scores, doc_ids = snapshot.search(query_embeddings, k)
             sequence, documents = self._read_documents(set(doc_ids.ravel().tolist()))
@@ -231,7 +237,7 @@ class LiveIndex:
                 f" Received: shape {vectors.shape}"
             )
         doc_ids = check_doc_ids([document.doc_id for document in documents], len(vectors))
-        _check_texts(documents)
+        check_texts(documents)
         with self._changing:
             log = self._writable()
             log.add(documents, vectors)
@@ -338,6 +344,23 @@ class LiveIndex:
                 self._reader = ChangeLog(self.path / FILE, write=False)
             return self._reader.documents(doc_ids)
 
+    def _follow(self) -> None:
+        """Opens the index that was built anew in this place; files of the old one never change."""
+        if self._log is not None or place_of(self.path) in (self._place, NOTHING):
+            return  # nothing stands there while one directory takes the place of another
+        with self._changing, self._reading:
+            place = place_of(self.path)
+            if place in (self._place, NOTHING):
+                return
+            files = read_files(self.path, verify=False)
+            self._check_base(files.base.index)
+            if self._reader is not None:
+                self._reader.close()
+                self._reader = None
+            pending = _pending_of(files)
+            self._pending, self._snapshot = pending, pending.snapshot(files.sequence)
+            self._place = place
+
     def _catch_up(self) -> None:
         """Waits for a change under way, or takes up those of the process that writes."""
         with self._changing:
@@ -380,30 +403,3 @@ def _pending_of(files: LiveFiles) -> PendingChanges:
 
 def _version(snapshot: Snapshot) -> str:
     return f"{snapshot.below.generation}.{snapshot.sequence}"
-
-
-def _check_texts(documents: Sequence[Document]) -> None:
-    for number, document in enumerate(documents, start=1):
-        check_metadata("documents", number, document.metadata)
-        for name, value in zip(("id", "title", "text"), document[:3], strict=True):
-            try:
-                value.encode()
-            except (AttributeError, UnicodeEncodeError):
-                rule = f"a document's {name} must be Unicode text."
-                raise DataError("documents", number, rule, value) from None
-
-
-def load_index(path: str | Path, *, verify: bool = True) -> Index | LiveIndex:
-    """Returns the index in a directory: as it is now, where it was changed since it was built.
-
-    Args:
-        path: What `save` wrote.
-        verify: Compare checksums (reads every file once), not only sizes.
-
-    Raises:
-        FileNotFoundError: no index there.
-        CorruptError: a file is missing or differs.
-    """
-    path = Path(path)
-    files = read_files(path, verify=verify)
-    return LiveIndex(path, files) if files.changes else files.base.index

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Annotated, Any, Literal
 
@@ -186,7 +186,7 @@ def create_app(service: SearchService, *, admin: APIRouter | None = None) -> Fas
     def no_such_call(request: Request, error: HTTPException) -> JSONResponse:
         message = f"{request.method} {request.url.path}: {error.detail}"
         kind = "NOT_FOUND" if error.status_code in (404, 405) else "INVALID_ARGUMENT"
-        return _error(error.status_code, message, kind)
+        return _error(error.status_code, message, kind, headers=error.headers)
 
     @app.exception_handler(TfdeError)
     def impossible(_: Request, error: TfdeError) -> JSONResponse:
@@ -249,11 +249,13 @@ def create_app(service: SearchService, *, admin: APIRouter | None = None) -> Fas
         """Lists what `/v1/embeddings` takes as `model`, as OpenAI's API of this name does."""
         return ModelsResponse(data=[ModelDetail(id=name) for name in service.encoders()])
 
+    @app.head("/healthz", include_in_schema=False)
     @app.get("/healthz", response_class=Response)
     async def healthz() -> Response:  # in no thread: searches may hold them all
         """Answers 200 while the process lives."""
         return Response("ok\n", media_type="text/plain")
 
+    @app.head("/readyz", include_in_schema=False)
     @app.get("/readyz", response_class=Response)
     async def readyz() -> Response:
         """Answers 200 when every model can be asked, else 503: `loading`, or `stalled`.
@@ -265,6 +267,7 @@ def create_app(service: SearchService, *, admin: APIRouter | None = None) -> Fas
         text = f"{state}: {', '.join(missing)}\n" if missing else f"{state}\n"
         return Response(text, 200 if state == "ready" else 503, media_type="text/plain")
 
+    @app.head("/", include_in_schema=False)
     @app.get("/", include_in_schema=False)
     def page() -> HTMLResponse:
         return HTMLResponse(_PAGE, headers=_PAGE_HEADERS)
@@ -336,8 +339,10 @@ def _written(answer: BaseModel) -> Response:
     return Response(answer.model_dump_json(exclude_none=True), media_type="application/json")
 
 
-def _error(status: int, message: str, kind: str) -> JSONResponse:
-    return JSONResponse({"error": {"message": message, "type": kind}}, status)
+def _error(
+    status: int, message: str, kind: str, *, headers: Mapping[str, str] | None = None
+) -> JSONResponse:
+    return JSONResponse({"error": {"message": message, "type": kind}}, status, headers)
 
 
 def _base64(row: np.ndarray) -> str:

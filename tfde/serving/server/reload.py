@@ -35,7 +35,10 @@ class ReloadRules:
                 INVALID_ARGUMENT, the request holds no list of models.
         """
         if not self.allowed:
-            raise _denied("HandleReloadConfigRequest is off (--allow_reload).")
+            raise _denied(
+                "HandleReloadConfigRequest is off (--allow_reload of tfde-model-server; `tfde"
+                " bundle install` changes what `tfde serve` serves)."
+            )
         if request.config.WhichOneof("config") != "model_config_list":
             raise invalid_argument(
                 "ServerModelConfig type not supported by HandleReloadConfigRequest. Only"
