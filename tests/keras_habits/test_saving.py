@@ -254,9 +254,8 @@ def test_trainers_write_the_model_that_they_train(tmp_path):
     model = tiny.dual_encoder(tiny.BERT)
     scorer = tfde.DualEncoderScorer(model)
     student = tfde.MatchTrainer(scorer, objective="ranking", group_size=2)
-    for name in ("evaluate", "predict", "train_on_batch", "test_on_batch"):
-        with pytest.raises(ConfigError, match=rf"no `{name}`: write `trainer.student.{name}"):
-            getattr(student, name)([("a", "b")])
+    with pytest.raises(ConfigError, match=r"no `predict`: write `trainer\.student\.predict"):
+        student.predict([("a", "b")])
     for trainer in (MaskedLanguageModel(model), scorer, student):
         trainer.save(tmp_path / "model.keras")
         again = keras.saving.load_model(tmp_path / "model.keras")
@@ -301,7 +300,8 @@ def test_an_optimizer_with_a_scaled_loss_is_loaded(tmp_path, dtype):
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     assert type(loaded.optimizer) is keras.optimizers.LossScaleOptimizer
-    assert int(loaded.optimizer.iterations) == int(model.optimizer.iterations) == 1
+    assert int(loaded.optimizer.iterations) == int(model.optimizer.iterations)
+    assert float(loaded.optimizer.dynamic_scale) == float(model.optimizer.dynamic_scale)
     loaded.fit([("red apple", "a fruit"), ("blue sky", "the air")], verbose=0)
 
 

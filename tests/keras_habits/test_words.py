@@ -88,7 +88,7 @@ def test_no_text_is_no_row_and_one_is_a_vector(model):
 def test_what_is_no_text_is_told_in_one_line(model, texts):
     with pytest.raises(ConfigError, match=r"^`texts` must (be|hold)[^\n]* Received: [^\n]*$"):
         model.encode_queries(texts)
-    if not isinstance(texts, dict):
+    if not isinstance(texts, dict | pd.DataFrame):  # a document, or a table of documents
         with pytest.raises(ConfigError, match=r"^`documents` must (be|hold)[^\n]*$"):
             model.encode_documents(texts)
 
