@@ -392,6 +392,21 @@ def test_an_index_of_another_model_is_not_served(bundle, exact, tmp_path, capsys
     assert "`--admin_key_file` must be beside --index" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/"])
+def test_a_head_asks_for_no_body(server, path):
+    """As load balancers and `wget --spider` look whether a server lives."""
+    request = urllib.request.Request(f"{server.search_url}{path}", method="HEAD")
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        assert (answer.status, answer.read()) == (200, b"")
+
+
+def test_what_a_path_does_not_take_is_told(server):
+    request = urllib.request.Request(f"{server.search_url}/v1/models", method="DELETE")
+    with pytest.raises(urllib.error.HTTPError) as found:
+        urllib.request.urlopen(request, timeout=30)
+    assert (found.value.code, found.value.headers["Allow"]) == (405, "GET")
+
+
 def test_health_and_description(server):
     assert http(f"{server.search_url}/healthz") == (200, b"ok\n")
     assert http(f"{server.search_url}/readyz") == (200, b"ready\n")

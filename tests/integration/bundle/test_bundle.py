@@ -344,6 +344,21 @@ def test_verify_names_changed_files(copy, capsys):
     ]
 
 
+@pytest.mark.parametrize("gone", ["models/documents", "models/documents/1"])
+def test_a_bundle_that_lacks_a_model_is_not_served(copy, gone, capsys):
+    """A server would wait for it, and no model could be asked."""
+    shutil.rmtree(copy / gone)
+    ports = ["--port", "0", "--rest_api_port", "0", "--http_port", "0"]
+    assert main(["serve", str(copy), *ports]) == 1
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said == (
+        f"tfde serve: {copy}/models/documents: holds no version, and a bundle is served whole or"
+        f" not at all; `tfde verify {copy}` names what is missing."
+    )
+    assert main(["verify", str(copy)]) == 1
+    assert "models/documents/1/saved_model.pb: is missing\n" in capsys.readouterr().out
+
+
 def edit_manifest(bundle, edit):
     manifest = json.loads((bundle / "manifest.json").read_text())
     edit(manifest)
