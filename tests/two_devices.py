@@ -207,6 +207,8 @@ def refusals(strategy: tf.distribute.Strategy) -> dict[str, str]:
     attempts = {
         "batch_size": lambda: model.fit(data(pairs, batch_size=3)),
         "groups": lambda: rank_groups(strategy, group_size=3, batch_size=9),
+        "whole_groups": lambda: rank_groups(strategy, group_size=3, batch_size=6, held_out=4),
+        "held_out_groups": lambda: rank_groups(strategy, group_size=3, batch_size=6, held_out=5),
         "last_batch": lambda: model.fit(data(pairs[:7], batch_size=4, shuffle=False)),
         "held_out": lambda: scorer.fit(rows, batch_size=4, validation_data=rows[:3]),
         "measured": lambda: scorer.evaluate(rows[:7], batch_size=4),
@@ -226,8 +228,10 @@ def refusals(strategy: tf.distribute.Strategy) -> dict[str, str]:
     return said
 
 
-def rank_groups(strategy: tf.distribute.Strategy, *, group_size: int, batch_size: int) -> None:
-    """Trains a matcher on groups of pairs."""
+def rank_groups(
+    strategy: tf.distribute.Strategy, *, group_size: int, batch_size: int, held_out: int = 0
+) -> None:
+    """Trains a matcher on groups of pairs, or measures it on some that are held out."""
     count = 2 * batch_size
     labels = np.tile(np.eye(1, group_size, dtype=np.float32)[0], count // group_size)
     words = (tiny.WORDS * count)[:count]
@@ -236,6 +240,10 @@ def rank_groups(strategy: tf.distribute.Strategy, *, group_size: int, batch_size
         student = Matcher.from_backbone(tiny.BERT, kind="siamese", tokenizer=tiny.tokenizer())
         trainer = MatchTrainer(student, objective="ranking", group_size=group_size)
         trainer.compile("sgd")
+    if held_out:
+        groups = [tuple(tiny.WORDS[: group_size + 1])] * held_out
+        trainer.evaluate(groups, batch_size=batch_size)
+        return
     trainer.fit(LabelledBatches(pairs, batch_size=batch_size, seed=1), steps=1, verbose=0)
 
 

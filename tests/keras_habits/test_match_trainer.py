@@ -70,6 +70,11 @@ def test_groups_of_which_one_is_right():
     rows = [(a, b, "red blue", "one") for a, b in zip(FIRST, SECOND, strict=True)]
     history = trainer.fit(rows, epochs=2, validation_data=rows[:5], verbose=0).history
     assert len(history["val_loss"]) == 2
+    scores = student.score([(a, text) for a, *texts in rows[:5] for text in texts])
+    logits = np.reshape(scores, (5, 3)).astype(np.float64)
+    expected = np.mean(np.log(np.exp(logits).sum(axis=1)) - logits[:, 0])
+    assert trainer.evaluate(rows[:5], batch_size=6) == pytest.approx(expected, rel=1e-4)
+    assert history["val_loss"][-1] == pytest.approx(expected, rel=1e-4)
     rule = "`batch_size` must be a multiple of the 3 pairs of a group"
     with pytest.raises(ConfigError, match=rule):
         trainer.fit(rows, batch_size=8)

@@ -26,10 +26,11 @@ class CommandParser(jsonargparse.ArgumentParser):
     """
 
     alternatives: Mapping[str, Callable[[], CommandParser]] = {}
+    _given: Sequence[Any] = ()
 
     def parse_args(self, args: Any = None, *rest: Any, **options: Any) -> Any:
         """Parses arguments; files of recipes and studies are looked at before they are read."""
-        given = list(sys.argv[1:] if args is None else args)
+        self._given = given = list(sys.argv[1:] if args is None else args)
         for option, make in self.alternatives.items():
             if any(str(word).partition("=")[0] == option for word in given):
                 return make().parse_args(given, *rest, **options)
@@ -65,7 +66,7 @@ class CommandParser(jsonargparse.ArgumentParser):
         if missing:  # jsonargparse names what is kept, not what is given
             options = dict.fromkeys(map(self._option, missing[1].split(", ")))
             line = line.replace(missing[1], ", ".join(options))
-        if "has no field" in line and line.startswith("run "):
+        if line.startswith("run has no field") and self._run_class() == "TrainRun":
             line += "; those of a stage stand at stages.NAME"
         unread = re.match(r"([^ :]+): (\w+): Unable to load", line)
         if unread and not Path(unread[1]).is_file():
@@ -75,10 +76,16 @@ class CommandParser(jsonargparse.ArgumentParser):
         raise SystemExit(2)
 
     def _option(self, dest: str) -> str:
-        """Returns what is given for what is kept: the option itself, or the file of a recipe."""
-        whole = dest.partition(".")[0]
+        """Returns what is given for what is kept: an option, or a field of a recipe."""
         named = {a.dest: a.option_strings[0] for a in self._actions if a.option_strings}
+        whole, dot, _ = dest.partition(".")
+        if dot and any(str(word).startswith(f"--{whole}") for word in self._given):
+            return f"--{dest}"
         return named.get(whole, dest)
+
+    def _run_class(self) -> str:
+        run: Any = next((action for action in self._actions if action.dest == "run"), None)
+        return "" if run is None else str(run.basetype.__name__)
 
 
 def _suggestion(line: str, options: list[str]) -> str:

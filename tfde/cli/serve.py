@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -243,15 +243,17 @@ def _limits(args: Any) -> Limits:
 
 def _check_models(bundle: str, models: Any) -> None:
     """Refuses a bundle of which a model is not there: it would be waited for."""
+    from tfde.serving.server.status import StatusError
+    from tfde.serving.server.versions import versions_there, wanted_versions
+
     for model in models:
-        folder = Path(model.base_path)
-        wanted = {str(number) for number in model.model_version_policy.specific.versions}
-        there = {path.name for path in folder.glob("*") if path.name.isdecimal() and path.is_dir()}
-        if not (wanted <= there if wanted else there):
-            version = f" {', '.join(sorted(wanted))}" if wanted else ""
+        found: dict[int, str] = {}
+        with suppress(StatusError):
+            found = wanted_versions(model, versions_there(model))
+        if not found:
             raise FileNotFoundError(
-                f"{folder}: holds no version{version}, and a bundle is served whole or not at all;"
-                f" `tfde verify {bundle}` names what is missing."
+                f"{model.base_path}: holds no version to serve, and a bundle is served whole or not"
+                f" at all; `tfde verify {bundle}` names what is missing."
             )
 
 

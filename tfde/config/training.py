@@ -370,10 +370,11 @@ class TrainRun:
         for name, stage in self.stages.items():
             if len(self.stages) > 1 and stage.data is None and not stage.mixture:
                 others = [other for other in self.stages if other != name]
-                near = difflib.get_close_matches(name, others, n=1) or others
+                near = difflib.get_close_matches(name, others, n=1)
+                meant = f"did you mean `stages.{near[0]}`?" if near else "or another stage is meant"
+                meant += "" if near else f": {', '.join(f'`stages.{n}`' for n in others)}"
                 raise ConfigError(
-                    f"`stages.{name}` has neither `data` nor `mixture`; did you mean"
-                    f" `stages.{near[0]}`?"
+                    f"`stages.{name}` has neither `data` nor `mixture`, which it needs; {meant}"
                 )
             stage.check(f"stages.{name}")
 

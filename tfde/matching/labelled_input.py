@@ -12,6 +12,7 @@ import tensorflow as tf
 from tfde.data.formats.labelled_pairs import GLUE_COLUMNS
 from tfde.data.pairs.labelled import LabelledPairs
 from tfde.errors import ConfigError, DataError, require, shorten
+from tfde.towers.pair_input import check_rows
 from tfde.towers.string_batches import is_column, texts_of_column
 from tfde.types import Document
 
@@ -57,19 +58,18 @@ def labelled_pairs(
     return LabelledPairs(first, titles, texts, np.array(values, np.float32), tuple(labels))
 
 
-def labelled_strings(
-    x: tf.data.Dataset, *, batch_size: int, drop_remainder: bool = False
-) -> tf.data.Dataset:
+def labelled_strings(x: tf.data.Dataset, *, batch_size: int, replicas: int = 1) -> tf.data.Dataset:
     """Returns a dataset of strings and numbers as batches of `first`, `title`, `text`, `label`.
 
     Args:
         x: Elements `((first, second), label)`, `(first, second, label)`, or dicts of these, single
             or in batches.
         batch_size: Of single ones.
-        drop_remainder: Whether single ones that fill no batch are left out, as replicas need it.
+        replicas: How many share the rows of a batch; with several, single elements that fill no
+            batch are left out.
 
     Raises:
-        ConfigError: its elements are none of these.
+        ConfigError: its elements are none of these; rows that cannot be shared out evenly.
     """
 
     def named(*parts: Any) -> dict[str, tf.Tensor]:
@@ -84,8 +84,12 @@ def labelled_strings(
     fits = isinstance(spec, Mapping) and set(spec) == set(_COLUMNS[0])
     fits = fits and spec["first"].dtype == spec["second"].dtype == tf.string != spec["label"].dtype
     require(fits, "x", f"a dataset of {_RULE}, of strings and a number", x.element_spec)
+    rows = batch_size
     if spec["first"].shape.rank == 0:
-        batches = batches.batch(batch_size, drop_remainder=drop_remainder)
+        batches = batches.batch(batch_size, drop_remainder=replicas > 1)
+    else:
+        rows = spec["first"].shape[0] or 0  # 0: it is not known before
+    check_rows(rows, rows, replicas)
     return batches.map(
         lambda row: {
             "first": row["first"],

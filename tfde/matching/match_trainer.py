@@ -33,7 +33,7 @@ from tfde.towers.fit_loop import (
     step_function,
 )
 from tfde.towers.measured import Measured, check_counts
-from tfde.towers.pair_input import check_rows, plan_fit
+from tfde.towers.pair_input import plan_fit
 from tfde.towers.string_batches import plain_rows
 
 _BATCH_SIZE = 32  # Keras' own
@@ -152,8 +152,13 @@ class MatchTrainer(Measured):
             DataError: a row breaks a rule.
         """
         check_counts(batch_size=batch_size, epochs=epochs, steps=steps, initial_step=initial_step)
+        require(isinstance(shuffle, bool), "shuffle", "True or False", shuffle)
         self.check_compiled()
         given = list(callbacks or ())
+        if isinstance(x, LabelledBatches | tf.data.Dataset):
+            require(y is None, "y", "None: `x` has the labels", y)
+        if isinstance(x, LabelledBatches):
+            require(batch_size is None, "batch_size", "None: `x` has its own", batch_size)
         replicas, group = self.distribute_strategy.num_replicas_in_sync, self.group_size
         if isinstance(x, tf.data.Dataset):
             x = self._streamed(x, batch_size)
@@ -163,8 +168,7 @@ class MatchTrainer(Measured):
                 x = LabelledBatches(self._pairs(x, y), batch_size=self._size(batch_size), **options)
             rule = f"{group}, as the trainer's"
             require(x.group_size == group, "group_size", rule, x.group_size)
-            rule = f"a multiple of {replicas} replicas times {group} pairs of a group"
-            require(x.batch_size % (replicas * group) == 0, "batch_size", rule, x.batch_size)
+            self._check_rows(x.batch_size, x.smallest_batch)
             given.insert(0, Throughput(x.batch_size))
         plan = plan_fit(
             x,
@@ -204,12 +208,13 @@ class MatchTrainer(Measured):
     ) -> tf.data.Dataset:
         """Returns batches to measure, of all pairs, the last one perhaps smaller."""
         require(steps is None or steps >= 1, "steps", "at least 1", steps)
-        if isinstance(x, tf.data.Dataset):
+        if isinstance(x, LabelledBatches):
+            batches = x.dataset().take(x.steps_per_epoch)
+        elif isinstance(x, tf.data.Dataset):
             batches = self._streamed(x, batch_size)
         else:
             pairs, size = self._pairs(x, y), self._size(batch_size)
-            replicas = self.distribute_strategy.num_replicas_in_sync
-            check_rows(min(size, len(pairs)), len(pairs) % size or size, replicas)
+            self._check_rows(min(size, len(pairs)), len(pairs) % size or size)
             batches = batched(columns_of(pairs), size)
         endless = int(batches.cardinality()) == tf.data.INFINITE_CARDINALITY and steps is None
         require(not endless, name, "a dataset that ends, or one with a number of steps", x)
@@ -218,8 +223,15 @@ class MatchTrainer(Measured):
     def batch_of(self, x: Any, y: Any) -> Mapping[str, Any]:
         """Returns pairs as one batch."""
         pairs = self._pairs(x, y)
-        check_rows(len(pairs), len(pairs), self.distribute_strategy.num_replicas_in_sync)
+        self._check_rows(len(pairs), len(pairs))
         return columns_of(pairs)
+
+    def _check_rows(self, batch_size: int, last: int) -> None:
+        """Refuses batches whose groups cannot be shared out evenly among replicas."""
+        replicas = self.distribute_strategy.num_replicas_in_sync
+        rule = f"a multiple of {replicas} replicas times {self.group_size} pairs of a group"
+        for name, rows in (("batch_size", batch_size), ("rows of the last batch", last)):
+            require(rows % (replicas * self.group_size) == 0, name, rule, rows)
 
     def _size(self, batch_size: int | None) -> int:
         group = self.group_size
@@ -244,8 +256,8 @@ class MatchTrainer(Measured):
 
     def _streamed(self, x: tf.data.Dataset, batch_size: int | None) -> tf.data.Dataset:
         require(self.objective != "ranking", "x", "rows in memory with objective ranking", x)
-        more = self.distribute_strategy.num_replicas_in_sync > 1
-        return labelled_strings(x, batch_size=self._size(batch_size), drop_remainder=more)
+        replicas = self.distribute_strategy.num_replicas_in_sync
+        return labelled_strings(x, batch_size=self._size(batch_size), replicas=replicas)
 
     predict = _of_student("predict")
 

@@ -192,7 +192,7 @@ class ScorerTraining(Measured):
         size = _size(batch_size)
         given = list(callbacks or ())
         if isinstance(x, tf.data.Dataset):
-            batches: Any = labelled_strings(x, batch_size=size, drop_remainder=replicas > 1)
+            batches: Any = labelled_strings(x, batch_size=size, replicas=replicas)
         else:
             batches = LabelledBatches(
                 self._pairs(x, y),
@@ -244,7 +244,7 @@ class ScorerTraining(Measured):
         require(steps is None or steps >= 1, "steps", "at least 1", steps)
         size, replicas = _size(batch_size), self.distribute_strategy.num_replicas_in_sync
         if isinstance(x, tf.data.Dataset):
-            batches = labelled_strings(x, batch_size=size, drop_remainder=replicas > 1)
+            batches = labelled_strings(x, batch_size=size, replicas=replicas)
         else:
             pairs = self._pairs(x, y)
             size = min(size, len(pairs))

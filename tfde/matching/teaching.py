@@ -19,8 +19,8 @@ class Teaching(TeachingWeights):
     """What a student learns beside its labels; `TeachingWeights` says how it weighs.
 
     Args:
-        teachers: Fine-tuned cross-encoders, which training leaves as they are; attention and
-            hidden states are those of the first one, the logits are the mean of all.
+        teachers: Fine-tuned cross-encoders, a tuple or one, which training leaves as they are;
+            attention and hidden states are those of the first one, the logits are the mean of all.
     """
 
     teachers: tuple[CrossEncoder, ...]

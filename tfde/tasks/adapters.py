@@ -35,8 +35,9 @@ def as_task(loss: Any, weights: Any = None) -> Task:
         return SumTask([loss], [weights] if isinstance(weights, int | float) else weights)
     if loss is None:
         return RetrievalTask()
-    rule = "a task, not its class: write `tfde.RetrievalTask()`"
-    require(not (isinstance(loss, type) and hasattr(loss, "prepare")), "task", rule, loss)
+    if isinstance(loss, type) and hasattr(loss, "prepare"):
+        rule = f"a task, not its class: write `{loss.__name__}(...)`"
+        require(False, "task", rule, loss)
     if hasattr(loss, "prepare") and hasattr(loss, "describe"):
         task: Task = loss
         return task

@@ -82,8 +82,9 @@ def check_rankings(
         ConfigError: one raises whatever on relevance and scores, or another known positive, whose
             score is below all others, changes its value.
     """
-    relevance = np.array([[1, 0, 0], [0, 1, 0]], np.float32)
-    scores = np.array([[0.3, -0.2, 0.1], [-0.4, 0.1, 0.6]], np.float32)
+    # More candidates than any measure of the first k looks at.
+    relevance = np.eye(2, 256, dtype=np.float32)
+    scores = np.cos(np.arange(512, dtype=np.float32)).reshape(2, 256)
     beside = [np.insert(part, 2, value, 1) for part, value in ((relevance, 0.0), (scores, LOWEST))]
     rule = "of rankings, (B, C): a candidate whose score is below all others must not count"
     for metric in metrics:
@@ -96,10 +97,10 @@ def check_rankings(
                     metric.reset_state()
         except Exception as error:  # whatever a metric of anybody's raises
             reason = " ".join(str(error).split())[:200]
-            said = f"`metrics` must be {rule}. Received: {metric.name}: {reason}"
+            said = f"`metrics` must be {rule}. Received: {metric}: {reason}"
             raise ConfigError(said) from error
         same = values[0].shape == values[1].shape and np.allclose(values[0], values[1], 1e-5, 1e-7)
-        require(same, "metrics", rule, metric.name)
+        require(same, "metrics", rule, metric)
 
 
 def _metric(

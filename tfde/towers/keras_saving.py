@@ -19,7 +19,7 @@ import tensorflow as tf
 from tfde.backbones.seeded_layer import zero_weights
 from tfde.checkpoints.checkpoint_files import is_keras_file
 from tfde.config.backbones import from_mapping
-from tfde.errors import CorruptError, TfdeError, require, shorten
+from tfde.errors import ConfigError, CorruptError, TfdeError, require, shorten
 from tfde.storage.atomic import atomic_directory, atomic_file
 from tfde.text.absent_tokenizer import describe_tokenizer, tokenizer_of
 from tfde.text.batch_preprocessor import LATER_FIELDS, BatchPreprocessor
@@ -64,7 +64,13 @@ class WholeFiles(keras.Model):
         """Compiles the model as `get_compile_config` says; called by Keras."""
         arguments = keras.saving.deserialize_keras_object(config)
         built = arguments.pop("built", True)
-        self.compile(**arguments)
+        try:
+            self.compile(**arguments)
+        except ConfigError as error:  # what an earlier version took
+            warnings.warn(
+                f"the model is not compiled as it was saved: call `compile` ({error})", stacklevel=2
+            )
+            return
         if built:  # else it has no state to be read
             self.optimizer.build(self.trainable_weights)
 

@@ -81,7 +81,7 @@ def check_class(path: str | Path, class_name: str) -> None:
     """
     module, found = _named_class(path)
     if found != class_name or not module.startswith("tfde."):
-        own = found and is_keras_file(path) and not module.startswith("tfde.")
+        own = found and is_keras_file(path) and not module.startswith(("tfde.", "keras"))
         how = ", which keras.saving.load_model reads where it is registered" if own else ""
         raise CorruptError(
             f"{path}: not a tfde model directory or .keras file (a {CONFIG_FILE} of class"

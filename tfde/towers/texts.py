@@ -17,8 +17,9 @@ def elements_of(argument: str, value: Any, *, alone: tuple[type, ...]) -> tuple[
 
     Args:
         argument: What it is called.
-        value: A text, bytes, or one of `alone`; else a sequence, a generator, an array or tensor of
-            one axis, a pandas Series, a `tf.data.Dataset` of strings, single or in batches.
+        value: A text, bytes, or one of `alone`; a pandas frame, where these are mappings; else a
+            sequence, a generator, an array or tensor of one axis, a pandas Series, a
+            `tf.data.Dataset` of strings, single or in batches.
         alone: What counts as one element.
 
     Raises:
@@ -37,7 +38,7 @@ def elements_of(argument: str, value: Any, *, alone: tuple[type, ...]) -> tuple[
     if isinstance(value, np.ndarray) and value.ndim == 0:
         return [value.item()], True
     if hasattr(value, "itertuples") and Mapping in alone:
-        return value.to_dict("records"), False
+        return value.astype(object).where(value.notna(), None).to_dict("records"), False
     # Of a table its columns' names would come, of a set any order.
     table = hasattr(value, "columns") or np.ndim(value) > 1 if hasattr(value, "shape") else False
     unordered = isinstance(value, Mapping | set | frozenset)

@@ -352,8 +352,8 @@ def test_a_bundle_that_lacks_a_model_is_not_served(copy, gone, capsys):
     assert main(["serve", str(copy), *ports]) == 1
     said = capsys.readouterr().err.splitlines()[-1]
     assert said == (
-        f"tfde serve: {copy}/models/documents: holds no version, and a bundle is served whole or"
-        f" not at all; `tfde verify {copy}` names what is missing."
+        f"tfde serve: {copy}/models/documents: holds no version to serve, and a bundle is served"
+        f" whole or not at all; `tfde verify {copy}` names what is missing."
     )
     assert main(["verify", str(copy)]) == 1
     assert "models/documents/1/saved_model.pb: is missing\n" in capsys.readouterr().out

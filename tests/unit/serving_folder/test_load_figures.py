@@ -116,7 +116,7 @@ def command(script, tmp_path, monkeypatch, capsys):
         (["--rate", 5, "--target", "host"], 1, "`target` must be HOST:PORT. Received: 'host'"),
         (["--rate", 5, "--target", "localhost:1"], 1, "localhost:1 refuses a first question"),
         (["--rate", "fast"], 2, "must be a number. Received: fast"),
-        ([], 2, "the following arguments are required: rate"),
+        ([], 2, "the following arguments are required: --rate"),
     ],
 )
 def test_bad_options_are_one_line(command, options, code, message):

@@ -236,7 +236,10 @@ def test_fields_of_the_recipe_stand_in_it(tmp_path, capsys, monkeypatch):
         ([f"{FIELD}.learning_rate", "1e-4"], "it is a field of another part"),
         ([f"{FIELD}.optimizer", "adam"], "optimizer: must be a mapping of its fields. Received: a"),
         (["--run.steps", "5"], "; those of a stage stand at stages.NAME"),
-        (["--run.stages.train.steps", "5"], "`data` nor `mixture`; did you mean `stages.finetune`"),
+        (
+            ["--run.stages.train.steps", "5"],
+            "which it needs; or another stage is meant: `stages.finetune`",
+        ),
         (["--run", "recipe.yaml"], "give --run or --table"),
     ],
 )
@@ -287,6 +290,16 @@ def test_too_few_rows_leave_nothing_behind(tmp_path):
     with pytest.raises(ConfigError, match=rule):
         prepare(table, tmp_path / "run")
     assert [file.name for file in tmp_path.iterdir()] == ["t.csv"]
+
+
+def test_what_a_recipe_lacks_is_named_by_its_place(tmp_path, capsys):
+    (tmp_path / "r.yaml").write_text("stages: {one: {data: d, steps: 1}}\nmodel: {sharing: sde}\n")
+    with pytest.raises(SystemExit):
+        main(["train", "--run", str(tmp_path / "r.yaml"), "--output", "o"])
+    assert "arguments are required: --run.model.backbone (" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["train"])
+    assert "arguments are required: --run, --output (" in capsys.readouterr().err
 
 
 def test_what_is_missing(tmp_path, capsys):

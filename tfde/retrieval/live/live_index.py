@@ -190,7 +190,8 @@ class LiveIndex:
             snapshot = self._snapshot
             scores, doc_ids = snapshot.search(query_embeddings, k)
             sequence, documents = self._read_documents(set(doc_ids.ravel().tolist()))
-            if sequence == snapshot.sequence:  # else a text may not be the one that was scored
+            # Else a text may not be the one that was scored.
+            if sequence == snapshot.sequence and self._is_here(snapshot):
                 break
             self._catch_up()
         return LiveHits(scores, doc_ids, documents, _version(snapshot))
@@ -346,20 +347,30 @@ class LiveIndex:
 
     def _follow(self) -> None:
         """Opens the index that was built anew in this place; files of the old one never change."""
-        if self._log is not None or place_of(self.path) in (self._place, NOTHING):
-            return  # nothing stands there while one directory takes the place of another
-        with self._changing, self._reading:
-            place = place_of(self.path)
-            if place in (self._place, NOTHING):
+        if self._is_here():
+            return
+        with self._changing:
+            if self._is_here():  # another thread was here
                 return
-            files = read_files(self.path, verify=False)
+            place, files = place_of(self.path), read_files(self.path, verify=False)
             self._check_base(files.base.index)
-            if self._reader is not None:
-                self._reader.close()
-                self._reader = None
             pending = _pending_of(files)
-            self._pending, self._snapshot = pending, pending.snapshot(files.sequence)
-            self._place = place
+            with self._reading:
+                if self._reader is not None:
+                    self._reader.close()
+                    self._reader = None
+                self._pending, self._snapshot = pending, pending.snapshot(files.sequence)
+                self._place = place
+
+    def _is_here(self, snapshot: Snapshot | None = None) -> bool:
+        """Whether the directory is the one that was opened, and a snapshot of it the newest.
+
+        Nothing stands there while one directory takes the place of another.
+        """
+        if self._log is not None:
+            return True
+        newest = snapshot is None or snapshot is self._snapshot
+        return newest and place_of(self.path) in (self._place, NOTHING)
 
     def _catch_up(self) -> None:
         """Waits for a change under way, or takes up those of the process that writes."""

@@ -108,11 +108,11 @@ class Loader:
         except StatusError:
             raise
         except tf.errors.OpError as error:
-            raise StatusError(CODES[error.error_code], error.message) from error
+            raise StatusError(CODES[error.error_code], " ".join(error.message.split())) from error
         except OSError as error:
             raise StatusError(StatusCode.NOT_FOUND, str(error)) from error
         except Exception as error:  # a damaged file can fail anywhere in the loader
-            message = f"{type(error).__name__}: {error}"
+            message = " ".join(f"{type(error).__name__}: {error}".split())
             raise StatusError(StatusCode.INTERNAL, message) from error
         finally:
             if runner is not None:
