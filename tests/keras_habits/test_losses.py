@@ -371,7 +371,7 @@ def test_metrics_that_count_what_is_no_candidate_are_told(metric):
     model = tiny.dual_encoder()
     with pytest.raises(ConfigError, match=r"`metrics` must be of rankings, \(B, C\)"):
         model.compile("adam", metrics=[metric])
-    first = keras.metrics.Precision(top_k=5, thresholds=-1e8)
+    first = keras.metrics.Precision(top_k=5)
     model.compile("adam", metrics=["accuracy", keras.metrics.TopKCategoricalAccuracy(2), first])
 
 

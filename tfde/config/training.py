@@ -371,10 +371,9 @@ class TrainRun:
             if len(self.stages) > 1 and stage.data is None and not stage.mixture:
                 others = [other for other in self.stages if other != name]
                 near = difflib.get_close_matches(name, others, n=1)
-                meant = f"did you mean `stages.{near[0]}`?" if near else "or another stage is meant"
-                meant += "" if near else f": {', '.join(f'`stages.{n}`' for n in others)}"
+                named = " or ".join(f"`stages.{other}`" for other in near or others)
                 raise ConfigError(
-                    f"`stages.{name}` has neither `data` nor `mixture`, which it needs; {meant}"
+                    f"`stages.{name}` has neither `data` nor `mixture`; did you mean {named}?"
                 )
             stage.check(f"stages.{name}")
 

@@ -238,7 +238,7 @@ def test_fields_of_the_recipe_stand_in_it(tmp_path, capsys, monkeypatch):
         (["--run.steps", "5"], "; those of a stage stand at stages.NAME"),
         (
             ["--run.stages.train.steps", "5"],
-            "which it needs; or another stage is meant: `stages.finetune`",
+            "`data` nor `mixture`; did you mean `stages.finetune`?",
         ),
         (["--run", "recipe.yaml"], "give --run or --table"),
     ],
