@@ -305,6 +305,19 @@ def test_an_optimizer_with_a_scaled_loss_is_loaded(tmp_path, dtype):
     loaded.fit([("red apple", "a fruit"), ("blue sky", "the air")], verbose=0)
 
 
+def test_metrics_that_an_earlier_version_took_are_left_out_and_told(tmp_path, monkeypatch):
+    model = tiny.dual_encoder()
+    with monkeypatch.context() as earlier:
+        earlier.setattr("tfde.towers.pair_steps.check_rankings", lambda *_: None)
+        model.compile("adam", metrics=["mse"], loss=tfde.RetrievalTask(temperature=0.5))
+    model.fit([("red apple", "a fruit"), ("blue sky", "the air")], verbose=0)
+    model.save(tmp_path / "model.keras")
+    with pytest.warns(UserWarning, match="without the metrics that it was saved with: `metrics`"):
+        loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert loaded.task.temperature == 0.5
+    assert int(loaded.optimizer.iterations) == 1
+
+
 @keras.saving.register_keras_serializable("test_saving")
 class OwnEncoder(tfde.DualEncoder):
     """A class of somebody's own."""

@@ -66,11 +66,13 @@ class WholeFiles(keras.Model):
         built = arguments.pop("built", True)
         try:
             self.compile(**arguments)
-        except ConfigError as error:  # what an earlier version took
-            warnings.warn(
-                f"the model is not compiled as it was saved: call `compile` ({error})", stacklevel=2
-            )
-            return
+        except ConfigError as error:
+            if arguments.pop("metrics", None) is None:
+                raise
+            # An earlier version took others.
+            said = f"the model is compiled without the metrics that it was saved with: {error}"
+            warnings.warn(said, stacklevel=2)
+            self.compile(**arguments)
         if built:  # else it has no state to be read
             self.optimizer.build(self.trainable_weights)
 
