@@ -208,6 +208,8 @@ def test_a_question_that_stands_in_a_batch_twice_has_no_answer_of_its_own_as_neg
     [
         ({"steps": 3, "epochs": 7}, "`epochs` must be 1 with `steps`, 3, which takes its place"),
         ({"batch_size": 8.0}, "`batch_size` must be an integer. Received: 8.0"),
+        ({"batch_size": 0}, "`batch_size` must be at least 1. Received: 0"),
+        ({"epochs": None}, "`epochs` must be an integer. Received: None"),
         ({"epochs": "2"}, "`epochs` must be an integer. Received: '2'"),
         ({"steps_per_epoch": 2.5}, "`steps_per_epoch` must be an integer. Received: 2.5"),
     ],
@@ -215,8 +217,12 @@ def test_a_question_that_stands_in_a_batch_twice_has_no_answer_of_its_own_as_neg
 def test_numbers_that_cannot_be_are_told(options, rule):
     model = tiny.dual_encoder()
     model.compile("adam")
+    pairs = [("red", "apple"), ("blue", "sky")]
     with pytest.raises(ConfigError, match=rule):
-        model.fit([("red", "apple"), ("blue", "sky")], **options)
+        model.fit(pairs, **options)
+    if "batch_size" in options:
+        with pytest.raises(ConfigError, match=rule):
+            model.evaluate(pairs, **options)
 
 
 def test_a_batch_may_be_larger_than_all_pairs():

@@ -15,6 +15,8 @@ from tfde.errors import require
 from tfde.towers.fit_loop import SingleBatches, distribute_batches, step_function
 from tfde.towers.keras_saving import WholeFiles
 
+_COUNTED = ("epochs", "initial_epoch", "initial_step", "validation_freq")
+
 
 class Measured(WholeFiles):
     """`evaluate`, `train_on_batch` and `test_on_batch` on whatever a class reads as its pairs."""
@@ -69,6 +71,8 @@ class Measured(WholeFiles):
         """
         refuse_weights(sample_weight=sample_weight)
         require(not callbacks, "callbacks", "None: `fit(validation_data=...)` has them", callbacks)
+        check_counts(batch_size=batch_size, steps=steps)
+        require(batch_size is None or batch_size >= 1, "batch_size", "at least 1", batch_size)
         self.check_compiled()
         batches = self.batches_of(x, y, name="x", batch_size=batch_size, steps=steps)
         values = self.measure(batches)
@@ -158,10 +162,11 @@ def refuse_callbacks(callbacks: Any) -> None:
 
 
 def check_counts(**counts: Any) -> None:
-    """Refuses what is no integer and not `None`, by its name."""
+    """Refuses what is no integer, and `None` where it has no meaning, by its name."""
     for name, value in counts.items():
         whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-        require(value is None or whole, name, "an integer", value)
+        open_ = value is None and name not in _COUNTED
+        require(open_ or whole, name, "an integer", value)
 
 
 def check_fit_words(

@@ -198,7 +198,8 @@ def _train_stages(run: TrainRun, data: StageData, output: Path, verbose: int) ->
             logger.info("no trained model was better than the start, which best_model/ holds")
         competing = run.competing_stages(names[-1])
         write_training_cards(output, command="tfde train", leading=leading, stages=competing)
-        logger.info("model written to %s", output / "model")
+        if not finished:
+            logger.info("model written to %s", output / "model")
     return model
 
 
