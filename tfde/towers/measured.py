@@ -165,8 +165,8 @@ def check_counts(**counts: Any) -> None:
     """Refuses what is no integer, and `None` where it has no meaning, by its name."""
     for name, value in counts.items():
         whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-        open_ = value is None and name not in _COUNTED
-        require(open_ or whole, name, "an integer", value)
+        absent = value is None and name not in _COUNTED
+        require(absent or whole, name, "an integer", value)
 
 
 def check_fit_words(
