@@ -105,8 +105,8 @@ def test_what_replicas_cannot_do_is_refused(together):
     said = together["refusals"]["said"]
     patterns = {
         "batch_size": r"`batch_size` must be a multiple of the 2 replicas, .* Received: 3",
-        "groups": r"`batch_size` must be a multiple of 2 replicas times 3 pairs of a group. Rec",
-        "held_out_groups": r"`rows of the last batch` must be a multiple of 2 replicas times 3 pai",
+        "groups": r"`batch_size` must be a multiple of the 2 replicas times the 3 pairs of a gro",
+        "held_out_groups": r"the last batch must be a multiple of the 2 replicas times the 3 pa",
         "last_batch": r"the last batch must be a multiple of the 2 replicas, .* Received: 3",
         "held_out": r"`batch_size` must be a multiple of the 2 replicas, .* Received: 3",
         "measured": r"the last batch must be a multiple of the 2 replicas, .* Received: 3",

@@ -8,6 +8,7 @@ import tiny
 
 import tfde
 from tfde.errors import ConfigError
+from tfde.towers.pair_input import training_batches
 
 WORDS = tiny.VOCABULARY[-24:]
 PAIRS = [(word, f"{word} {word}") for word in WORDS]
@@ -201,6 +202,20 @@ def test_a_question_that_stands_in_a_batch_twice_has_no_answer_of_its_own_as_neg
     assert model.evaluate(strings.batch(3)) == pytest.approx(expected, rel=1e-6)
     apart = [("red", "one two"), ("apple", "three four"), ("blue", "five six")]
     assert model.evaluate(apart)[0] != pytest.approx(expected[0], rel=1e-3)
+
+
+@pytest.mark.parametrize(("times", "width"), [(1, 1), (2, 2), (3, 4), (5, 8)])
+def test_the_documents_of_a_repeated_question_are_its_positives(times, width):
+    """Powers of two: XLA compiles a step anew for each width."""
+    queries = ["other", *["red apple"] * times]
+    documents = [f"text {number}" for number in range(times + 1)]
+    strings = tf.data.Dataset.from_tensor_slices((queries, documents)).batch(times + 1)
+    (batch,) = training_batches(strings, batch_size=None, replicas=1).as_numpy_iterator()
+    assert batch["positive_keys"].shape == (times + 1, width)
+    own, *same = [set(row) - {0} for row in batch["positive_keys"]]
+    keys = batch["document_key"].tolist()
+    assert own == {keys[0]}
+    assert same == [set(keys[1:])] * times
 
 
 @pytest.mark.parametrize(

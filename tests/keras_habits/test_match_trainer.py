@@ -75,12 +75,12 @@ def test_groups_of_which_one_is_right():
     expected = np.mean(np.log(np.exp(logits).sum(axis=1)) - logits[:, 0])
     assert trainer.evaluate(rows[:5], batch_size=6) == pytest.approx(expected, rel=1e-4)
     assert history["val_loss"][-1] == pytest.approx(expected, rel=1e-4)
-    rule = "`batch_size` must be a multiple of the 3 pairs of a group"
+    rule = "`batch_size` must be a multiple of 3 pairs of a group. Received: 8"
     with pytest.raises(ConfigError, match=rule):
         trainer.fit(rows, batch_size=8)
     with pytest.raises(ConfigError, match="`negatives` must be at most what a pair has, 1"):
         trainer.fit([row[:3] for row in rows])
-    with pytest.raises(ConfigError, match="`x` must be rows in memory with objective ranking"):
+    with pytest.raises(ConfigError, match="`x` must be rows in memory, for groups of pairs"):
         trainer.fit(strings())
     with pytest.raises(ConfigError, match="`y` must be None with ranking"):
         trainer.fit(rows, LABELS)

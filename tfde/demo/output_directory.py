@@ -10,8 +10,8 @@ from tfde.errors import ConfigError
 
 MARKER = "demo.json"
 TABLE = "table.csv"
-_PRODUCTS = {MARKER, TABLE, "data", "run", "embeddings", "bundle", "server.log"}
-_PRODUCTS |= {"recipe.yaml"}  # of earlier versions
+# A recipe is of earlier versions.
+_PRODUCTS = {MARKER, TABLE, "data", "run", "embeddings", "bundle", "server.log", "recipe.yaml"}
 
 
 def check_demo(output: Path, *, backbone: str | None, from_scratch: bool) -> None:

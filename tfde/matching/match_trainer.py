@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,46 +10,23 @@ import keras
 import tensorflow as tf
 
 from tfde.config.matching import Objective
-from tfde.data.pairs.labelled import LabelledBatches, LabelledPairs, ranked_pairs
+from tfde.data.pairs.labelled import LabelledPairs, ranked_pairs
 from tfde.data.pairs.read_pairs import pairs_of_rows
 from tfde.errors import ConfigError, require
-from tfde.matching.labelled_input import batched, columns_of, labelled_pairs, labelled_strings
-from tfde.matching.match_loss import (
-    check_objective,
-    logit_loss,
-    task_loss,
-)
+from tfde.matching.labelled_input import labelled_pairs
+from tfde.matching.labelled_training import LabelledTraining
+from tfde.matching.match_loss import check_objective, logit_loss, task_loss
 from tfde.matching.pair_model import PairScorer
 from tfde.matching.pair_states import PairStates
 from tfde.matching.state_losses import StateLoss
 from tfde.matching.teaching import Teaching, check_teachers, state_losses
 from tfde.tasks.replicas import share_of_mean, sum_gradients
-from tfde.towers.fit_loop import (
-    Throughput,
-    compile_in_scope,
-    distribute_batches,
-    fit_epochs,
-    step_function,
-)
-from tfde.towers.measured import Measured, check_counts
-from tfde.towers.pair_input import plan_fit
+from tfde.towers.fit_loop import compile_in_scope
+from tfde.towers.measured import check_fit_words
 from tfde.towers.string_batches import plain_rows
 
-_BATCH_SIZE = 32  # Keras' own
 
-
-def _of_student(name: str) -> Callable[..., Any]:
-    def refuse(self: MatchTrainer, *args: Any, **kwargs: Any) -> Any:
-        raise ConfigError(
-            f"MatchTrainer has no `{name}`: write `trainer.student.{name}(...)`. A student has a"
-            " `compile` of its own."
-        )
-
-    refuse.__doc__ = f"Refuses: `{name}` is the student's."
-    return refuse
-
-
-class MatchTrainer(Measured):
+class MatchTrainer(LabelledTraining):
     """Trains a student; it is no part of what is saved or exported.
 
     Args:
@@ -151,50 +127,23 @@ class MatchTrainer(Measured):
                 none of these; the trainer is not compiled.
             DataError: a row breaks a rule.
         """
-        check_counts(batch_size=batch_size, epochs=epochs, steps=steps, initial_step=initial_step)
-        require(isinstance(shuffle, bool), "shuffle", "True or False", shuffle)
-        self.check_compiled()
-        given = list(callbacks or ())
-        if isinstance(x, LabelledBatches | tf.data.Dataset):
-            require(y is None, "y", "None: `x` has the labels", y)
-        if isinstance(x, LabelledBatches):
-            require(batch_size is None, "batch_size", "None: `x` has its own", batch_size)
-        replicas, group = self.distribute_strategy.num_replicas_in_sync, self.group_size
-        if isinstance(x, tf.data.Dataset):
-            x = self._streamed(x, batch_size)
-        else:
-            if not isinstance(x, LabelledBatches):
-                options = {"seed": 0, "shuffle": shuffle, "whole": replicas == 1}
-                x = LabelledBatches(self._pairs(x, y), batch_size=self._size(batch_size), **options)
-            rule = f"{group}, as the trainer's"
-            require(x.group_size == group, "group_size", rule, x.group_size)
-            self._check_rows(x.batch_size, x.smallest_batch)
-            given.insert(0, Throughput(x.batch_size))
-        plan = plan_fit(
-            x,
+        check_fit_words(
+            shuffle=shuffle,
+            batch_size=batch_size,
             epochs=epochs,
-            initial_epoch=0,
-            steps_per_epoch=None,
             steps=steps,
             initial_step=initial_step,
         )
-        validate = None
-        if validation_data is not None:
-            both = isinstance(validation_data, tuple) and len(validation_data) == 2
-            parts = validation_data if both else (validation_data, None)
-            held_out = self.batches_of(
-                *parts, name="validation_data", batch_size=batch_size, steps=None
-            )
-            validate = functools.partial(self.measure, held_out)
-        return fit_epochs(
-            self,
-            lambda epoch, done: distribute_batches(
-                plan.batches(epoch, done), self.prepare_batch, self.distribute_strategy
-            ),
-            epochs=plan.epochs,
-            steps=plan.steps,
-            validate=validate,
-            callbacks=given,
+        return self._fit(
+            x,
+            y,
+            batch_size=batch_size,
+            shuffle=shuffle,
+            epochs=epochs,
+            steps=steps,
+            initial_step=initial_step,
+            validation_data=validation_data,
+            callbacks=callbacks,
             verbose=verbose,
         )
 
@@ -203,44 +152,8 @@ class MatchTrainer(Measured):
         if not self.compiled:
             raise ConfigError("the trainer has no optimizer: call `compile` before `fit`.")
 
-    def batches_of(
-        self, x: Any, y: Any, *, name: str, batch_size: int | None, steps: int | None
-    ) -> tf.data.Dataset:
-        """Returns batches to measure, of all pairs, the last one perhaps smaller."""
-        require(steps is None or steps >= 1, "steps", "at least 1", steps)
-        if isinstance(x, LabelledBatches):
-            batches = x.dataset().take(x.steps_per_epoch)
-        elif isinstance(x, tf.data.Dataset):
-            batches = self._streamed(x, batch_size)
-        else:
-            pairs, size = self._pairs(x, y), self._size(batch_size)
-            self._check_rows(min(size, len(pairs)), len(pairs) % size or size)
-            batches = batched(columns_of(pairs), size)
-        endless = int(batches.cardinality()) == tf.data.INFINITE_CARDINALITY and steps is None
-        require(not endless, name, "a dataset that ends, or one with a number of steps", x)
-        return batches if steps is None else batches.take(steps)
-
-    def batch_of(self, x: Any, y: Any) -> Mapping[str, Any]:
-        """Returns pairs as one batch."""
-        pairs = self._pairs(x, y)
-        self._check_rows(len(pairs), len(pairs))
-        return columns_of(pairs)
-
-    def _check_rows(self, batch_size: int, last: int) -> None:
-        """Refuses batches whose groups cannot be shared out evenly among replicas."""
-        replicas = self.distribute_strategy.num_replicas_in_sync
-        rule = f"a multiple of {replicas} replicas times {self.group_size} pairs of a group"
-        for name, rows in (("batch_size", batch_size), ("rows of the last batch", last)):
-            require(rows % (replicas * self.group_size) == 0, name, rule, rows)
-
-    def _size(self, batch_size: int | None) -> int:
-        group = self.group_size
-        size = max(_BATCH_SIZE // group, 1) * group if batch_size is None else batch_size
-        rule = f"a multiple of the {group} pairs of a group, 1 or more"
-        require(size >= 1 and size % group == 0, "batch_size", rule, batch_size)
-        return size
-
-    def _pairs(self, x: Any, y: Any) -> LabelledPairs:
+    def pairs_of(self, x: Any, y: Any) -> LabelledPairs:
+        """Returns pairs in memory: groups of them with objective `ranking`."""
         if isinstance(x, LabelledPairs):
             rule = f"{self.group_size}, as the trainer's"
             require(x.group_size == self.group_size, "group_size", rule, x.group_size)
@@ -254,17 +167,12 @@ class MatchTrainer(Measured):
         labels = self.student.labels if named else ()
         return labelled_pairs(x, y, labels=labels, num_labels=num_labels)
 
-    def _streamed(self, x: tf.data.Dataset, batch_size: int | None) -> tf.data.Dataset:
-        require(self.objective != "ranking", "x", "rows in memory with objective ranking", x)
-        replicas = self.distribute_strategy.num_replicas_in_sync
-        return labelled_strings(x, batch_size=self._size(batch_size), replicas=replicas)
-
-    predict = _of_student("predict")
-
-    def make_train_function(self, force: bool = False) -> None:
-        """Makes `train_function`, an iterator of batches -> logs of one step."""
-        if force or getattr(self, "train_function", None) is None:
-            self.train_function = step_function(self, self.train_step)
+    def predict(self, *args: Any, **kwargs: Any) -> Any:
+        """Refuses: `predict` is the student's."""
+        raise ConfigError(
+            "MatchTrainer has no `predict`: write `trainer.student.predict(...)`. A student has a"
+            " `compile` of its own."
+        )
 
     def prepare_batch(self, batch: Mapping[str, tf.Tensor]) -> dict[str, Any]:
         """Tokenizes a batch for the student and for each teacher (graph ops).
@@ -322,12 +230,6 @@ class MatchTrainer(Measured):
         rows = tf.shape(data["label"])[0]
         self._loss_tracker.update_state(share * replicas, sample_weight=rows)
         return share
-
-    def compute_metrics(
-        self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None
-    ) -> dict[str, Any]:
-        """Returns the loss so far and its parts."""
-        return self.get_metrics_result()
 
     def call(self, inputs: Mapping[str, tf.Tensor], training: bool = False) -> tf.Tensor:
         """Returns the student's logits, (B, N) float32."""

@@ -10,27 +10,19 @@ import keras
 import tensorflow as tf
 
 from tfde.config.matching import Objective
-from tfde.data.pairs.labelled import LabelledBatches
+from tfde.data.pairs.labelled import LabelledPairs
 from tfde.errors import ConfigError, require
-from tfde.matching.labelled_input import batched, columns_of, labelled_pairs, labelled_strings
+from tfde.matching.labelled_input import labelled_pairs
+from tfde.matching.labelled_training import LabelledTraining
 from tfde.matching.match_loss import task_loss, try_on_logits
 from tfde.tasks.batch_metrics import as_metrics
 from tfde.tasks.replicas import share_of_mean, sum_gradients
 from tfde.tasks.score_task import losses_of
-from tfde.towers.fit_loop import (
-    Throughput,
-    compile_in_scope,
-    distribute_batches,
-    fit_epochs,
-    step_function,
-)
-from tfde.towers.measured import Measured, check_counts, check_fit_words
-from tfde.towers.pair_input import check_rows, plan_fit
-
-_BATCH_SIZE = 32  # Keras' own
+from tfde.towers.fit_loop import compile_in_scope
+from tfde.towers.measured import check_fit_words
 
 
-class ScorerTraining(Measured):
+class ScorerTraining(LabelledTraining):
     """A model that scores pairs and learns from labels.
 
     `MatchTrainer` trains the same models on groups of pairs and with teachers.
@@ -170,7 +162,11 @@ class ScorerTraining(Measured):
                 cannot be shared out among replicas; the model is not compiled.
             DataError: a row breaks a rule.
         """
-        check_counts(
+        check_fit_words(
+            shuffle=shuffle,
+            validation_split=validation_split,
+            sample_weight=sample_weight,
+            class_weight=class_weight,
             batch_size=batch_size,
             epochs=epochs,
             steps_per_epoch=steps_per_epoch,
@@ -179,56 +175,19 @@ class ScorerTraining(Measured):
             validation_batch_size=validation_batch_size,
             validation_freq=validation_freq,
         )
-        check_fit_words(
+        return self._fit(
+            x,
+            y,
+            batch_size=batch_size,
             shuffle=shuffle,
-            validation_split=validation_split,
+            epochs=epochs,
+            steps_per_epoch=steps_per_epoch,
+            initial_epoch=initial_epoch,
+            validation_data=validation_data,
+            validation_steps=validation_steps,
             validation_batch_size=validation_batch_size,
             validation_freq=validation_freq,
-            sample_weight=sample_weight,
-            class_weight=class_weight,
-        )
-        self.check_compiled()
-        replicas = self.distribute_strategy.num_replicas_in_sync
-        size = _size(batch_size)
-        given = list(callbacks or ())
-        if isinstance(x, tf.data.Dataset):
-            batches: Any = labelled_strings(x, batch_size=size, replicas=replicas)
-        else:
-            batches = LabelledBatches(
-                self._pairs(x, y),
-                batch_size=size,
-                seed=0,
-                shuffle=shuffle,
-                whole=replicas == 1,
-            )
-            check_rows(batches.batch_size, batches.smallest_batch, replicas)
-            given.insert(0, Throughput(batches.batch_size))
-        plan = plan_fit(
-            batches,
-            epochs=epochs,
-            initial_epoch=initial_epoch,
-            steps_per_epoch=steps_per_epoch,
-            steps=None,
-            initial_step=0,
-        )
-        validate = None
-        if validation_data is not None:
-            both = isinstance(validation_data, tuple) and len(validation_data) == 2
-            parts = validation_data if both else (validation_data, None)
-            options = {"batch_size": validation_batch_size or batch_size, "steps": validation_steps}
-            held_out = self.batches_of(*parts, name="validation_data", **options)
-            validate = functools.partial(self.measure, held_out)
-        return fit_epochs(
-            self,
-            lambda epoch, done: distribute_batches(
-                plan.batches(epoch, done), self.prepare_batch, self.distribute_strategy
-            ),
-            epochs=plan.epochs,
-            initial_epoch=plan.initial_epoch,
-            steps=plan.steps,
-            validate=validate,
-            validation_freq=validation_freq,
-            callbacks=given,
+            callbacks=callbacks,
             verbose=verbose,
         )
 
@@ -237,30 +196,8 @@ class ScorerTraining(Measured):
         if not self.compiled:
             raise ConfigError("the model has no loss: call `compile` before `fit` and `evaluate`.")
 
-    def batches_of(
-        self, x: Any, y: Any, *, name: str, batch_size: int | None, steps: int | None
-    ) -> tf.data.Dataset:
-        """Returns batches to measure, of all pairs, the last one perhaps smaller."""
-        require(steps is None or steps >= 1, "steps", "at least 1", steps)
-        size, replicas = _size(batch_size), self.distribute_strategy.num_replicas_in_sync
-        if isinstance(x, tf.data.Dataset):
-            batches = labelled_strings(x, batch_size=size, replicas=replicas)
-        else:
-            pairs = self._pairs(x, y)
-            size = min(size, len(pairs))
-            check_rows(size, len(pairs) % size or size, replicas)
-            batches = batched(columns_of(pairs), size)
-        endless = int(batches.cardinality()) == tf.data.INFINITE_CARDINALITY and steps is None
-        require(not endless, name, "a dataset that ends, or one with a number of steps", x)
-        return batches if steps is None else batches.take(steps)
-
-    def batch_of(self, x: Any, y: Any) -> Mapping[str, Any]:
-        """Returns pairs as one batch."""
-        pairs = self._pairs(x, y)
-        check_rows(len(pairs), len(pairs), self.distribute_strategy.num_replicas_in_sync)
-        return columns_of(pairs)
-
-    def _pairs(self, x: Any, y: Any) -> Any:
+    def pairs_of(self, x: Any, y: Any) -> LabelledPairs:
+        """Returns pairs in memory, as `labelled_pairs` takes them."""
         labels = self.labels if self.num_labels > 1 or len(self.labels) == 2 else ()
         return labelled_pairs(x, y, labels=labels, num_labels=self.num_labels)
 
@@ -268,11 +205,6 @@ class ScorerTraining(Measured):
         """Returns token ids and masks of a batch, as `call` takes them, and `label` (B,)."""
         inputs = self.prepare(batch["first"], batch["title"], batch["text"])
         return {"inputs": inputs, "label": batch["label"]}
-
-    def make_train_function(self, force: bool = False) -> None:
-        """Makes `train_function`, an iterator of batches -> logs of one step."""
-        if force or getattr(self, "train_function", None) is None:
-            self.train_function = step_function(self, self.train_step)
 
     def train_step(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """Takes one step on a batch that `prepare_batch` returned; under a strategy, its rows."""
@@ -304,17 +236,6 @@ class ScorerTraining(Measured):
         for metric in self._own_metrics():
             metric.update_state(labels, tf.stop_gradient(logits))
         return share
-
-    def compute_metrics(
-        self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None
-    ) -> dict[str, Any]:
-        """Returns loss and metrics so far."""
-        return self.get_metrics_result()
-
-
-def _size(batch_size: int | None) -> int:
-    require(batch_size is None or batch_size >= 1, "batch_size", "at least 1", batch_size)
-    return batch_size or _BATCH_SIZE
 
 
 def _update(run: Callable[..., Any], metric: keras.metrics.Metric, *of: tf.Tensor) -> None:

@@ -172,21 +172,29 @@ def check_counts(**counts: Any) -> None:
 def check_fit_words(
     *,
     shuffle: Any,
-    validation_split: float,
-    validation_batch_size: int | None,
-    validation_freq: int,
-    **weights: Any,
+    validation_split: float = 0.0,
+    sample_weight: Any = None,
+    class_weight: Any = None,
+    **counts: Any,
 ) -> None:
     """Refuses what Keras' `fit` has and the `fit` of pairs has not.
 
+    Args:
+        shuffle: As of `fit`, like all that follow.
+        validation_split: 0.
+        sample_weight: None.
+        class_weight: None.
+        counts: Integers by their names.
+
     Raises:
         ConfigError: weights; a share of the data to measure on; `shuffle` is no bool; a number
-            below 1.
+            that is no integer, or one of a validation below 1.
     """
-    refuse_weights(**weights)
+    refuse_weights(sample_weight=sample_weight, class_weight=class_weight)
+    check_counts(**counts)
     require(isinstance(shuffle, bool), "shuffle", "True or False", shuffle)
     rule = "0: give the pairs to measure on as `validation_data`"
     require(not validation_split, "validation_split", rule, validation_split)
-    size = validation_batch_size
-    require(size is None or size >= 1, "validation_batch_size", "at least 1", size)
-    require(validation_freq >= 1, "validation_freq", "at least 1", validation_freq)
+    for name in ("validation_batch_size", "validation_freq"):
+        value = counts.get(name)
+        require(value is None or value >= 1, name, "at least 1", value)

@@ -20,6 +20,7 @@ from tfde.towers.string_batches import STRINGS, plain_rows, streamed_strings
 _BATCH_SIZE = 32  # Keras' own
 # Texts have no ids here: equal texts have equal keys, of which 0 means "none".
 _KEYS = (1 << 63) - 2
+_WIDTHS = [1 << power for power in range(31)]
 
 
 def training_batches(
@@ -158,18 +159,13 @@ def _keyed(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     keys = tf.strings.to_hash_bucket_fast(
         tf.strings.join([titles, batch["document"], *contexts], separator="\0"), _KEYS
     )
-    # A question that stands in a batch twice has the documents of both.
-    _, same = tf.unique(tf.strings.to_hash_bucket_fast(batch["query"], _KEYS))
-    order = tf.argsort(same, stable=True)
-    groups = tf.RaggedTensor.from_value_rowids(tf.gather(keys + 1, order), tf.gather(same, order))
-    positives = tf.gather(groups.to_tensor(), same)
     none = tf.zeros([rows, 0], tf.int64)
     keyed = {
         "query": batch["query"],
         "document_title": titles,
         "document_text": batch["document"],
         "document_key": keys + 1,
-        "positive_keys": positives,
+        "positive_keys": _known_positives(batch["query"], keys + 1),
         "negative_title": tf.strings.as_string(none),
         "negative_text": tf.strings.as_string(none),
         "negative_key": none,
@@ -179,6 +175,20 @@ def _keyed(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     if contexts:
         keyed |= {"document_context": contexts[0], "negative_context": tf.strings.as_string(none)}
     return keyed
+
+
+def _known_positives(queries: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
+    """Returns for each query the keys of the documents it has in a batch, (B, P) int64, 0 = none.
+
+    P is a power of two, as `padded_width` has it.
+    """
+    _, same = tf.unique(tf.strings.to_hash_bucket_fast(queries, _KEYS))
+    order = tf.argsort(same, stable=True)
+    groups = tf.RaggedTensor.from_value_rowids(tf.gather(keys, order), tf.gather(same, order))
+    found = groups.to_tensor()
+    count = tf.shape(found)[1]
+    width = tf.gather(_WIDTHS, tf.searchsorted(_WIDTHS, count[tf.newaxis])[0])
+    return tf.gather(tf.pad(found, [[0, 0], [0, width - count]]), same)
 
 
 class Plan(NamedTuple):
@@ -241,20 +251,22 @@ def _from(x: PairBatches | tf.data.Dataset, step: int, *, again: bool = True) ->
     return endless(x.dataset(start_step=step))
 
 
-def check_rows(batch_size: int, last: int, replicas: int) -> None:
+def check_rows(batch_size: int, last: int, replicas: int, *, group_size: int = 1) -> None:
     """Refuses batches whose rows cannot be shared out evenly among replicas.
 
     Args:
         batch_size: Rows of a batch.
         last: Rows of the last one.
         replicas: How many.
+        group_size: So many rows stay together.
 
     Raises:
         ConfigError: a batch has other rows than a multiple of the replicas.
     """
+    groups = f" times the {group_size} pairs of a group" if group_size > 1 else ""
     for name, rows in (("`batch_size`", batch_size), ("the last batch", last)):
-        if rows % replicas:
+        if rows % (replicas * group_size):
             raise ConfigError(
-                f"{name} must be a multiple of the {replicas} replicas, which share its rows"
-                f" out evenly. Received: {rows}"
+                f"{name} must be a multiple of the {replicas} replicas{groups}, which share its"
+                f" rows out evenly. Received: {rows}"
             )

@@ -22,7 +22,7 @@ from tfde.towers.fit_loop import (
     fit_epochs,
     step_function,
 )
-from tfde.towers.measured import check_counts, check_fit_words
+from tfde.towers.measured import check_fit_words
 from tfde.towers.pair_input import measured_batches, plan_fit, training_batches
 from tfde.towers.pair_steps import CUT_COUNTS, PairSteps
 from tfde.towers.string_batches import joined, one_batch
@@ -105,7 +105,11 @@ class PairTrainer(PairSteps):
             ConfigError: there is nothing left to train, batches cannot be shared out evenly,
                 `x` is no pairs, an argument asks for weights, or the model is not compiled.
         """
-        check_counts(
+        check_fit_words(
+            shuffle=shuffle,
+            validation_split=validation_split,
+            sample_weight=sample_weight,
+            class_weight=class_weight,
             batch_size=batch_size,
             epochs=epochs,
             steps_per_epoch=steps_per_epoch,
@@ -115,14 +119,6 @@ class PairTrainer(PairSteps):
             validation_freq=validation_freq,
             steps=steps,
             initial_step=initial_step,
-        )
-        check_fit_words(
-            shuffle=shuffle,
-            validation_split=validation_split,
-            validation_batch_size=validation_batch_size,
-            validation_freq=validation_freq,
-            sample_weight=sample_weight,
-            class_weight=class_weight,
         )
         task = self.compiled_task()
         replicas = self.distribute_strategy.num_replicas_in_sync

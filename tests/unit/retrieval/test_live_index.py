@@ -1,6 +1,5 @@
 """A live index answers as one that is built anew of the documents that are there."""
 
-import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -218,54 +217,6 @@ def test_a_reader_forgets_what_came_and_went_before_a_compaction(tmp_path):
         assert reader.search_documents(far, 1).doc_ids.tolist() == before
         add(index, {"other": -far[0]})
         assert reader.search_documents(far, 1).doc_ids.tolist() == before
-
-
-def test_a_reader_never_mixes_two_indexes(tmp_path):
-    """`build-index --overwrite` puts another first generation where a reader has the old one."""
-    exact(tmp_path / "i")
-    far = np.eye(1, DIM, dtype=np.float32) * 100
-    reader, another = LiveIndex.open(tmp_path / "i"), LiveIndex.open(tmp_path / "i")
-
-    def build_anew(fingerprint):
-        new = ExactIndex.build(np.zeros((2, DIM)), ["n0", "n1"], fingerprint=fingerprint)
-        new.save(tmp_path / "i", overwrite=True)
-        with LiveIndex.open(tmp_path / "i", write=True) as index:
-            index.add(documents_of(["x"]), far, fingerprint=fingerprint)
-
-    build_anew("f")
-    assert reader.search_documents(far, 3).doc_ids.tolist() == [["x", "n0", "n1"]]
-    build_anew("g")
-    with pytest.raises(MismatchError, match=r"/i: holds another index now, made with model g and"):
-        another.search_documents(far, 3)
-
-
-@pytest.mark.parametrize("changes", [0, 1, 3])
-def test_an_index_built_anew_takes_the_place_of_one_that_was_changed(tmp_path, changes):
-    """Its log counts anew; the one that a reader has open is of a file that is gone."""
-    exact(tmp_path / "i")
-    far = np.eye(1, DIM, dtype=np.float32) * 100
-    for number in range(changes):
-        with LiveIndex.open(tmp_path / "i", write=True) as index:
-            add(index, {f"old{number}": far[0]})
-    reader = LiveIndex.open(tmp_path / "i")
-    reader.search_documents(far, 1)
-    new = ExactIndex.build(np.zeros((2, DIM)), ["n0", "n1"], fingerprint="f")
-    new.save(tmp_path / "i", overwrite=True)
-    assert reader.search_documents(far, 9).doc_ids.tolist() == [["n0", "n1"]]
-    for number in (1, 2):
-        with LiveIndex.open(tmp_path / "i", write=True) as index:
-            index.add(documents_of([f"new{number}"]), number * far, fingerprint="f")
-        found = reader.search_documents(far, 1)
-        assert (found.doc_ids.tolist(), found.version) == ([[f"new{number}"]], f"1.{number}")
-    with LiveIndex.open(tmp_path / "i", write=True) as index:
-        assert index.compact()
-    assert reader.search_documents(far, 1).version == "2.2"
-    (tmp_path / "i").rename(tmp_path / "away")
-    assert reader.search_documents(far, 1).doc_ids.tolist() == [["new2"]]
-    shutil.copytree(tmp_path / "away", tmp_path / "i")
-    with LiveIndex.open(tmp_path / "i", write=True) as index:
-        index.delete(["new2"])
-    assert reader.search_documents(far, 1).doc_ids.tolist() == [["new1"]]
 
 
 def test_a_text_is_that_of_the_vector_that_was_scored(tmp_path):

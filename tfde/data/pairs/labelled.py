@@ -91,14 +91,14 @@ class LabelledBatches:
         require(len(pairs) > 0, "pairs", "not empty", len(pairs))
         self.batch_size = min(batch_size, len(pairs))
         self.group_size = size
-        self._pairs, self._seed, self._shuffle = pairs, seed, shuffle
+        self.pairs, self._seed, self._shuffle = pairs, seed, shuffle
         self._rest = len(pairs) % self.batch_size if whole else 0
         self._order: tuple[int, np.ndarray] = (-1, np.arange(len(pairs) // size))
 
     @property
     def steps_per_epoch(self) -> int:
         """How many batches an epoch has."""
-        return len(self._pairs) // self.batch_size + bool(self._rest)
+        return len(self.pairs) // self.batch_size + bool(self._rest)
 
     @property
     def smallest_batch(self) -> int:
@@ -111,10 +111,10 @@ class LabelledBatches:
         known, order = self._order  # read once: two iterators may be in two epochs
         if self._shuffle and known != epoch:
             rng = np.random.Generator(np.random.PCG64([self._seed, epoch]))
-            order = rng.permutation(len(self._pairs) // self.group_size)
+            order = rng.permutation(len(self.pairs) // self.group_size)
             self._order = (epoch, order)
         size = self.batch_size // self.group_size
-        return self._pairs.taken(order[place * size : (place + 1) * size])
+        return self.pairs.taken(order[place * size : (place + 1) * size])
 
     def dataset(self, *, start_step: int = 0) -> tf.data.Dataset:
         """Returns an endless dataset of `first`, `title`, `text` (B,) string, `label` float32."""

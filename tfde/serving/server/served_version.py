@@ -12,8 +12,6 @@ from tfde.serving.server.inference import Servable
 from tfde.serving.server.signature_runner import SignatureRunner
 from tfde.serving.server.status import StatusError, invalid_argument, not_found
 
-_LONG = 600  # letters of an error
-
 State = get_model_status_pb2.ModelVersionStatus
 
 
@@ -57,19 +55,11 @@ class ServedVersion:
     def reason(self) -> str:
         """Returns why it is not there, as a reload's error says it."""
         error = self.error
-        due = f" due to error: {error.code.name}: {_one_line(error.message)}" if error else ""
+        due = f" due to error: {error.code.name}: {error.message}" if error else ""
         return f"{{name: {self.name} version: {self.number}}}{due}"
 
     def __str__(self) -> str:
         return f"{self.name} version {self.number}"
-
-
-def _one_line(message: str) -> str:
-    """Returns a message without its line ends; of a long one its ends, which say most."""
-    line = " ".join(message.split())
-    if len(line) <= _LONG:
-        return line
-    return f"{line[: _LONG // 3]} ... {line[-_LONG // 3 * 2 :]}"
 
 
 def available(versions: Mapping[int, ServedVersion]) -> dict[int, ServedVersion]:

@@ -1,0 +1,157 @@
+"""What all that learns from labelled pairs does with them: batches to train on and to measure."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfde.data.pairs.labelled import LabelledBatches, LabelledPairs
+from tfde.errors import require
+from tfde.matching.labelled_input import batched, columns_of, labelled_strings
+from tfde.towers.fit_loop import Throughput, distribute_batches, fit_epochs, step_function
+from tfde.towers.measured import Measured
+from tfde.towers.pair_input import check_rows, plan_fit
+
+_BATCH_SIZE = 32  # Keras' own
+
+
+class LabelledTraining(Measured):
+    """A model that learns from pairs with labels, or from groups of pairs of which one is right.
+
+    Attributes:
+        group_size: Pairs of a group; 1: each stands alone.
+    """
+
+    group_size: int = 1
+
+    def pairs_of(self, x: Any, y: Any) -> LabelledPairs:
+        """Returns what `fit` takes as pairs in memory."""
+        raise NotImplementedError
+
+    def batches_of(
+        self, x: Any, y: Any, *, name: str, batch_size: int | None, steps: int | None
+    ) -> tf.data.Dataset:
+        """Returns batches to measure, of all pairs, the last one perhaps smaller."""
+        require(steps is None or steps >= 1, "steps", "at least 1", steps)
+        if isinstance(x, LabelledBatches):
+            x, batch_size = x.pairs, x.batch_size
+        if isinstance(x, tf.data.Dataset):
+            batches = self._streamed(x, batch_size)
+        else:
+            pairs, size = self.pairs_of(x, y), self._size(batch_size)
+            self._check_rows(min(size, len(pairs)), len(pairs) % size or size)
+            batches = batched(columns_of(pairs), size)
+        endless = int(batches.cardinality()) == tf.data.INFINITE_CARDINALITY and steps is None
+        require(not endless, name, "a dataset that ends, or one with a number of steps", x)
+        return batches if steps is None else batches.take(steps)
+
+    def batch_of(self, x: Any, y: Any) -> Mapping[str, Any]:
+        """Returns pairs as one batch."""
+        pairs = self.pairs_of(x, y)
+        self._check_rows(len(pairs), len(pairs))
+        return columns_of(pairs)
+
+    def make_train_function(self, force: bool = False) -> None:
+        """Makes `train_function`, an iterator of batches -> logs of one step."""
+        if force or getattr(self, "train_function", None) is None:
+            self.train_function = step_function(self, self.train_step)
+
+    def compute_metrics(
+        self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None
+    ) -> dict[str, Any]:
+        """Returns the loss so far, its parts and the metrics."""
+        return self.get_metrics_result()
+
+    def _fit(
+        self,
+        x: Any,
+        y: Any,
+        *,
+        batch_size: int | None,
+        shuffle: bool,
+        epochs: int,
+        steps_per_epoch: int | None = None,
+        initial_epoch: int = 0,
+        steps: int | None = None,
+        initial_step: int = 0,
+        validation_data: Any,
+        validation_steps: int | None = None,
+        validation_batch_size: int | None = None,
+        validation_freq: int = 1,
+        callbacks: Sequence[keras.callbacks.Callback] | None,
+        verbose: str | int,
+    ) -> keras.callbacks.History:
+        """Trains; arguments as of the `fit` of a class."""
+        self.check_compiled()
+        x = self._training_batches(x, y, batch_size=batch_size, shuffle=shuffle)
+        plan = plan_fit(
+            x,
+            epochs=epochs,
+            initial_epoch=initial_epoch,
+            steps_per_epoch=steps_per_epoch,
+            steps=steps,
+            initial_step=initial_step,
+        )
+        given = list(callbacks or ())
+        if isinstance(x, LabelledBatches):
+            given.insert(0, Throughput(x.batch_size))
+        validate = None
+        if validation_data is not None:
+            both = isinstance(validation_data, tuple) and len(validation_data) == 2
+            parts = validation_data if both else (validation_data, None)
+            size = validation_batch_size or batch_size
+            held_out = self.batches_of(
+                *parts, name="validation_data", batch_size=size, steps=validation_steps
+            )
+            validate = functools.partial(self.measure, held_out)
+        return fit_epochs(
+            self,
+            lambda epoch, done: distribute_batches(
+                plan.batches(epoch, done), self.prepare_batch, self.distribute_strategy
+            ),
+            epochs=plan.epochs,
+            initial_epoch=plan.initial_epoch,
+            steps=plan.steps,
+            validate=validate,
+            validation_freq=validation_freq,
+            callbacks=given,
+            verbose=verbose,
+        )
+
+    def _training_batches(
+        self, x: Any, y: Any, *, batch_size: int | None, shuffle: bool
+    ) -> LabelledBatches | tf.data.Dataset:
+        if isinstance(x, LabelledBatches | tf.data.Dataset):
+            require(y is None, "y", "None: `x` has the labels", y)
+        if isinstance(x, tf.data.Dataset):
+            return self._streamed(x, batch_size)
+        if isinstance(x, LabelledBatches):
+            require(batch_size is None, "batch_size", "None: `x` has its own", batch_size)
+        else:
+            pairs, whole = self.pairs_of(x, y), self.distribute_strategy.num_replicas_in_sync == 1
+            size = self._size(batch_size)
+            x = LabelledBatches(pairs, batch_size=size, seed=0, shuffle=shuffle, whole=whole)
+        rule = f"{self.group_size}, as the trainer's"
+        require(x.group_size == self.group_size, "group_size", rule, x.group_size)
+        self._check_rows(x.batch_size, x.smallest_batch)
+        return x
+
+    def _streamed(self, x: tf.data.Dataset, batch_size: int | None) -> tf.data.Dataset:
+        require(self.group_size == 1, "x", "rows in memory, for groups of pairs", x)
+        replicas = self.distribute_strategy.num_replicas_in_sync
+        return labelled_strings(x, batch_size=self._size(batch_size), replicas=replicas)
+
+    def _size(self, batch_size: int | None) -> int:
+        group = self.group_size
+        size = max(_BATCH_SIZE // group, 1) * group if batch_size is None else batch_size
+        require(size >= 1, "batch_size", "at least 1", batch_size)
+        require(size % group == 0, "batch_size", f"a multiple of {group} pairs of a group", size)
+        return size
+
+    def _check_rows(self, batch_size: int, last: int) -> None:
+        replicas = self.distribute_strategy.num_replicas_in_sync
+        check_rows(batch_size, last, replicas, group_size=self.group_size)
