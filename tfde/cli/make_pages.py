@@ -49,6 +49,7 @@ def build_parser() -> CommandParser:
 def run(args: Any) -> int:
     """Runs the command."""
     from tfde.cli.logs import show_logs
+    from tfde.cli.shared_options import hint_of_skip_bad
     from tfde.data.ids import KnownIds
     from tfde.data.pages import (
         LEFT_OUT_LINKS,
@@ -85,7 +86,8 @@ def run(args: Any) -> int:
             known.add(page.page_id)
             yield page
 
-    write_pages(args.output, progress_bar(counted(pages), desc=path.name, unit=" pages"))
+    with hint_of_skip_bad(intake):
+        write_pages(args.output, progress_bar(counted(pages), desc=path.name, unit=" pages"))
     if intake.skipped or intake.left_out[WITHOUT_TEXT]:  # others may link to them
         write_pages(args.output, with_links_within(read_pages(args.output), known, intake))
         counts["links"] -= intake.left_out[LEFT_OUT_LINKS]

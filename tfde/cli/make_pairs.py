@@ -73,6 +73,7 @@ def run(args: Any) -> int:
     """Runs the command."""
     from tfde.cli.logs import show_logs
     from tfde.cli.make_pages import print_left_out
+    from tfde.cli.shared_options import hint_of_skip_bad
     from tfde.errors import ConfigError
     from tfde.pretraining.build_store import page_store
     from tfde.pretraining.pair_stream import PairStream, check_tasks
@@ -92,13 +93,14 @@ def run(args: Any) -> int:
     output = Path(args.output)
     output.parent.mkdir(parents=True, exist_ok=True)
     with temporary_directory(output) as folder:
-        store = page_store(
-            args.pages,
-            args.store or folder / "store",
-            language=args.language,
-            workers=args.workers,
-            intake=intake,
-        )
+        with hint_of_skip_bad(intake):
+            store = page_store(
+                args.pages,
+                args.store or folder / "store",
+                language=args.language,
+                workers=args.workers,
+                intake=intake,
+            )
         stream = PairStream(store, weights, seed=args.seed, titles=titles)
         statistics = write_pair_file(
             stream,

@@ -84,7 +84,7 @@ class PairStream:
             if not places.size:
                 without = ", ".join(f"{count:,} {what}" for what, count in places.without.items())
                 raise ConfigError(
-                    f"`tasks`: {places.task} must have at least one pair in {store.path}."
+                    f"`tasks`: must leave out {places.task}, for the pages have no pair of it."
                     f" Received: {without}"
                 )
         self._shares = _shares(weights)

@@ -155,6 +155,12 @@ def test_openais_client_within_the_limits_and_beyond(server):
     ("path", "body", "status", "message"),
     [
         ("search", {"query": "x", "k": 0}, 400, "`k`: Input should be greater than or equal to 1"),
+        (
+            "search",
+            {"query": "x", "k": True},
+            400,
+            "`k`: Input should be a valid integer. Received",
+        ),
         ("search", {"query": " "}, 400, "`query`: Value error, a query must not be empty. Rec"),
         ("embeddings", {"input": [[9906]]}, 400, "`input`: Value error, token ids are another"),
         (
@@ -168,6 +174,7 @@ def test_openais_client_within_the_limits_and_beyond(server):
         ("search", b"{", 400, "the body must be JSON: "),
         ("search", {"query": "x", "kk": 3}, 400, "`kk`: Extra inputs are not permitted"),
         ("nothing", {}, 404, "POST /v1/nothing: Not Found"),
+        ("n" * 5000, {}, 404, f"POST /v1/{'n' * 196}: Not Found"),
         ("embeddings", {"input": "x", "model": "../retriever"}, 404, "`model` must be query_enc"),
         ("embeddings", {"input": [1]}, 400, "`input"),
         ("search", {"query": ["x"] * 21, "k": 1000}, 400, "`k` must be at most 952 for 21 queries"),

@@ -130,3 +130,22 @@ def test_impossible_options_are_refused(folder, capsys, arguments, message):
 def test_a_missing_input_is_refused(folder, capsys):
     assert main(["make-pages", "--input", "no", "--output", "p.jsonl"]) == 1
     assert "no: `input` must be a file or a folder that exists." in capsys.readouterr().err
+
+
+def test_a_bad_page_says_how_to_leave_it_out(folder, capsys):
+    (folder / "docs").mkdir()
+    (folder / "docs" / "x.md").write_text("# X\n\nText [and more](gone.md).")
+    assert main(["make-pages", "--input", "docs", "--output", "p.jsonl"]) == 1
+    assert "(--skip_bad leaves out and counts such)" in capsys.readouterr().err
+    page = (folder / "pages.jsonl").read_text().splitlines()[0]
+    (folder / "bad.jsonl").write_text(page.replace('["b"]', '["nowhere"]') + "\n")
+    assert main(["make-pairs", "--pages", "bad.jsonl", "--output", "f.jsonl"]) == 1
+    assert "(--skip_bad leaves out and counts such)" in capsys.readouterr().err
+
+
+def test_a_task_without_a_pair_is_named(folder, capsys):
+    pages = [Page("a", "A", (Section("", ("One. Two.", "Three.")),), ())]
+    write_pages(folder / "alone.jsonl", pages)
+    assert main(["make-pairs", "--pages", "alone.jsonl", "--output", "f.jsonl"]) == 1
+    said = capsys.readouterr().err
+    assert "must leave out wlp, for the pages have no pair of it. Received: 1 pages with" in said

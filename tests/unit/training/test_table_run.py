@@ -185,7 +185,7 @@ def test_what_depends_on_a_field_follows(changes, steps, gone):
     parser = build_parser()
     parser.instantiate(parser.parse_object({"run": run, "output": "o"}))
     if "epochs" in changes:
-        assert stage["validation"]["every_steps"] == 105  # of 313 steps
+        assert stage["validation"]["every_steps"] == 157  # of 313 steps
 
 
 def test_a_run_of_a_version_without_changes_goes_on(tmp_path):
@@ -211,7 +211,7 @@ def test_fields_of_the_recipe_stand_in_it(tmp_path, capsys, monkeypatch):
     stage = recipe["stages"]["finetune"]
     assert (recipe["seed"], stage["steps"], stage["start_shares"]) == (3, 40, [])
     assert (stage["optimizer"]["learning_rate"], stage["optimizer"]["warmup_steps"]) == (1e-3, 4)
-    assert stage["validation"]["every_steps"] == 14
+    assert stage["validation"]["every_steps"] == 20
     assert main([*command, *fields]) == 0
     capsys.readouterr()
     assert main([*command, *fields, f"{FIELD}.log_every_steps=7"]) == 1
@@ -252,7 +252,15 @@ def test_a_field_that_cannot_be_is_told_before_data_are_written(tmp_path, capsys
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(("rows", "steps", "every"), [(12, 3, 10), (560, 22, 10)])
+@pytest.mark.parametrize(
+    ("pairs", "documents"), [(8, 500), (1001, 500), (1500, 750), (6000, 3000), (500_000, 3000)]
+)
+def test_a_validation_stays_small_beside_the_steps(pairs, documents):
+    validation = describe_run("d", "m", {}, pairs=pairs)["stages"]["finetune"]["validation"]
+    assert validation["max_documents"] == documents
+
+
+@pytest.mark.parametrize(("rows", "steps", "every"), [(12, 3, 10), (560, 22, 11)])
 def test_the_recipe_grows_with_the_table(tmp_path, rows, steps, every):
     table = write_table(tmp_path / "t.csv", rows=rows)
     recipe = prepare(table, tmp_path / "run").read_text()

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter
 from grpc import StatusCode
 from pydantic import AliasChoices, BaseModel, ConfigDict, FailFast, Field
 
@@ -66,7 +66,7 @@ class DeleteResponse(BaseModel):
 
 
 class CompactionResponse(BaseModel):
-    """Whether a compaction began."""
+    """A compaction began."""
 
     started: bool
 
@@ -142,11 +142,11 @@ def create_admin(service: LiveSearchService) -> APIRouter:
         return DeleteResponse(deleted=done.deleted, unknown=done.unknown, sequence=done.sequence)
 
     @router.post("/compact", status_code=202)
-    def compact(response: Response) -> CompactionResponse:
+    def compact() -> CompactionResponse:
         """Begins to build the index anew of what is there now; `status` tells the end."""
-        started = service.start_compaction()
-        response.status_code = 202 if started else 409
-        return CompactionResponse(started=started)
+        if not service.start_compaction():
+            raise StatusError(StatusCode.ALREADY_EXISTS, "a compaction is under way")
+        return CompactionResponse(started=True)
 
     @router.get("/status")
     def status() -> ServedStatus:

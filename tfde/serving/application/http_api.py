@@ -30,6 +30,7 @@ from tfde.version import __version__
 
 MAX_TEXTS = 2048  # as many as OpenAI's own takes
 MAX_K = 1000
+_SHOWN_PATH = 200  # characters of a path that an error says again
 
 Texts = Annotated[list[str], Field(min_length=1, max_length=MAX_TEXTS)]
 
@@ -42,7 +43,9 @@ class EmbeddingsRequest(BaseModel):
     input: str | Texts
     model: str = "query_encoder"
     encoding_format: Literal["float", "base64"] = "float"
-    dimensions: int | None = Field(None, description="of those that the model was trained for")
+    dimensions: int | None = Field(
+        None, strict=True, description="of those that the model was trained for"
+    )
     user: str = Field("", description="of no effect")
 
     @field_validator("input", mode="before")
@@ -103,7 +106,7 @@ class SearchRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     query: str | Texts
-    k: int = Field(10, ge=1, le=MAX_K)
+    k: int = Field(10, ge=1, le=MAX_K, strict=True)
     texts: bool = Field(False, description="whether hits bear their whole texts")
 
     @field_validator("query")
@@ -184,7 +187,8 @@ def create_app(service: SearchService, *, admin: APIRouter | None = None) -> Fas
 
     @app.exception_handler(HTTPException)
     def no_such_call(request: Request, error: HTTPException) -> JSONResponse:
-        message = f"{request.method} {request.url.path}: {error.detail}"
+        path = request.url.path[:_SHOWN_PATH]
+        message = f"{request.method} {path}: {error.detail}"
         kind = "NOT_FOUND" if error.status_code in (404, 405) else "INVALID_ARGUMENT"
         return _error(error.status_code, message, kind, headers=error.headers)
 
