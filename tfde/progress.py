@@ -10,6 +10,7 @@ from tqdm import tqdm
 # Work that ends within so many seconds shows nothing.
 _SILENT_S = 2.0
 _SECONDS_A_LINE = 15.0
+_UP = "\x1b[A"  # the cursor, from a bar below another
 
 
 def progress_bar(*args: Any, **kwargs: Any) -> Any:
@@ -30,7 +31,7 @@ class _Lines:
     """Makes lines of what a bar writes over and over in one place."""
 
     def write(self, text: str) -> None:
-        line = text.strip()
+        line = text.replace(_UP, "").strip()
         if line:
             sys.stderr.write(f"{line}\n")
 

@@ -26,6 +26,19 @@ def test_lines_where_stderr_is_no_terminal():
     assert shown.stdout == ""
 
 
+def test_a_bar_within_a_bar_is_lines_too():
+    outer = """
+import tfde.progress as progress
+with progress.progress_bar(total=1, desc="cells") as outer:
+    exec(WORK)
+"""
+    work = f"WORK = {WORK.format(silent=0.1)!r}\n{outer}"
+    shown = subprocess.run([sys.executable, "-c", work], capture_output=True, text=True, check=True)
+    lines = [line for line in shown.stderr.splitlines() if line.startswith("encode:")]
+    assert len(lines) > 2
+    assert not {"\x1b", "\r"} & set(shown.stderr)
+
+
 def test_short_work_is_silent():
     work = WORK.format(silent=60)
     shown = subprocess.run([sys.executable, "-c", work], capture_output=True, text=True, check=True)

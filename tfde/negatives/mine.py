@@ -146,27 +146,26 @@ def mine_negatives(
     if judged is None:
         dataset.validate([split])
         judged = JudgedQueries.read(dataset, split, unlabelled=unlabelled)
-    total = len(judged.queries)
-    starts = range(0, total, queries_at_once)
+    queries = judged.queries
+    parts = [queries[at : at + queries_at_once] for at in range(0, len(queries), queries_at_once)]
     with (
         work.begin(),
         closing(DocumentFile.build(dataset.documents(), work.directory / "documents")) as store,
-        progress_bar(total=total, unit="query", desc="mine", disable=not show_progress) as bar,
     ):
         miner = PartMiner(
             source, store, judged, rules, documents=documents, cross_encoder=cross_encoder
         )
-        prepared = False
-        for number, start in enumerate(starts):
-            queries = judged.queries[start : start + queries_at_once]
-            if work.part(number) is None:
-                if not prepared:
-                    source.prepare(Corpus(dataset, store, work.directory, show_progress))
-                    prepared = True
-                lines, counts = miner.mine(queries)
+        left = [number for number in range(len(parts)) if work.part(number) is None]
+        if left:
+            source.prepare(Corpus(dataset, store, work.directory, show_progress))
+        there = len(queries) - sum(len(parts[number]) for number in left)
+        options = {"total": len(queries), "initial": there, "unit": "query", "desc": "mine"}
+        with progress_bar(**options, disable=not show_progress) as bar:
+            for number in left:
+                lines, counts = miner.mine(parts[number])
                 work.write_part(number, map(json_line, lines), counts)
-            bar.update(len(queries))
-        return MiningReport.of(work.finish(len(starts)))
+                bar.update(len(parts[number]))
+        return MiningReport.of(work.finish(len(parts)))
 
 
 def mining_settings(
