@@ -74,6 +74,11 @@ def naming(argument: str) -> Iterator[None]:
         raise ConfigError(f"`{argument}`: {error}") from error
 
 
+def first_line(error: BaseException) -> str:
+    """Returns the first line of what an error says; its class where it says nothing."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 def shorten(value: object, limit: int = 80) -> str:
     """Returns `repr(value)` in one line of `limit` characters; of much the beginning is read."""
     text = " ".join(map(str.strip, repr(_beginning(value, limit, [limit])).splitlines()))

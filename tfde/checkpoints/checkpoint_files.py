@@ -11,7 +11,7 @@ import numpy as np
 
 from tfde.checkpoints.hub_repository import HubRepository
 from tfde.config.model import DenseConfig, Pooling
-from tfde.errors import ConfigError, shorten
+from tfde.errors import ConfigError, first_line, shorten
 from tfde.storage.json_file import read_json_file, refuse_pointer
 
 _HUB = "hf://"
@@ -151,7 +151,7 @@ class CheckpointFiles:
         except FileNotFoundError:
             return None
         except Exception as error:  # each hub's client raises its own kinds
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            reason = first_line(error)
             raise ConfigError(
                 f"{self.checkpoint}: {name} could not be fetched: {reason}"
             ) from error

@@ -16,7 +16,7 @@ import ml_dtypes
 import numpy as np
 
 from tfde.checkpoints.checkpoint_files import CheckpointFiles
-from tfde.errors import ConfigError, DataError, shorten
+from tfde.errors import ConfigError, DataError, first_line, shorten
 from tfde.storage.json_file import refuse_pointer
 
 _MOST_GROUPS_DEEP = 64
@@ -41,7 +41,7 @@ def open_hdf5(path: Path) -> Iterator[h5py.File]:
         raise
     except (OSError, RuntimeError, LookupError, TypeError, ValueError) as error:
         # h5py's, by where the damage is.
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        reason = first_line(error)
         raise DataError(path, None, "must be a whole HDF5 file.", reason) from error
 
 

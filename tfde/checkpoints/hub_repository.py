@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from tfde.errors import ConfigError
+from tfde.errors import ConfigError, first_line
 
 _LOG = logging.getLogger(__name__)
 # huggingface_hub would go on for minutes where a hub takes connections and never answers.
@@ -63,7 +63,7 @@ class HubRepository:
         except Exception as error:
             raise self._refusal("", unreachable or error) from error
         if unreachable is not None and not hub.constants.is_offline_mode():
-            _LOG.warning("hf://%s is taken from the cache: %s", handle, _line(unreachable))
+            _LOG.warning("hf://%s is taken from the cache: %s", handle, first_line(unreachable))
         self._folder = Path(folder)
         self._names: set[str] | None = None
         try:
@@ -131,13 +131,9 @@ class HubRepository:
             what += f": {name}"
         if hub.constants.is_offline_mode():
             return ConfigError(f"{what}: is not in the cache, and HF_HUB_OFFLINE is set.")
-        reason = _line(error)
+        reason = first_line(error)
         return ConfigError(f"{what}: could not be fetched from {hub.constants.ENDPOINT}: {reason}")
 
 
 def _is_answer(error: Any) -> bool:
     return bool(error.response.status_code < 500)
-
-
-def _line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

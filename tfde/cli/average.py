@@ -51,7 +51,8 @@ def run(args: Any) -> int:
     rows = []
     for path, share in zip(args.model, shares, strict=True):
         metadata = Path(path, METADATA_FILE)
-        told = f" (`{read_json(metadata)['fingerprint']}`)" if metadata.is_file() else ""
+        made_by = read_json(metadata).get("fingerprint") if metadata.is_file() else None
+        told = f" (`{made_by}`)" if made_by else ""  # keras-hub's metadata have none
         rows.append(f"- {share:g} of `{path}`{told}")
     text = (
         "By `tfde average`, the weighted mean of these models, whose own cards say how they were"

@@ -82,8 +82,8 @@ def chunk_documents(
     require(8 <= limit <= longest, "max_length_tokens", f"in [8, {longest}], the model's", limit)
     rule = f"in [0, {limit // 2}], half of the length"
     require(0 <= overlap_tokens <= limit // 2, "overlap_tokens", rule, overlap_tokens)
-    fits = bool(separator) and not separator.isspace()
-    require(fits, "separator", "a text without white space", separator)
+    fits = bool(separator) and not any(c.isspace() or c.isdigit() for c in separator)
+    require(fits, "separator", "a text without white space and digits", separator)
     count = TokenCounter(preprocessor.tokenizer)
     special = 1 + (preprocessor.tokenizer.start_id is not None)
     for some in batched(documents, _DOCUMENTS_AT_ONCE):

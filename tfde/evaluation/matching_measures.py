@@ -50,7 +50,8 @@ def matching_measures(
     fits = logits.ndim == 2 and len(logits) == len(labels)
     fits = fits and (objective == "classification" or logits.shape[1] == 1)
     require(fits, "logits", f"of shape {rule}", logits.shape)
-    if objective != "classification" and len(set(labels.tolist())) < 2:
+    kinds = labels if objective == "regression" else labels > 0
+    if objective != "classification" and len(set(kinds.tolist())) < 2:
         raise ConfigError(f"`labels` must differ for {objective}. Received: {labels[:1]} alone")
     if objective == "classification":
         found = logits.argmax(axis=1)

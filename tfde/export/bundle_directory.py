@@ -8,10 +8,11 @@ called `N.withdrawn`, and one that is being copied `N.incoming`: no server takes
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from tfde.errors import CorruptError
+from tfde.errors import CorruptError, shorten
 from tfde.storage.files import read_json
 
 VERSIONS, WITHDRAWN, INCOMING = "versions", ".withdrawn", ".incoming"
@@ -106,7 +107,7 @@ def read_manifest(bundle: str | Path) -> dict[str, Any]:
 
     Raises:
         FileNotFoundError: no bundle there.
-        CorruptError: its manifest cannot be read.
+        CorruptError: its manifest cannot be read, or names what lies outside of the bundle.
     """
     path = Path(bundle) / MANIFEST
     if not path.is_file():
@@ -116,4 +117,20 @@ def read_manifest(bundle: str | Path) -> dict[str, Any]:
     if missing or manifest["format"] != FORMAT:
         what = f"has no {sorted(missing)[0]!r}" if missing else "has another format"
         raise CorruptError(f"{path}: {what}; expected format {FORMAT}.")
+    models = manifest["models"]
+    # They are copied, renamed and removed, and a bundle may be a stranger's.
+    wrong = [name for name in models if not _is_place(name) or "/" in name]
+    wrong += [name for name in manifest["files"] if not _is_place(name, models)]
+    wrong += [number for number in [manifest["version"]] if not isinstance(number, int)]
+    if wrong:
+        rule = "models, files and version must be those of places in the bundle."
+        raise CorruptError(f"{path}: {rule} Received: {shorten(wrong[0])}")
     return manifest
+
+
+def _is_place(name: Any, models: Collection[str] = ()) -> bool:
+    """Returns whether a name is a file's in a bundle; one of a model's has its version too."""
+    parts = name.split("/") if isinstance(name, str) else [""]
+    if {"", ".", ".."} & set(parts) or "\0" in name:
+        return False
+    return parts[0] != "models" or not models or (len(parts) > 3 and parts[1] in models)

@@ -16,7 +16,7 @@ import tensorflow_text  # noqa: F401
 from tfde.argument_types import typed
 from tfde.engines.tower_engine import is_installed, open_tower
 from tfde.environment import load_scann_ops
-from tfde.errors import CorruptError
+from tfde.errors import CorruptError, first_line
 from tfde.export.bundle_directory import BundleVersion, bundle_versions
 from tfde.storage.files import sha256
 
@@ -119,7 +119,7 @@ def _ask(directory: Path, name: str, manifest: dict[str, Any], tolerance: float)
         model = tf.saved_model.load(str(directory))  # held here: it owns the variables
         signature = model.signatures["serving_default"]
     except (tf.errors.OpError, OSError, ValueError, KeyError) as error:
-        return [f"models/{name}: cannot be loaded ({str(error).strip().splitlines()[0]})"]
+        return [f"models/{name}: cannot be loaded ({first_line(error)})"]
     text = tf.constant([query["text"] for query in golden])
     if name == "query_encoder":
         embeddings = signature(text=text)["embeddings"].numpy()

@@ -11,7 +11,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfde.errors import ConfigError, shorten
+from tfde.errors import ConfigError, first_line, shorten
 
 
 def written(layer: keras.layers.Layer) -> str:
@@ -38,7 +38,7 @@ def made(text: str) -> keras.layers.Layer:
         raise ConfigError(
             f"a layer of class {name} cannot be made: import the module that has it under"
             " keras.saving.register_keras_serializable first."
-            f" Received: {shorten(str(error).splitlines()[0])}"
+            f" Received: {shorten(first_line(error))}"
         ) from error
 
 

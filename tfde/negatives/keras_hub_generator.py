@@ -16,7 +16,7 @@ from tfde.checkpoints.hdf5_file import check_finite, open_hdf5, stored_arrays
 from tfde.config.model import DEFAULT_BUCKETS
 from tfde.config.negatives import GenerationRules
 from tfde.data.ids import generator_of
-from tfde.errors import ConfigError, require
+from tfde.errors import ConfigError, first_line, require
 from tfde.negatives.generate_queries import text_of
 from tfde.towers.batches import batches_by_length
 from tfde.towers.weights import fingerprint
@@ -100,7 +100,7 @@ def _load(preset: str) -> Any:
     try:
         model = keras_hub.models.Seq2SeqLM.from_preset(preset)
     except Exception as error:  # keras-hub, Keras and each hub's client raise their own kinds
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        reason = first_line(error)
         raise ConfigError(
             f"{preset}: must be a SavedModel, or a keras-hub preset of a sequence-to-sequence"
             f" model. Received: {reason}"

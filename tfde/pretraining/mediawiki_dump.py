@@ -24,6 +24,7 @@ MAX_PAGE_BYTES = 1 << 26
 
 _BLOCK_BYTES = 1 << 20
 _OPEN, _CLOSE, _END = b"<page>", b"</page>", b"</mediawiki>"
+_NAMESPACE = re.compile(r"-?[0-9]{1,9}")
 _REDIRECT = re.compile(r"\s*#\s*\w+\s*:?\s*\[\[([^\]|#]+)")
 _REDIRECT_WORD = re.compile(r"\s*#\s*redirect\b", re.IGNORECASE)
 
@@ -109,7 +110,7 @@ def read_site(path: str | Path) -> SiteInfo:
         for entry in site.iterfind("namespaces/namespace"):
             if entry.text:
                 key = entry.get("key", "0")
-                if not re.fullmatch(r"-?[0-9]{1,9}", key):
+                if not _NAMESPACE.fullmatch(key):
                     raise DataError(path, 1, "the key of a namespace must be an integer.", key)
                 namespaces[entry.text.lower()] = int(key)
     return SiteInfo(case == "first-letter", namespaces)
@@ -139,8 +140,8 @@ def _dump_page(path: str | Path, line: int, element: bytes, site: SiteInfo) -> D
     title, number = page.findtext("title") or "", page.findtext("id") or ""
     if not title.strip():
         raise DataError(path, line, "a page must have a <title>.")
-    if not number.isdecimal():
-        raise DataError(path, line, "a page must have an <id>, a number.", number)
+    if not re.fullmatch(r"[0-9]{1,18}", number):
+        raise DataError(path, line, "a page must have an <id>, a number of 64 bits.", number)
     revisions = page.findall("revision")
     text = (revisions[-1].findtext("text") or "") if revisions else ""
     model = (revisions[-1].findtext("model") or "wikitext") if revisions else "wikitext"
@@ -157,7 +158,7 @@ def _dump_page(path: str | Path, line: int, element: bytes, site: SiteInfo) -> D
 
 def _namespace(value: str | None, title: str, site: SiteInfo) -> int:
     if value is not None:
-        return int(value) if value.lstrip("-").isdecimal() else -1
+        return int(value) if _NAMESPACE.fullmatch(value) else -1
     # Before version 0.6 of the format only the title says it.
     prefix, colon, _ = title.partition(":")
     return site.namespaces.get(prefix.lower(), 0) if colon else 0

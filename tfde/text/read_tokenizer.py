@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tfde.errors import ConfigError, shorten
+from tfde.errors import ConfigError, first_line, shorten
 from tfde.text.byte_pair.tokenizer import BytePairTokenizer
 from tfde.text.hugging_face_reader import TOKENIZER_JSON, read_json
 from tfde.text.sentence_piece.tokenizer import SentencePieceTokenizer
@@ -72,6 +72,15 @@ def read_hugging_face_tokenizer(directory: str | Path) -> Tokenizer:
         ConfigError: there is none, or it is of a kind that tfde does not have.
     """
     directory = Path(directory)
+    try:
+        return _read_hugging_face_tokenizer(directory)
+    except (AttributeError, LookupError, StopIteration, TypeError) as error:
+        reason = f"{type(error).__name__}: {first_line(error)}"
+        rule = f"must be as Hugging Face's tokenizers writes it ({reason})."
+        raise ConfigError(f"{directory / TOKENIZER_JSON}: {rule}") from error
+
+
+def _read_hugging_face_tokenizer(directory: Path) -> Tokenizer:
     tokenizer = read_json(directory / TOKENIZER_JSON)
     if tokenizer is not None:
         model = tokenizer.get("model") or {}

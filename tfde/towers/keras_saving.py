@@ -19,7 +19,7 @@ import tensorflow as tf
 from tfde.backbones.seeded_layer import zero_weights
 from tfde.checkpoints.checkpoint_files import is_keras_file
 from tfde.config.backbones import from_mapping
-from tfde.errors import ConfigError, CorruptError, TfdeError, require, shorten
+from tfde.errors import ConfigError, CorruptError, TfdeError, first_line, require, shorten
 from tfde.storage.atomic import atomic_directory, atomic_file
 from tfde.text.absent_tokenizer import describe_tokenizer, tokenizer_of
 from tfde.text.batch_preprocessor import LATER_FIELDS, BatchPreprocessor
@@ -326,7 +326,7 @@ def stored_compile(arguments: Mapping[str, Any]) -> dict[str, Any]:
         warnings.warn(
             "what `compile` was given is not saved: call `compile` after loading. A class of your"
             " own needs `get_config` and keras.saving.register_keras_serializable."
-            f" ({str(error).splitlines()[0][:200]})",
+            f" ({first_line(error)[:200]})",
             stacklevel=2,
         )
         return {}

@@ -12,7 +12,7 @@ from tensorflow.python.distribute import multi_worker_util
 from tensorflow.python.eager import context
 
 from tfde.config.training import Distribution
-from tfde.errors import ConfigError, LostProcessError
+from tfde.errors import ConfigError, LostProcessError, first_line
 
 _HEARTBEAT_S = 60
 # What the survivors see, whichever notices first: the connection, the heartbeat or the timeout.
@@ -47,7 +47,7 @@ def open_strategy(distribution: Distribution, *, timeout_s: int) -> tf.distribut
         except RuntimeError as error:
             raise ConfigError(
                 "`distribution: multi_worker` must come before anything else that TensorFlow does"
-                f" in a process. Received: {str(error).splitlines()[0]}"
+                f" in a process. Received: {first_line(error)}"
             ) from error
     return tf.distribute.get_strategy()
 
@@ -90,7 +90,7 @@ def lost_processes(*, timeout_s: int) -> Iterator[None]:
         yield
     except _LOST as error:
         cause = re.search(r"aborted by: (.*)", error.message)
-        first = cause[1] if cause else error.message.strip().splitlines()[0]
+        first = cause[1] if cause else first_line(error)
         raise LostProcessError(
             f"{_lost(error, timeout_s)}; the same command in every process goes on from the last"
             f" checkpoint. TensorFlow says: {first[:160]}"

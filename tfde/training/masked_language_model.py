@@ -261,8 +261,5 @@ class MaskedTokenHead(SeededLayer):
 
 def _mask_id(tokenizer: Tokenizer) -> int:
     """Returns the id of the mask token, or of padding, which no text holds."""
-    for token_id in range(min(tokenizer.vocabulary_size, 1000)):
-        if tokenizer.id_to_token(token_id) in ("[MASK]", "<mask>"):
-            return token_id
-    last = tokenizer.vocabulary_size - 1  # RoBERTa's stands there
-    return last if tokenizer.id_to_token(last) == "<mask>" else tokenizer.pad_id
+    found = map(tokenizer.token_id, ("[MASK]", "<mask>"))
+    return next((token_id for token_id in found if token_id is not None), tokenizer.pad_id)

@@ -123,6 +123,28 @@ def test_verify_names_what_is_wrong_in_a_version(exported, served):
     ]
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("files", {"../victim.txt": "0" * 64}),
+        ("files", {"models/query_encoder/2/../../../../victim.txt": "0" * 64}),
+        ("files", {"models/query_encoder": "0" * 64}),
+        ("models", ["../victim.txt"]),
+        ("version", "../../victim.txt"),
+    ],
+)
+def test_a_bundle_names_nothing_outside_of_it(exported, served, field, value):
+    victim = served.parent / "victim.txt"
+    victim.write_text("old")
+    new = Path(shutil.copytree(exported[2], served.parent / "new"))
+    path = new / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), field: value}))
+    with pytest.raises(CorruptError, match="must be those of places in the bundle"):
+        install_bundle(new, served)
+    assert victim.read_text() == "old"
+    assert states(served) == {1: "live"}
+
+
 @pytest.mark.parametrize("renames", [0, 2, 6, 8, 12])
 def test_an_install_that_was_killed_is_done_again(exported, served, renames):
     """Killed before one of its renames: of copies, of what is kept, of models, of shown files."""

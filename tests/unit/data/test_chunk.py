@@ -85,7 +85,11 @@ def test_a_title_longer_than_the_model_leaves_room(preprocessor):
         ({"max_length_tokens": 17}, r"`max_length_tokens` must be in \[8, 16\], the model's."),
         ({"max_length_tokens": 7}, r"Received: 7"),
         ({"overlap_tokens": 9}, r"`overlap_tokens` must be in \[0, 8\], half of the length."),
-        ({"separator": ""}, r"`separator` must be a text without white space. Received: ''"),
+        (
+            {"separator": ""},
+            r"a text without white space and digits. Received: ''",
+        ),
+        ({"separator": "1"}, r"and digits. Received: '1'"),
     ],
 )
 def test_impossible_options(preprocessor, options, message):

@@ -69,6 +69,8 @@ def test_a_model_that_gives_all_the_same_score_is_as_good_as_chance():
 def test_labels_must_differ():
     with pytest.raises(ConfigError, match=r"`labels` must differ for binary\. Received: \[1\.\]"):
         matching_measures("binary", np.zeros(3), np.ones(3))
+    with pytest.raises(ConfigError, match="`labels` must differ for binary"):
+        matching_measures("binary", np.zeros(2), np.array([1, 2]))
     with pytest.raises(ConfigError, match="`objective` must be one of"):
         matching_measures("guess", np.zeros(3), np.ones(3))
 

@@ -249,6 +249,11 @@ BAD = [
         "broken page",
     ),
     (
+        page(1 << 63, "X", "Text."),
+        r"d\.xml:34: .* <id>, a number of 64 bits\. Received: '9223372036854775808'",
+        "broken page",
+    ),
+    (
         page(21, "X", "Text \x0c."),
         r"d\.xml:48: must be well-formed XML in UTF-8 \(not well",
         "broken page",
@@ -267,6 +272,12 @@ def test_a_bad_page_is_named_and_skipped_only_when_asked(tmp_path, bad, message,
     intake = Intake(skip_bad=True)
     assert [found.page_id for found in read_mediawiki(path, intake)] == ["20", "22"]
     assert intake.kinds == {kind: 1}
+
+
+@pytest.mark.parametrize("ns", ["--5", "9" * 5000, "x"])
+def test_a_namespace_that_is_none_is_no_articles(tmp_path, ns):
+    path = dump(tmp_path / "d.xml", GOOD, page(21, "X", "Text.", ns=ns))
+    assert [found.page_id for found in read_mediawiki(path)] == ["20"]
 
 
 def test_a_broken_encoding_is_named(tmp_path):

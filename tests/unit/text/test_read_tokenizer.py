@@ -58,6 +58,17 @@ def test_directories_of_no_known_kind(tmp_path):
     (tmp_path / "tokenizer.json").write_text('{"model": {"type": "WordLevel"}}')
     with pytest.raises(ConfigError, match=r"`model.type` must be WordPiece, BPE or .*'WordLevel'"):
         read_hugging_face_tokenizer(tmp_path)
+    broken = {"model": {"type": "WordPiece"}, "post_processor": {"type": "TemplateProcessing"}}
+    broken["model"] |= {"continuing_subword_prefix": "##", "max_input_chars_per_word": 100}
+    broken["model"] |= {"vocab": dict.fromkeys(SPECIAL, 0)}
+    broken |= {"normalizer": {"type": "BertNormalizer", "clean_text": True}}
+    broken["normalizer"]["handle_chinese_chars"] = True
+    broken |= {"pre_tokenizer": {"type": "BertPreTokenizer"}}
+    for content, reason in ((broken, "KeyError: 'single'"), ({"model": ["x"]}, "AttributeError")):
+        (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+        message = rf"tokenizer.json: must be as Hugging Face's tokenizers writes it \({reason}"
+        with pytest.raises(ConfigError, match=message):
+            read_hugging_face_tokenizer(tmp_path)
     (tmp_path / "tokenizer.json").write_text("{")
     with pytest.raises(ConfigError, match=r"tokenizer.json: must be a JSON object"):
         read_hugging_face_tokenizer(tmp_path)

@@ -1,6 +1,7 @@
 """Means of models' weights, from Python and by `tfde average`."""
 
 import dataclasses
+import json
 import re
 
 import bert_directory
@@ -118,3 +119,8 @@ def test_the_command_writes_a_model_and_its_card(tmp_path, capsys):
     assert told in (output / "README.md").read_text()
     assert main(command) == 1
     assert "the output exists and is not empty" in capsys.readouterr().err
+    metadata = json.loads((first / "metadata.json").read_text())
+    del metadata["fingerprint"]  # as keras-hub writes it
+    (first / "metadata.json").write_text(json.dumps(metadata))
+    assert main([*command[:-1], str(tmp_path / "again")]) == 0
+    assert f"\n- 0.7 of `{first}`\n" in (tmp_path / "again" / "README.md").read_text()

@@ -12,6 +12,7 @@ from tfde.errors import ConfigError
 from tfde.storage.json_lines import write_json_lines
 from tfde.text.sentence_piece.tokenizer import SentencePieceTokenizer
 from tfde.text.sentence_piece.train import train_sentencepiece
+from tfde.text.word_piece.tokenizer import WordPieceTokenizer
 from tfde.training.masked_language_model import MaskedLanguageModel, MaskedTokenHead
 from tfde.training.optimizers import adamw
 
@@ -65,6 +66,13 @@ def test_the_padding_token_stands_in_where_there_is_no_mask(tmp_path):
     ids = np.full((4, 20), 9, np.int32)
     shown = layer.choose(ids, np.ones_like(ids))[2].numpy()
     assert tokenizer.pad_id in shown
+
+
+def test_the_mask_token_may_stand_anywhere():
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *(f"w{n}" for n in range(1100)), "[MASK]", "end"]
+    layer = MaskedTokenHead(WordPieceTokenizer(words), 8, vocabulary_size=len(words), seed=1)
+    ids = np.full((4, 20), 9, np.int32)
+    assert words.index("[MASK]") in layer.choose(ids, np.ones_like(ids))[2].numpy()
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from typing import Any
 
 from tfde.data.formats.json_array import begins_array, read_json_array
 from tfde.environment import require_extra
-from tfde.errors import ConfigError, DataError
+from tfde.errors import ConfigError, DataError, first_line
 from tfde.storage.compressed import SUFFIXES, raw_lines, read_lines
 from tfde.storage.intake import Intake
 from tfde.storage.json_file import read_json_file, refuse_pointer
@@ -143,7 +143,7 @@ def _pyarrow_rows(path: Path, intake: Intake) -> Iterator[Mapping[str, Any]]:
     except (ArrowException, OSError) as error:
         if isinstance(error, FileNotFoundError):
             raise
-        fault = str(error).splitlines()[0]
+        fault = first_line(error)
         intake.bad(DataError(path, None, f"must be a whole {kind} file ({fault})."))
 
 
