@@ -333,13 +333,13 @@ def online_flops(model: Any, query: str, document: Any) -> int:
     import tensorflow as tf
     from flops import count_flops
 
-    from tfde.matching.networks import meeting, tokens_of_side
+    from tfde.matching.networks import meeting, tokens_of
 
     inputs = model.prepare(*(tf.constant([x]) for x in (query, document.title, document.text)))
     if not hasattr(model, "networks"):
         return count_flops(model.scorer, inputs)
     encoders = model.networks.encoders
-    sides = {side: tokens_of_side(side, inputs) for side in encoders}
+    sides = {side: tokens_of(side, inputs) for side in encoders}
     met = meeting({side: encoders[side](tokens) for side, tokens in sides.items()})
     first = count_flops(encoders["first"], sides["first"])
     return first + count_flops(model.networks.interaction, met)

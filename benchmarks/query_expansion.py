@@ -42,10 +42,7 @@ def main() -> None:
                 document._replace(text=" ".join([document.text, *written[other.doc_id]]))
                 for document, other in zip(documents, others, strict=True)
             ]
-        searched = Bm25Index.build(corpus).search(
-            [query.text for query in queries], depth([args.measure])
-        )
-        run = {query.query_id: dict(row) for query, row in zip(queries, searched, strict=True)}
+        run = Bm25Index.build(corpus).retrieve(queries, depth([args.measure]))
         rows = per_query(run, qrels, [args.measure])
         hits = np.array([row[args.measure] for row in rows.values()])
         first = first if len(first) else hits

@@ -36,9 +36,7 @@ def theirs(peer, run, qrels, *, ignore_identical_ids=False):
 
 
 def bm25_run(dataset, split="test", k=100):
-    queries = list(dataset.queries(split))
-    found = Bm25Index.build(dataset.documents()).search([query.text for query in queries], k)
-    return {query.query_id: dict(row) for query, row in zip(queries, found, strict=True)}
+    return Bm25Index.build(dataset.documents()).retrieve(list(dataset.queries(split)), k)
 
 
 @pytest.mark.parametrize("name", ["scifact", "stackexchange_bev", "covid_faq"])

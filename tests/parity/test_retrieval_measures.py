@@ -64,8 +64,7 @@ def test_cut_reciprocal_rank_is_ms_marcos_where_nothing_ties():
 def bm25(path, measures):
     dataset = DatasetDirectory(path)
     queries = list(dataset.queries("test"))
-    found = Bm25Index.build(dataset.documents()).search([query.text for query in queries], 100)
-    run = {query.query_id: dict(row) for query, row in zip(queries, found, strict=True)}
+    run = Bm25Index.build(dataset.documents()).retrieve(queries, 100)
     return evaluate(run, dataset.qrels("test"), measures)
 
 

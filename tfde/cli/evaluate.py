@@ -390,7 +390,6 @@ def _bm25(args: Any, k: int) -> Callable[[DatasetDirectory, list[Query]], Run]:
             **options,
             fields=args.bm25_fields,
         )
-        found = index.search([query.text for query in queries], k, show_progress=True)
-        return {query.query_id: dict(row) for query, row in zip(queries, found, strict=True)}
+        return index.retrieve(queries, k, show_progress=True)
 
     return work

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import logging
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ from tfde.data.metadata import DOCUMENT_FIELDS, QUERY_FIELDS, metadata_of
 from tfde.data.qrels import read_qrels
 from tfde.errors import ConfigError, DataError, shorten
 from tfde.storage.compressed import SUFFIXES, read_lines
+from tfde.storage.files import sha256
 from tfde.storage.intake import Intake
 from tfde.storage.json_lines import id_field, read_json_lines, string_field, strings_field
 from tfde.types import CONTEXT, Document, Qrels, Query
@@ -227,12 +227,7 @@ class DatasetDirectory:
         if self.has_queries or self.splits:
             files.append(self.file("queries.jsonl"))
         files += [self.qrels_file(split) for split in self.splits]
-        sums = {}
-        for path in files:
-            with open(path, "rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
-            sums[path.relative_to(self.path).as_posix()] = digest
-        return sums
+        return {path.relative_to(self.path).as_posix(): sha256(path) for path in files}
 
     def file(self, name: str) -> Path:
         """Returns the path of a file, plain or packed; raises ConfigError if there is none."""

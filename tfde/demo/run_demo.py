@@ -211,9 +211,7 @@ def _architecture(recipe: TrainRun) -> str:
 
 
 def _search_bm25(dataset: DatasetDirectory, queries: Sequence[Query]) -> Run:
-    index = Bm25Index.build(dataset.documents())
-    found = index.search([query.text for query in queries], _DEPTH)
-    return {query.query_id: dict(row) for query, row in zip(queries, found, strict=True)}
+    return Bm25Index.build(dataset.documents()).retrieve(queries, _DEPTH)
 
 
 def _search_start(recipe: TrainRun, dataset: DatasetDirectory, queries: Sequence[Query]) -> Run:

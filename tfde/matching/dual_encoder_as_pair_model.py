@@ -9,11 +9,12 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfde.matching.networks import SIDES, tokens_of_side
+from tfde.matching.networks import SIDES
 from tfde.matching.pair_model import PairScorer, prepare_apart
 from tfde.matching.pair_states import PairStates, Tokens
 from tfde.text.preprocessor import TextPreprocessor
 from tfde.towers.dual_encoder import DualEncoder
+from tfde.towers.pair_steps import tokens_of
 
 
 class DualEncoderScorer(PairScorer):
@@ -38,7 +39,7 @@ class DualEncoderScorer(PairScorer):
         }
         towers = (model.query_tower, model.document_tower)
         embeddings = [
-            tower(tokens_of_side(side, inputs)) for side, tower in zip(SIDES, towers, strict=True)
+            tower(tokens_of(side, inputs)) for side, tower in zip(SIDES, towers, strict=True)
         ]
         scorer = keras.Model(inputs, _similarity(*embeddings), name="scorer")
         super().__init__(
@@ -94,7 +95,7 @@ class DualEncoderScorer(PairScorer):
         )
         embeddings, states = [], []
         for side, (tower, parts) in zip(SIDES, sides, strict=True):
-            of_side = tokens_of_side(side, inputs)
+            of_side = tokens_of(side, inputs)
             mask = of_side["padding_mask"]
             embedded = parts.token_embedder(of_side["token_ids"], training=training)
             found = parts.encoder(embedded, mask, training=training, return_states=True)

@@ -13,7 +13,7 @@ from tfde.data.pairs.labelled import LabelledBatches, LabelledPairs
 from tfde.errors import require
 from tfde.matching.labelled_input import batched, columns_of, labelled_strings
 from tfde.towers.fit_loop import Throughput, distribute_batches, fit_epochs, step_function
-from tfde.towers.measured import Measured
+from tfde.towers.measured import Measured, check_fit_words
 from tfde.towers.pair_input import check_rows, plan_fit
 
 _BATCH_SIZE = 32  # Keras' own
@@ -66,26 +66,78 @@ class LabelledTraining(Measured):
         """Returns the loss so far, its parts and the metrics."""
         return self.get_metrics_result()
 
-    def _fit(
+    def fit(
         self,
         x: Any,
-        y: Any,
+        y: Any = None,
         *,
-        batch_size: int | None,
-        shuffle: bool,
-        epochs: int,
+        batch_size: int | None = None,
+        epochs: int = 1,
         steps_per_epoch: int | None = None,
         initial_epoch: int = 0,
         steps: int | None = None,
         initial_step: int = 0,
-        validation_data: Any,
+        validation_data: Any = None,
         validation_steps: int | None = None,
         validation_batch_size: int | None = None,
         validation_freq: int = 1,
-        callbacks: Sequence[keras.callbacks.Callback] | None,
-        verbose: str | int,
+        validation_split: float = 0.0,
+        shuffle: bool = True,
+        sample_weight: None = None,
+        class_weight: None = None,
+        callbacks: Sequence[keras.callbacks.Callback] | None = None,
+        verbose: str | int = "auto",
     ) -> keras.callbacks.History:
-        """Trains; arguments as of the `fit` of a class."""
+        """Trains on labelled pairs; tokenization is mapped over them here.
+
+        Args:
+            x: What `tfde.matching.labelled_input.labelled_pairs` takes: a list of `(first, second,
+                label)`, a pandas frame, or with `y` a list of `(first, second)`; or a
+                `tf.data.Dataset`, as `labelled_strings` says. What is in memory is shuffled. For a
+                trainer with objective `ranking`, rows `(first, right one, wrong one, ...)` as
+                `tfde.pairs` takes them, of which `group_size` - 1 wrong ones are taken.
+            y: The labels of `x`, where it has none: a number or name each, of one label 0 or 1.
+            batch_size: Pairs in a batch, where `x` has none of its own, a multiple of
+                `group_size`; `None`: 32 or the next below. Where replicas share batches, those that
+                fill none wait for another epoch.
+            epochs: The epoch at which training ends.
+            steps_per_epoch: Batches an epoch; `None`: all pairs.
+            initial_epoch: The epoch at which it begins.
+            steps: In place of epochs: up to this step, counted from the beginning of the data.
+            initial_step: First batch to take, to go on where an earlier run stopped.
+            validation_data: As `x`, or `(x, y)`: `val_loss` and the like stand in the logs.
+            validation_steps: Batches of it; `None` for all.
+            validation_batch_size: Pairs in a batch of it; `None`: as `batch_size`.
+            validation_freq: Epochs from one validation to the next.
+            validation_split: 0: what is measured stands in `validation_data`.
+            shuffle: Whether pairs in memory get another order in each epoch; what comes in batches
+                has its own order, as in Keras.
+            sample_weight: None: pairs have no weights.
+            class_weight: None.
+            callbacks: Keras callbacks.
+            verbose: As in Keras.
+
+        Raises:
+            ConfigError: there is nothing to train; `x` is none of these; groups of its pairs have
+                another size; weights; batches cannot be shared out among replicas; the model is not
+                compiled.
+            DataError: a row breaks a rule.
+        """
+        check_fit_words(
+            shuffle=shuffle,
+            validation_split=validation_split,
+            sample_weight=sample_weight,
+            class_weight=class_weight,
+            batch_size=batch_size,
+            epochs=epochs,
+            steps_per_epoch=steps_per_epoch,
+            initial_epoch=initial_epoch,
+            steps=steps,
+            initial_step=initial_step,
+            validation_steps=validation_steps,
+            validation_batch_size=validation_batch_size,
+            validation_freq=validation_freq,
+        )
         self.check_compiled()
         x = self._training_batches(x, y, batch_size=batch_size, shuffle=shuffle)
         plan = plan_fit(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,6 @@ from tfde.matching.state_losses import StateLoss
 from tfde.matching.teaching import Teaching, check_teachers, state_losses
 from tfde.tasks.replicas import share_of_mean, sum_gradients
 from tfde.towers.fit_loop import compile_in_scope
-from tfde.towers.measured import check_fit_words
 from tfde.towers.string_batches import plain_rows
 
 
@@ -90,62 +89,6 @@ class MatchTrainer(LabelledTraining):
         """
         options = {"jit_compile": jit_compile, "run_eagerly": run_eagerly}
         compile_in_scope(self, super().compile, optimizer=optimizer, **options)
-
-    def fit(
-        self,
-        x: Any,
-        y: Any = None,
-        *,
-        batch_size: int | None = None,
-        epochs: int = 1,
-        steps: int | None = None,
-        initial_step: int = 0,
-        validation_data: Any = None,
-        shuffle: bool = True,
-        callbacks: Sequence[keras.callbacks.Callback] | None = None,
-        verbose: str | int = "auto",
-    ) -> keras.callbacks.History:
-        """Trains on labelled pairs; tokenization is mapped over them here.
-
-        Args:
-            x: What the student's own `fit` takes, as `ScorerTraining.fit` says; with objective
-                `ranking`, rows `(first, right one, wrong one, ...)` as `tfde.pairs` takes them, of
-                which `group_size` - 1 wrong ones are taken; or `LabelledBatches`.
-            y: The labels of `x`, where it has none.
-            batch_size: Pairs in a batch, where `x` has none of its own, a multiple of
-                `group_size`; `None`: 32 or the next below.
-            epochs: How often all pairs are seen.
-            steps: In place of epochs: up to this step, counted from the beginning of the data.
-            initial_step: First batch to take, to go on where an earlier run stopped.
-            validation_data: As `x`, or `(x, y)`: `val_loss` and its parts stand in the logs.
-            shuffle: Whether pairs in memory get another order in each epoch.
-            callbacks: Keras callbacks.
-            verbose: As in Keras.
-
-        Raises:
-            ConfigError: groups of the pairs have another size; nothing is left to train; `x` is
-                none of these; the trainer is not compiled.
-            DataError: a row breaks a rule.
-        """
-        check_fit_words(
-            shuffle=shuffle,
-            batch_size=batch_size,
-            epochs=epochs,
-            steps=steps,
-            initial_step=initial_step,
-        )
-        return self._fit(
-            x,
-            y,
-            batch_size=batch_size,
-            shuffle=shuffle,
-            epochs=epochs,
-            steps=steps,
-            initial_step=initial_step,
-            validation_data=validation_data,
-            callbacks=callbacks,
-            verbose=verbose,
-        )
 
     def check_compiled(self) -> None:
         """Refuses a trainer that is not compiled."""

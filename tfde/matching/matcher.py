@@ -20,7 +20,7 @@ from tfde.config.model import TextConfig
 from tfde.errors import MismatchError, require
 from tfde.matching.meetings import TextVectors
 from tfde.matching.model_starts import model_start
-from tfde.matching.networks import SIDES, MatcherNetworks, meeting, tokens_of_side
+from tfde.matching.networks import SIDES, MatcherNetworks, meeting
 from tfde.matching.pair_model import PairScorer, prepare_apart
 from tfde.matching.pair_states import PairStates, TextTokens, Tokens
 from tfde.matching.stored_texts import StoredTexts, check_stored_dtype, join_texts
@@ -30,6 +30,7 @@ from tfde.text.preprocessor import TextPreprocessor
 from tfde.text.tokenizer import Tokenizer
 from tfde.towers.batches import batches_by_length
 from tfde.towers.checkpoint_rules import text_config
+from tfde.towers.pair_steps import tokens_of
 from tfde.towers.texts import texts_of_document
 from tfde.types import Document
 
@@ -309,7 +310,7 @@ class Matcher(PairScorer):
         states: list[Any] = []
         for side in SIDES:
             vectors, of_side = self.networks.encode(
-                side, **tokens_of_side(side, inputs), training=training, return_states=True
+                side, **tokens_of(side, inputs), training=training, return_states=True
             )
             found.append(vectors)
             states.append(of_side)

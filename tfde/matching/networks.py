@@ -13,6 +13,7 @@ from tfde.backbones.transformer import EncoderStates
 from tfde.config.matching import MatcherConfig
 from tfde.matching.meetings import MEETINGS, Encoded, TextVectors
 from tfde.text.tokenizer import Tokenizer
+from tfde.towers.pair_steps import tokens_of
 from tfde.towers.weights import named_weights
 
 SIDES = ("first", "second")
@@ -161,13 +162,8 @@ class MatcherNetworks:
 
     def _build_scorer(self) -> keras.Model:
         inputs = {name: x for side in SIDES for name, x in _token_inputs(f"{side}_").items()}
-        found = {side: self.encoders[side](tokens_of_side(side, inputs)) for side in SIDES}
+        found = {side: self.encoders[side](tokens_of(side, inputs)) for side in SIDES}
         return keras.Model(inputs, self.interaction(meeting(found)), name="scorer")
-
-
-def tokens_of_side(side: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the `first` or `second` side of prepared pairs as its encoder takes it."""
-    return {name: inputs[f"{side}_{name}"] for name in ("token_ids", "padding_mask")}
 
 
 def meeting(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

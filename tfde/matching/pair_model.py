@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
@@ -12,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfde.backbones.backbone import build_backbone
-from tfde.config.backbones import backbone_from_mapping, backbone_to_mapping, from_mapping
+from tfde.config.backbones import backbone_from_mapping, from_mapping
 from tfde.errors import ConfigError, require, shorten
 from tfde.matching.pair_states import PairStates, TextTokens, Tokens
 from tfde.matching.scorer_training import ScorerTraining
@@ -23,7 +21,6 @@ from tfde.towers.batches import batches_by_length
 from tfde.towers.keras_saving import StoredModel
 from tfde.towers.measured import refuse_callbacks
 from tfde.towers.other_words import OF_PAIR_SCORER, OtherWords, takes_words_of_predict
-from tfde.towers.weights import fingerprint
 from tfde.types import Document, Query
 
 _STRINGS = tf.TensorSpec([None], tf.string)
@@ -83,18 +80,6 @@ class PairScorer(OtherWords, ScorerTraining, StoredModel):
     def labels(self) -> tuple[str, ...]:
         """What the logits are called, in their order; of one logit, both that it tells apart."""
         return ()
-
-    def fingerprint(self) -> str:
-        """Returns 16 hex digits that change with any weight, the tokenizer or the configuration."""
-        description = json.dumps(self.description(), sort_keys=True).encode()
-        return fingerprint(
-            description + self.preprocessor.fingerprint_bytes(), self.named_weights().values()
-        )
-
-    def description(self) -> dict[str, Any]:
-        """Returns `config` as JSON values."""
-        backbone = backbone_to_mapping(self.config.backbone)
-        return {**dataclasses.asdict(self.config), "backbone": backbone}
 
     @classmethod
     def from_description(

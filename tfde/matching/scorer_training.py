@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
@@ -19,7 +19,6 @@ from tfde.tasks.batch_metrics import as_metrics
 from tfde.tasks.replicas import share_of_mean, sum_gradients
 from tfde.tasks.score_task import losses_of
 from tfde.towers.fit_loop import compile_in_scope
-from tfde.towers.measured import check_fit_words
 
 
 class ScorerTraining(LabelledTraining):
@@ -112,84 +111,6 @@ class ScorerTraining(LabelledTraining):
     def metrics(self) -> list[keras.metrics.Metric]:
         """The mean loss, and what `compile` was given."""
         return [self._loss_tracker, *self._own_metrics()] if self.compiled else []
-
-    def fit(
-        self,
-        x: Any,
-        y: Any = None,
-        *,
-        batch_size: int | None = None,
-        epochs: int = 1,
-        steps_per_epoch: int | None = None,
-        initial_epoch: int = 0,
-        validation_data: Any = None,
-        validation_steps: int | None = None,
-        validation_batch_size: int | None = None,
-        validation_freq: int = 1,
-        validation_split: float = 0.0,
-        shuffle: bool = True,
-        sample_weight: None = None,
-        class_weight: None = None,
-        callbacks: Sequence[keras.callbacks.Callback] | None = None,
-        verbose: str | int = "auto",
-    ) -> keras.callbacks.History:
-        """Trains on labelled pairs; tokenization is mapped over them here.
-
-        Args:
-            x: What `tfde.matching.labelled_input.labelled_pairs` takes: a list of `(first, second,
-                label)`, a pandas frame, or with `y` a list of `(first, second)`; or a
-                `tf.data.Dataset`, as `labelled_strings` says. What is in memory is shuffled.
-            y: The labels of `x`: a number or name each, of one label 0 or 1.
-            batch_size: Pairs in a batch, where `x` has none of its own; `None`: 32. Where
-                replicas share batches, those that fill none wait for another epoch.
-            epochs: The epoch at which training ends.
-            steps_per_epoch: Batches an epoch; `None`: all pairs.
-            initial_epoch: The epoch at which it begins.
-            validation_data: As `x`, or `(x, y)`: `val_loss` and the like stand in the logs.
-            validation_steps: Batches of it; `None` for all.
-            validation_batch_size: Pairs in a batch of it; `None`: as `batch_size`.
-            validation_freq: Epochs from one validation to the next.
-            validation_split: 0: what is measured stands in `validation_data`.
-            shuffle: Whether pairs in memory get another order in each epoch; what comes in batches
-                has its own order, as in Keras.
-            sample_weight: None: pairs have no weights.
-            class_weight: None.
-            callbacks: Keras callbacks.
-            verbose: As in Keras.
-
-        Raises:
-            ConfigError: there is nothing to train; `x` is none of these; weights; batches
-                cannot be shared out among replicas; the model is not compiled.
-            DataError: a row breaks a rule.
-        """
-        check_fit_words(
-            shuffle=shuffle,
-            validation_split=validation_split,
-            sample_weight=sample_weight,
-            class_weight=class_weight,
-            batch_size=batch_size,
-            epochs=epochs,
-            steps_per_epoch=steps_per_epoch,
-            initial_epoch=initial_epoch,
-            validation_steps=validation_steps,
-            validation_batch_size=validation_batch_size,
-            validation_freq=validation_freq,
-        )
-        return self._fit(
-            x,
-            y,
-            batch_size=batch_size,
-            shuffle=shuffle,
-            epochs=epochs,
-            steps_per_epoch=steps_per_epoch,
-            initial_epoch=initial_epoch,
-            validation_data=validation_data,
-            validation_steps=validation_steps,
-            validation_batch_size=validation_batch_size,
-            validation_freq=validation_freq,
-            callbacks=callbacks,
-            verbose=verbose,
-        )
 
     def check_compiled(self) -> None:
         """Refuses a model that is not compiled."""

@@ -47,16 +47,8 @@ class MiningReport(NamedTuple):
     @classmethod
     def of(cls, counts: Mapping[str, int]) -> MiningReport:
         """Returns the report of what was counted."""
-        return cls(
-            pairs=counts.get("pairs", 0),
-            negatives=counts.get("negatives", 0),
-            short=counts.get("short", 0),
-            empty=counts.get("empty", 0),
-            candidates=counts.get("candidates", 0),
-            removed={reason: counts.get(reason, 0) for reason in REASONS},
-            pseudo_positives=counts.get("pseudo_positives", 0),
-            without_positive=counts.get("without_positive", 0),
-        )
+        found: dict[str, Any] = {name: counts.get(name, 0) for name in cls._fields}
+        return cls(**{**found, "removed": {reason: counts.get(reason, 0) for reason in REASONS}})
 
     def text(self, count: int) -> str:
         """Returns lines to read.

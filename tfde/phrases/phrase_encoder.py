@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
@@ -17,7 +15,6 @@ from tfde.checkpoints.initial_backbones import load_start
 from tfde.config.backbones import (
     BackboneConfig,
     backbone_from_mapping,
-    backbone_to_mapping,
     from_mapping,
 )
 from tfde.config.model import TextConfig
@@ -33,7 +30,7 @@ from tfde.towers.batches import batches_by_length
 from tfde.towers.checkpoint_rules import cut_lengths
 from tfde.towers.keras_saving import StoredModel
 from tfde.towers.texts import elements_of, query_text
-from tfde.towers.weights import fingerprint, named_weights
+from tfde.towers.weights import named_weights
 from tfde.types import Query
 
 ENCODERS = ("passage", "query_start", "query_end")
@@ -199,11 +196,6 @@ class PhraseEncoder(StoredModel):
         }
         return cls(backbones, config, preprocessor=preprocessor)
 
-    def description(self) -> dict[str, Any]:
-        """Returns `config` as JSON values."""
-        backbone = backbone_to_mapping(self.config.backbone)
-        return {**dataclasses.asdict(self.config), "backbone": backbone}
-
     def named_weights(self) -> dict[str, keras.Variable]:
         """Returns every weight by `part/...`."""
         return {
@@ -211,13 +203,6 @@ class PhraseEncoder(StoredModel):
             for part, layer in self._parts.items()
             for name, weight in named_weights(part, layer)
         }
-
-    def fingerprint(self) -> str:
-        """Returns 16 hex digits that change with any weight, the tokenizer or the configuration."""
-        description = json.dumps(self.description(), sort_keys=True).encode()
-        return fingerprint(
-            description + self.preprocessor.fingerprint_bytes(), self.named_weights().values()
-        )
 
     def exported(self) -> tuple[tf.Module, dict[str, Any]]:
         """Returns the query encoder: `texts` (B,) string -> `start`, `end` (B, H) float32."""

@@ -32,7 +32,7 @@ from tfde.towers.fit_loop import (
 from tfde.towers.keras_saving import WholeFiles
 from tfde.training.callbacks import StageCallback
 from tfde.training.checkpoint import Progress, read_progress, restore_checkpoint
-from tfde.training.devices import choose_precision, list_devices
+from tfde.training.devices import in_precision
 from tfde.training.early_checks import expand_path
 from tfde.training.interrupts import interrupts
 from tfde.training.optimizers import build_optimizer
@@ -175,9 +175,7 @@ def train_phrases(
     DatasetDirectory(run.data).qrels_file(run.split)  # before a checkpoint is loaded
     output = Path(output)
     verbose = int(sys.stdout.isatty()) if verbose is None else verbose
-    previous = keras.config.dtype_policy()
-    keras.config.set_dtype_policy(choose_precision(run.precision, list_devices()))
-    try:
+    with in_precision(run.precision):
         keras.utils.set_random_seed(run.seed)
         with naming("model"):
             model = build_phrase_encoder(run.model, seed=run.seed)
@@ -195,8 +193,6 @@ def train_phrases(
         sums |= checkpoint_checksums(run.model.backbone, run.model.tokenizer)
         with open_output(output, run, sums):
             _train(PhraseTrainer(model, run), data, run, output, verbose)
-    finally:
-        keras.config.set_dtype_policy(previous)
     return model
 
 

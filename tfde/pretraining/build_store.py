@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import json
 from array import array
 from collections import Counter
@@ -34,6 +33,7 @@ from tfde.pretraining.tasks import has_ict, has_span_crop
 from tfde.progress import progress_bar
 from tfde.storage.atomic import atomic_directory
 from tfde.storage.compressed import read_lines
+from tfde.storage.files import sha256
 from tfde.storage.intake import Intake
 
 _LINES_A_CHUNK = 32
@@ -135,9 +135,8 @@ class _Fault(NamedTuple):
 
 
 def _origin(path: Path, language: str) -> dict[str, str]:
-    with open(path, "rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return {"sha256": digest, "language": language, "splitter": f"sentencex {version('sentencex')}"}
+    splitter = f"sentencex {version('sentencex')}"
+    return {"sha256": sha256(path), "language": language, "splitter": splitter}
 
 
 def _write_pages(

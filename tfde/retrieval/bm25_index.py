@@ -19,7 +19,7 @@ from tfde.errors import ConfigError, DataError, require, shorten
 from tfde.progress import progress_bar
 from tfde.retrieval.index_directory import check_doc_ids
 from tfde.retrieval.top_k import TopK
-from tfde.types import Document
+from tfde.types import Document, Query, Run
 
 logger = logging.getLogger(__name__)
 # Languages whose stop words bm25s knows; "english" is Lucene's list of 33 words.
@@ -177,6 +177,20 @@ class Bm25Index:
                 len(results),
             )
         return results
+
+    def retrieve(self, queries: Sequence[Query], k: int, *, show_progress: bool = False) -> Run:
+        """Returns the best documents of each query, query id -> document id -> score.
+
+        Args:
+            queries: Each has an id of its own.
+            k: As of `search`.
+            show_progress: As there.
+
+        Raises:
+            ConfigError: as there.
+        """
+        found = self.search([query.text for query in queries], k, show_progress=show_progress)
+        return {query.query_id: dict(row) for query, row in zip(queries, found, strict=True)}
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
         """Returns the scores of single documents, 0 where they share no word with the query.

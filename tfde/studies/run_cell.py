@@ -128,9 +128,7 @@ def measure(model: Path | None, evaluation: EvaluationConfig) -> dict[str, Any]:
 
     run: Run
     if model is None:
-        index = Bm25Index.build(documents())
-        found = index.search([query.text for query in queries], k)
-        run = {query.query_id: dict(row) for query, row in zip(queries, found, strict=True)}
+        run = Bm25Index.build(documents()).retrieve(queries, k)
     else:
         encoder = DualEncoder.from_preset(model)
         run = retrieve_from_corpus(

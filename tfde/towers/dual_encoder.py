@@ -13,6 +13,7 @@ import keras
 import tensorflow as tf
 
 from tfde.backbones.backbone import Backbone, build_backbone
+from tfde.checkpoints.initial_backbones import load_starts
 from tfde.config.backbones import BackboneConfig
 from tfde.config.engines import EngineChoice
 from tfde.config.model import Pooling, Sharing, TextConfig, TowersConfig
@@ -23,7 +24,8 @@ from tfde.text.batch_preprocessor import BatchPreprocessor
 from tfde.text.preprocessor import TextPreprocessor
 from tfde.text.tokenizer import Tokenizer
 from tfde.towers.adapted_encoder import AdaptedEncoder
-from tfde.towers.build_on_backbone import build_on_backbone
+from tfde.towers.checkpoint_rules import text_config
+from tfde.towers.describe_towers import describe_towers, take_projections
 from tfde.towers.keras_saving import StoredModel
 from tfde.towers.pair_steps import tokens_of
 from tfde.towers.preset import (
@@ -147,25 +149,38 @@ class DualEncoder(AdaptedEncoder, StoredModel):
                 does not fit the checkpoint's projection; the two checkpoints do not fit together.
             DataError: a file of the checkpoint is not what its name says.
         """
-        return build_on_backbone(
-            cls,
+        if seed is not None:
+            keras.utils.set_random_seed(seed)
+        starts = load_starts(
             backbone,
-            document_backbone=document_backbone,
+            document_backbone,
             num_layers=num_layers,
             second_segment=second_segment,
-            sharing=sharing,
             tokenizer=tokenizer,
-            text=text,
+            dropout=dropout,
+            dtype=dtype,
+            seed=seed,
+        )
+        config = describe_towers(
+            starts,
+            sharing=sharing,
             pooling=pooling,
             projection=projection,
             embedding_dim=embedding_dim,
             projection_bias=projection_bias,
             encode_before_projection=encode_before_projection,
             normalize=normalize,
-            dropout=dropout,
-            dtype=dtype,
-            seed=seed,
         )
+        query, document = starts[0], starts[-1]
+        model = cls(
+            query.backbone,
+            config,
+            preprocessor=TextPreprocessor(query.tokenizer, text_config(text, starts)),
+            document_backbone=None if document is query else document.backbone,
+        )
+        if embedding_dim is None:
+            take_projections(model.towers, starts, projection)
+        return model
 
     @classmethod
     def from_description(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import json
 import logging
 import os
 import warnings
@@ -18,7 +19,7 @@ import tensorflow as tf
 
 from tfde.backbones.seeded_layer import zero_weights
 from tfde.checkpoints.checkpoint_files import is_keras_file
-from tfde.config.backbones import from_mapping
+from tfde.config.backbones import backbone_to_mapping, from_mapping
 from tfde.errors import ConfigError, CorruptError, TfdeError, first_line, require, shorten
 from tfde.storage.atomic import atomic_directory, atomic_file
 from tfde.text.absent_tokenizer import describe_tokenizer, tokenizer_of
@@ -33,7 +34,7 @@ from tfde.towers.preset import (
     write_config,
 )
 from tfde.towers.saved_models import save
-from tfde.towers.weights import read_weights, stored_dtype, write_weights
+from tfde.towers.weights import fingerprint, read_weights, stored_dtype, write_weights
 
 _LOG = logging.getLogger(__name__)
 
@@ -157,17 +158,20 @@ class StoredModel(WholeFiles):
             dtype: Keras dtype policy of the backbone; `None` takes Keras' current one.
         """
 
-    @abstractmethod
     def description(self) -> dict[str, Any]:
         """Returns `config` as JSON values."""
+        backbone = backbone_to_mapping(self.config.backbone)
+        return {**dataclasses.asdict(self.config), "backbone": backbone}
 
     @abstractmethod
     def named_weights(self) -> dict[str, keras.Variable]:
         """Returns every weight by `part/...`."""
 
-    @abstractmethod
     def fingerprint(self) -> str:
         """Returns 16 hex digits that change with any weight, the tokenizer or the configuration."""
+        described = json.dumps(self.description(), sort_keys=True).encode()
+        texts = self.preprocessor.fingerprint_bytes()
+        return fingerprint(described + texts, self.named_weights().values())
 
     @abstractmethod
     def exported(self) -> tuple[tf.Module, dict[str, Any]]:

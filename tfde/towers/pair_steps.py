@@ -356,6 +356,6 @@ def _embeddings(embeddings: tf.Tensor, tower: keras.Model) -> tf.Tensor:
     return tf.ensure_shape(tf.cast(embeddings, tf.float32), tower.output_shape)
 
 
-def tokens_of(side: str, batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-    """Returns the `query` or `document` side of a prepared batch as a tower takes it."""
+def tokens_of(side: str, batch: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a side of a prepared batch (`query`, `first`, ...) as its tower takes it."""
     return {name: batch[f"{side}_{name}"] for name in ("token_ids", "padding_mask")}

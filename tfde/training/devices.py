@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+import keras
 import tensorflow as tf
 
 from tfde.config.training import Distribution, Precision
@@ -57,6 +59,21 @@ def choose_precision(wanted: Precision, devices: Sequence[Device]) -> str:
         return "float32"
     able = all(known is not None and known >= _BFLOAT16_CAPABILITY for known in gpus)
     return "mixed_bfloat16" if able else "mixed_float16"
+
+
+@contextlib.contextmanager
+def in_precision(wanted: Precision) -> Iterator[None]:
+    """Makes layers in its block compute in the precision of a run, on the devices of this machine.
+
+    Args:
+        wanted: As of `choose_precision`.
+    """
+    previous = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(choose_precision(wanted, list_devices()))
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(previous)
 
 
 def choose_distribution(

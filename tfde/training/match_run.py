@@ -33,7 +33,7 @@ from tfde.text.read_tokenizer import read_tokenizer
 from tfde.towers.dual_encoder import DualEncoder
 from tfde.training.callbacks import BEST_MODEL, StageCallback, Validation
 from tfde.training.checkpoint import Progress, read_progress, restore_checkpoint
-from tfde.training.devices import choose_precision, list_devices
+from tfde.training.devices import in_precision
 from tfde.training.early_checks import check_match_run, expand_match_run
 from tfde.training.interrupts import interrupts
 from tfde.training.match_data import input_checksums, read_parts
@@ -106,9 +106,7 @@ def train_matcher(run: MatchRun, output: str | Path, *, verbose: int | None = No
         verbose = int(sys.stdout.isatty())
     parts = read_parts(run)
     names = parts["data"].names
-    previous = keras.config.dtype_policy()
-    keras.config.set_dtype_policy(choose_precision(run.precision, list_devices()))
-    try:
+    with in_precision(run.precision):
         keras.utils.set_random_seed(run.seed)
         trainer = _build_trainer(run, parts["data"])  # what does not fit leaves no output behind
         with open_output(output, run, input_checksums(run)):
@@ -122,8 +120,6 @@ def train_matcher(run: MatchRun, output: str | Path, *, verbose: int | None = No
             write_training_cards(
                 output, command="tfde train-matcher", leading=leading, tested=measured
             )
-    finally:
-        keras.config.set_dtype_policy(previous)
     return model
 
 

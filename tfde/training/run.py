@@ -33,8 +33,8 @@ from tfde.training.checks import (
 from tfde.training.devices import (
     choose_distribution,
     choose_jit_compile,
-    choose_precision,
     count_processes,
+    in_precision,
     list_devices,
 )
 from tfde.training.distribution import (
@@ -125,12 +125,8 @@ def _train(run: TrainRun, data: StageData, output: Path, verbose: int) -> DualEn
     if run.deterministic:
         tf.config.experimental.enable_op_determinism()
     keras.utils.set_random_seed(run.seed)
-    previous = keras.config.dtype_policy()
-    keras.config.set_dtype_policy(choose_precision(run.precision, list_devices()))
-    try:
+    with in_precision(run.precision):
         return _train_stages(run, data, output, verbose)
-    finally:
-        keras.config.set_dtype_policy(previous)
 
 
 def _train_stages(run: TrainRun, data: StageData, output: Path, verbose: int) -> DualEncoder:

@@ -19,6 +19,7 @@ from tfde.data.dataset_directory import DatasetDirectory
 from tfde.errors import ConfigError, OtherRunError
 from tfde.evaluation.measures import needs_answers
 from tfde.storage.atomic import atomic_file, directory_lock, make_directories
+from tfde.storage.files import sha256
 from tfde.storage.resumable_file import first_difference
 
 RUN_FILE = "run.json"
@@ -168,8 +169,7 @@ def checksum(path: Path) -> Any:
     """
     if path.is_dir():
         return DatasetDirectory(path).checksums()
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return sha256(path)
 
 
 def answers_checksum(

@@ -22,9 +22,7 @@ RULES = MiningRules(
 def run_file(scifact, tmp_path_factory):
     """BM25's run, its lines in random order, without those of some queries."""
     queries = list(scifact.queries("train"))
-    index = Bm25Index.build(scifact.documents())
-    found = index.search([query.text for query in queries], 50)
-    run = {query.query_id: dict(row) for query, row in zip(queries, found, strict=True)}
+    run = Bm25Index.build(scifact.documents()).retrieve(queries, 50)
     for query in queries[:3]:
         del run[query.query_id]
     path = tmp_path_factory.mktemp("run") / "run.trec"

@@ -11,7 +11,7 @@ from benchmark_script import BENCHMARKS
 
 from tfde.config.model import TextConfig
 from tfde.matching.matcher import Matcher
-from tfde.matching.networks import tokens_of_side
+from tfde.towers.pair_steps import tokens_of
 
 
 @pytest.fixture(scope="module")
@@ -46,5 +46,5 @@ def test_an_encoder_costs_its_products_and_some_more(count_flops):
     inputs = model.prepare(texts, tf.constant([""]), texts)
     tokens, hidden, inner, layers = 12, 8, 12, 2
     products = layers * 2 * tokens * (4 * hidden**2 + 2 * hidden * inner)
-    found = count_flops(model.networks.encoders["first"], tokens_of_side("first", inputs))
+    found = count_flops(model.networks.encoders["first"], tokens_of("first", inputs))
     assert products < found < 3 * products

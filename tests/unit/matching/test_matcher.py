@@ -16,10 +16,11 @@ from tfde.errors import ConfigError, CorruptError, MismatchError
 from tfde.matching.cross_encoder import CrossEncoder
 from tfde.matching.matcher import Matcher
 from tfde.matching.meetings import TextVectors
-from tfde.matching.networks import SIDES, tokens_of_side
+from tfde.matching.networks import SIDES
 from tfde.matching.stored_texts import StoredTexts
 from tfde.text.tokenizer import Tokenizer
 from tfde.text.word_piece.tokenizer import WordPieceTokenizer
+from tfde.towers.pair_steps import tokens_of
 from tfde.types import Document
 
 TEXT = TextConfig(query_max_length_tokens=12, document_max_length_tokens=20)
@@ -227,8 +228,7 @@ def test_what_the_classifier_reads_of_two_vectors(kind):
     for fusion in ("concat", "difference"):
         model = matcher(kind, fusion=fusion, dropout=0.0)
         found = {
-            side: model.networks.encoders[side](tokens_of_side(side, prepared(model)))
-            for side in SIDES
+            side: model.networks.encoders[side](tokens_of(side, prepared(model))) for side in SIDES
         }
         networks = model.networks
         parts = [TextVectors(**found[side]) for side in SIDES]
@@ -255,9 +255,7 @@ def test_each_text_has_its_own_mean_after_layers_that_read_both(kind, kept):
             inputs, model.prepare_tokens(*map(tf.constant, (FIRST, [""] * 5, SECOND)))[1],
             training=False,
         )  # fmt: skip
-        parts = [
-            TextVectors(**networks.encoders[side](tokens_of_side(side, inputs))) for side in SIDES
-        ]
+        parts = [TextVectors(**networks.encoders[side](tokens_of(side, inputs))) for side in SIDES]
         upper = functools.partial(networks.encoder, layers=(1, 2))
         read = np.array(networks._meeting.features(networks.layers, *parts, upper))
         for row in range(5):

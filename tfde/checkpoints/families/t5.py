@@ -37,13 +37,7 @@ _T5_ACTIVATIONS: dict[str, Activation] = {
 
 
 def _t5(fields: FieldsOfConfig) -> T5Config:
-    kinds: dict[str, tuple[Activation, bool]] = {
-        "relu": ("relu", False),
-        "gelu": ("gelu", False),
-        "gated-gelu": ("gelu_tanh", True),
-        "gated-silu": ("silu", True),
-        "gated-relu": ("relu", True),
-    }
+    kinds = {name: kind for kind, name in _FEEDFORWARD.items()}
     activation, gated = kinds[fields.choice("feed_forward_proj", "relu", kinds)]
     buckets = fields.size("relative_attention_num_buckets", 32)
     max_distance = fields.size("relative_attention_max_distance", 128)

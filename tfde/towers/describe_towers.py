@@ -1,63 +1,46 @@
-"""A dual encoder on a pre-trained checkpoint, a Keras model, or random weights."""
+"""What stands on the backbones of checkpoints: from their own words and from what was asked for."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import keras
 
-from tfde.checkpoints.initial_backbones import load_starts
-from tfde.config.backbones import BackboneConfig
-from tfde.config.model import DenseConfig, Pooling, Sharing, TextConfig, TowersConfig
+from tfde.checkpoints.loading import LoadedBackbone
+from tfde.config.model import DenseConfig, Pooling, Sharing, TowersConfig
 from tfde.errors import require
 from tfde.layers.keras_layer import try_pooling, try_projection, written
-from tfde.text.preprocessor import TextPreprocessor
-from tfde.text.tokenizer import Tokenizer
-from tfde.towers.checkpoint_rules import check_pooling, text_config
-
-Model = TypeVar("Model")
+from tfde.towers.checkpoint_rules import check_pooling
+from tfde.towers.sharing import Towers
 
 
-def build_on_backbone(
-    cls: type[Model],
-    backbone: str | Path | BackboneConfig | keras.Model,
+def describe_towers(
+    starts: Sequence[LoadedBackbone],
     *,
-    document_backbone: str | Path | None,
-    num_layers: int | None,
-    second_segment: bool,
     sharing: str | Sharing | Mapping[str, Any] | None,
-    tokenizer: Tokenizer | None,
-    text: TextConfig | None,
     pooling: Pooling | Sequence[Pooling] | keras.layers.Layer | None,
     projection: keras.layers.Layer | None,
     embedding_dim: int | None,
     projection_bias: bool,
     encode_before_projection: bool,
     normalize: bool | None,
-    dropout: float | None,
-    dtype: str | None,
-    seed: int | None,
-) -> Model:
-    """Returns what `DualEncoder.from_backbone` returns; `cls` is its class, all else its arguments.
+) -> TowersConfig:
+    """Returns what two towers share and what follows their backbones.
+
+    Args:
+        starts: The backbone of both towers, or that of queries and that of documents.
+        sharing: As of `DualEncoder.from_backbone`, like all that follow.
+        pooling: As there.
+        projection: As there.
+        embedding_dim: As there.
+        projection_bias: As there.
+        encode_before_projection: As there.
+        normalize: As there.
 
     Raises:
-        ConfigError: as there.
-        DataError: as there.
+        ConfigError: an option is unknown, or does not fit the checkpoint or another one.
     """
-    if seed is not None:
-        keras.utils.set_random_seed(seed)
-    starts = load_starts(
-        backbone,
-        document_backbone,
-        num_layers=num_layers,
-        second_segment=second_segment,
-        tokenizer=tokenizer,
-        dropout=dropout,
-        dtype=dtype,
-        seed=seed,
-    )
     query, document = starts[0], starts[-1]
     steps, sizes = query.steps, query.backbone.config
     for name, layer in (("pooling", pooling), ("projection", projection)):
@@ -85,7 +68,7 @@ def build_on_backbone(
         try_projection(written(projection), pooled_dim)
     if normalize is None:
         normalize = steps.normalize is not False
-    config = TowersConfig(
+    return TowersConfig(
         backbone=sizes,
         sharing=Sharing.of(sharing or ("sde" if document is query else "ade")),
         pooling=modes,
@@ -96,19 +79,23 @@ def build_on_backbone(
         projection_layer="" if projection is None else written(projection),
         encode_before_projection=encode_before_projection,
     )
-    model: Any = cls
-    model = model(
-        query.backbone,
-        config,
-        preprocessor=TextPreprocessor(query.tokenizer, text_config(text, starts)),
-        document_backbone=None if document is query else document.backbone,
-    )
-    towers = (model.towers.query_parts, model.towers.document_parts)
-    if projection is not None and projection.built:
-        for tower in towers:
+
+
+def take_projections(
+    towers: Towers, starts: Sequence[LoadedBackbone], projection: keras.layers.Layer | None
+) -> None:
+    """Gives the towers the weights of a layer that has some, or of their checkpoints' projections.
+
+    Args:
+        towers: As `describe_towers` described them.
+        starts: As there.
+        projection: As there.
+    """
+    parts = (towers.query_parts, towers.document_parts)
+    for start, tower in zip((starts[0], starts[-1]), parts, strict=True):
+        if tower.projection is None:
+            continue
+        if projection is None:
+            tower.projection.set_weights(list(start.steps.projection_weights))
+        elif projection.built:
             tower.projection.set_weights(projection.get_weights())
-    if dense and embedding_dim is None:
-        for start, tower in zip((query, document), towers, strict=True):
-            if tower.projection is not None:
-                tower.projection.set_weights(list(start.steps.projection_weights))
-    return model
