@@ -21,6 +21,21 @@ _WHERE = {
     for alias in node.names
 }
 
+# Names that people try first -> what there is.
+_LOAD = "`tfde.DualEncoder.from_backbone(path)`, or `.load(path)` of what tfde saved"
+_INSTEAD = {
+    "load": _LOAD,
+    "load_model": _LOAD,
+    "SentenceTransformer": _LOAD,
+    "load_index": "`tfde.ScannIndex.load(path)`, or `.load` of another kind",
+    "Index": "`tfde.ExactIndex` or `tfde.ScannIndex`",
+    "InputExample": "a tuple `(question, answer)`, or `tfde.Document` for an answer with a title",
+    "losses": "`tfde.RetrievalTask(temperature)`, which `compile` takes as `task`",
+    "util": "`model.similarity(a, b)`, and `index.search(embeddings, k)`",
+    "train": "`model.fit(pairs)`, or `tfde train --run RECIPE`",
+    "search": "`tfde.retrieve(model, index, queries, k)`, or `index.search(embeddings, k)`",
+}
+
 # C++ says on stderr what it has not found; its errors reach us as exceptions. Who wants to read it
 # sets the variable.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -31,7 +46,8 @@ __all__ = ["__version__", *sorted(_WHERE)]
 
 def __getattr__(name: str) -> Any:
     if name not in _WHERE:
-        raise AttributeError(f"module 'tfde' has no attribute {name!r}")
+        instead = f"; instead: {_INSTEAD[name]}" if name in _INSTEAD else ""
+        raise AttributeError(f"module 'tfde' has no attribute {name!r}{instead}")
     value = getattr(importlib.import_module(_WHERE[name]), name)
     globals()[name] = value
     return value

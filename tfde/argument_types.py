@@ -32,8 +32,10 @@ def typed(function: Function) -> Function:
 
     Raises:
         ConfigError: by the function that comes back, for such an argument.
+        TypeError: by it, for one too few or too many; it says which there are.
     """
-    names = list(inspect.signature(function).parameters)
+    signature = inspect.signature(function)
+    names = list(signature.parameters)
     annotations = {name: str(text) for name, text in function.__annotations__.items()}
     checks = {
         name: _check_of(annotations[name]) for name in names if _is_simple(annotations.get(name))
@@ -49,9 +51,30 @@ def typed(function: Function) -> Function:
         for name in kwargs:
             if name in checks:
                 checks[name](name, kwargs[name])
-        return function(*args, **kwargs)
+        try:
+            return function(*args, **kwargs)
+        except TypeError:
+            _check_names(function, signature, args, kwargs)
+            raise
 
     return call  # type: ignore[return-value]
+
+
+def _check_names(
+    function: Callable[..., Any], signature: inspect.Signature, args: Any, kwargs: Any
+) -> None:
+    """Says which arguments a function takes, where it was given others.
+
+    Raises:
+        TypeError: as Python does.
+    """
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        own = [name for name in signature.parameters if name not in ("self", "cls")]
+        raise TypeError(
+            f"{function.__qualname__}: {error}; its arguments are {', '.join(own)}"
+        ) from None
 
 
 def _is_simple(annotation: str | None) -> bool:

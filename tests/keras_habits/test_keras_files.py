@@ -41,7 +41,7 @@ def test_commands_take_a_file(folder, tmp_path, capsys):
         ["red apple"], normalize_embeddings=True, convert_to_numpy=True, prompt_name="query"
     )
     np.testing.assert_allclose(found, expected, atol=1e-6)
-    with pytest.raises(ConfigError, match=r"`encode_documents` has no `prompt`: write"):
+    with pytest.raises(ConfigError, match=r"`encode_documents` has no `prompt`; instead"):
         encoder.encode_documents(["a"], prompt="x")
 
 

@@ -194,3 +194,15 @@ def test_what_cannot_be_is_told(cross_encoder, matcher):
     for call, kind, rule in cases:
         with pytest.raises(kind, match=rule):
             call()
+
+
+def test_labels_that_one_logit_cannot_learn_are_refused(matcher):
+    matcher.compile("adam")
+    rows = [(*texts, 3.0 * label) for texts, label in zip(TEXTS, LABELS, strict=True)]
+    row = 1 + list(LABELS).index(1)
+    with pytest.raises(
+        DataError, match=rf":{row}: a label must be in \[0, 1\] for one logit; .*3\.0"
+    ):
+        matcher.fit(rows, verbose=0)
+    matcher.compile("adam", loss="mse")
+    matcher.fit(rows, verbose=0)

@@ -113,7 +113,7 @@ def test_encode_query_and_encode_document_with_their_arguments(model, expected):
 
 def test_arguments_that_ask_for_something_else_are_told_what_to_write(model):
     for argument, value, rule in (
-        ("prompt_name", "document", r"write `encode_documents`, or texts"),
+        ("prompt_name", "document", r"instead: `encode_documents`, or texts"),
         ("prompt", "query: ", r"write `from_backbone\(path, text=tfde.TextConfig\(query_prompt"),
         ("truncate_dim", 2, r"write `embeddings\[:, :128\]`, divided by their norms"),
         ("convert_to_tensor", True, r"`tf.constant\(embeddings\)`"),
@@ -124,7 +124,7 @@ def test_arguments_that_ask_for_something_else_are_told_what_to_write(model):
         with pytest.raises(ConfigError, match=f"`encode_queries` has no `{argument}`.*{rule}"):
             model.encode_queries(["a"], **{argument: value})
     raw = tiny.dual_encoder(normalize=False)
-    with pytest.raises(ConfigError, match=r"write `from_backbone\(path, normalize=True\)`"):
+    with pytest.raises(ConfigError, match=r"instead: `from_backbone\(path, normalize=True\)`"):
         raw.encode_documents(["a"], normalize_embeddings=True)
     with pytest.raises(TypeError, match="unexpected keyword argument 'nonsense'"):
         model.encode_queries(["a"], nonsense=1)
@@ -140,7 +140,9 @@ def test_other_attributes_say_what_to_write(model):
         ("to", "set_visible_devices"),
     ):
         assert not hasattr(model, name)
-        with pytest.raises(AttributeError, match=f"^DualEncoder has no `{name}`: write .*{rule}"):
+        with pytest.raises(
+            AttributeError, match=f"^DualEncoder has no `{name}`; instead: .*{rule}"
+        ):
             getattr(model, name)
     with pytest.raises(AttributeError, match="set_max_lengths"):
         model.max_seq_length = 12  # would be passed over in silence
@@ -229,7 +231,7 @@ def test_a_cross_encoder_predicts_and_ranks():
     assert [one["text"] for one in ranked] == [WORDS[row] for row in best]
     assert ranked[0]["score"] == pytest.approx(logits.max(), abs=1e-6)
     assert len(scorer.rank("red apple", WORDS)) == 5
-    with pytest.raises(ConfigError, match="`predict` has no `apply_softmax`: write"):
+    with pytest.raises(ConfigError, match="`predict` has no `apply_softmax`; instead"):
         scorer.predict(pairs, apply_softmax=True)
     with pytest.raises(ConfigError, match=r"for texts write `score\(\[\(first, second\)\]\)`"):
         scorer(["a"])

@@ -67,8 +67,39 @@ def test_what_is_right_goes_through():
 
     assert function(1, "x", 3, b="anything") == 1
     assert list(inspect.signature(function).parameters) == ["a", "rest", "b"]
-    with pytest.raises(TypeError, match="missing 1 required positional argument"):
+    with pytest.raises(TypeError, match="missing a required argument: 'a'; its arguments are a, r"):
         function()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: INDEX.search(QUERY),
+            r"search: missing .* 'k'; its arguments are query_embeddings, k",
+        ),
+        (
+            lambda: INDEX.search(QUERY, top_k=1),
+            r"search: missing .* arguments are query_embeddings, k",
+        ),
+        (
+            lambda: tfde.DualEncoder.from_backbone("x", query_max_length_tokens=8),
+            r"from_backbone: got an unexpected .*; its arguments are backbone, .* text, ",
+        ),
+    ],
+)
+def test_arguments_that_are_not_there_are_told_with_those_that_are(call, message):
+    with pytest.raises(TypeError, match=message):
+        call()
+
+
+def test_what_is_wrong_inside_of_a_function_stays_as_it_is():
+    @typed
+    def function(a: "int") -> "int":
+        return a + "1"
+
+    with pytest.raises(TypeError, match="unsupported operand"):
+        function(1)
 
 
 def test_public_functions_are_checked():

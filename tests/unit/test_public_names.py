@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import tfde
+from tfde.errors import ConfigError
 from tfde.keras_classes import CLASSES
 
 
@@ -21,6 +22,11 @@ def test_every_name_leads_to_a_documented_object(name):
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="module 'tfde' has no attribute 'DualEncoders'"):
         tfde.DualEncoders  # noqa: B018
+    with pytest.raises(AttributeError, match=r"'load'; instead: `tfde\.DualEncoder\.from_backbone"):
+        tfde.load  # noqa: B018
+    for kind in (tfde.DualEncoder, tfde.CrossEncoder, tfde.Matcher):
+        with pytest.raises(ConfigError, match=rf"{kind.__name__}\.from_backbone\(path\)` for a c"):
+            kind("sentence-transformers/all-MiniLM-L6-v2")
 
 
 def test_importing_tfde_imports_nothing_large():

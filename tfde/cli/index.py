@@ -180,7 +180,7 @@ def _recover(args: Any) -> None:
         print("nothing is lost")
     else:
         print("something is lost: give the last changes again (tfde index add, delete)")
-    print(f"the damaged files are in {done.aside}")
+    print(f"the files of before are in {done.aside}, which can go when all is well")
     _print_documents(args.index, LiveIndex.open(args.index).status())
 
 

@@ -63,6 +63,18 @@ def usage() -> str:
     )
 
 
+# What others call it -> what it is here.
+_MEANT = {
+    "search": ["retrieve"],
+    "report": ["evaluate"],
+    "index-build": ["build-index"],
+    "finetune": ["train"],
+    "embed": ["encode"],
+    "predict": ["rerank"],
+    "benchmark": ["evaluate"],
+}
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command.
 
@@ -83,7 +95,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     name = argv[0]
     if name not in COMMANDS:
-        near = difflib.get_close_matches(name, COMMANDS, n=1)
+        near = _MEANT.get(name) or difflib.get_close_matches(name, COMMANDS, n=1)
         meant = f"; did you mean {near[0]}?" if near else ";"
         rule = f"unknown command {name!r}{meant} `tfde --help` lists the commands"
         return _fail("", rule, 2)

@@ -71,7 +71,7 @@ class CommandParser(jsonargparse.ArgumentParser):
         unread = re.match(r"([^ :]+): (\w+): Unable to load", line)
         if unread and not Path(unread[1]).is_file():
             line = f"{unread[2]} must be a file. Received: '{unread[1]}'"
-        line += _suggestion(line, list(self._option_string_actions))
+        line += _suggestion(line, list(self._option_string_actions), list(self.alternatives))
         print(f"{self.prog}: {line} ({self.prog} --help shows the options)", file=sys.stderr)
         raise SystemExit(2)
 
@@ -88,8 +88,11 @@ class CommandParser(jsonargparse.ArgumentParser):
         return "" if run is None else str(run.basetype.__name__)
 
 
-def _suggestion(line: str, options: list[str]) -> str:
-    """Returns the option that was probably meant by an unknown one."""
+def _suggestion(line: str, options: list[str], alternatives: list[str]) -> str:
+    """Returns the option that was probably meant by an unknown one, or by a word without one."""
+    bare = re.search(r"unrecognized arguments: ([^-\s]\S*)", line)
+    if bare and alternatives:
+        return f"; did you mean {alternatives[0]} {bare[1]}?"
     unknown = re.search(r"unrecognized arguments: (--[^\s=]+)", line)
     near = difflib.get_close_matches(unknown[1], options, n=1) if unknown else []
     return f"; did you mean {near[0]}?" if near else ""

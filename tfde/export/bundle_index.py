@@ -27,8 +27,9 @@ def check_index(
     """
     if index.fingerprint != fingerprint:
         raise MismatchError(
-            f"`index` must come from this model ({fingerprint}): build it of the model's embeddings"
-            f" with `fingerprint=model.fingerprint()`. Received: fingerprint {index.fingerprint!r}"
+            f"the index or embeddings must be of this model ({fingerprint}): encode the corpus"
+            " with it again, in Python with its fingerprint."
+            f" Received: fingerprint {index.fingerprint!r}"
         )
     if index.shape[1] != model.embedding_dim:
         raise MismatchError(

@@ -58,6 +58,18 @@ def labelled_pairs(
     return LabelledPairs(first, titles, texts, np.array(values, np.float32), tuple(labels))
 
 
+def check_binary(pairs: LabelledPairs) -> None:
+    """Refuses labels that one logit cannot be learned from by its sigmoid.
+
+    Raises:
+        DataError: a label is not in [0, 1]; its row, from 1, is named.
+    """
+    wrong = np.flatnonzero((pairs.labels < 0) | (pairs.labels > 1))
+    if len(wrong):
+        rule = "a label must be in [0, 1] for one logit; others want a loss of their own (mse)."
+        raise DataError(_PLACE, int(wrong[0]) + 1, rule, float(pairs.labels[wrong[0]]))
+
+
 def labelled_strings(x: tf.data.Dataset, *, batch_size: int, replicas: int = 1) -> tf.data.Dataset:
     """Returns a dataset of strings and numbers as batches of `first`, `title`, `text`, `label`.
 

@@ -13,7 +13,7 @@ from tfde.config.matching import Objective
 from tfde.data.pairs.labelled import LabelledPairs, ranked_pairs
 from tfde.data.pairs.read_pairs import pairs_of_rows
 from tfde.errors import ConfigError, require
-from tfde.matching.labelled_input import labelled_pairs
+from tfde.matching.labelled_input import check_binary, labelled_pairs
 from tfde.matching.labelled_training import LabelledTraining
 from tfde.matching.match_loss import check_objective, logit_loss, task_loss
 from tfde.matching.pair_model import PairScorer
@@ -108,7 +108,10 @@ class MatchTrainer(LabelledTraining):
         num_labels = self.student.num_labels
         named = self.objective in ("classification", "binary")
         labels = self.student.labels if named else ()
-        return labelled_pairs(x, y, labels=labels, num_labels=num_labels)
+        pairs = labelled_pairs(x, y, labels=labels, num_labels=num_labels)
+        if self.objective == "binary":
+            check_binary(pairs)
+        return pairs
 
     def predict(self, *args: Any, **kwargs: Any) -> Any:
         """Refuses: `predict` is the student's."""

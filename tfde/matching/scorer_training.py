@@ -12,7 +12,7 @@ import tensorflow as tf
 from tfde.config.matching import Objective
 from tfde.data.pairs.labelled import LabelledPairs
 from tfde.errors import ConfigError, require
-from tfde.matching.labelled_input import labelled_pairs
+from tfde.matching.labelled_input import check_binary, labelled_pairs
 from tfde.matching.labelled_training import LabelledTraining
 from tfde.matching.match_loss import task_loss, try_on_logits
 from tfde.tasks.batch_metrics import as_metrics
@@ -120,7 +120,10 @@ class ScorerTraining(LabelledTraining):
     def pairs_of(self, x: Any, y: Any) -> LabelledPairs:
         """Returns pairs in memory, as `labelled_pairs` takes them."""
         labels = self.labels if self.num_labels > 1 or len(self.labels) == 2 else ()
-        return labelled_pairs(x, y, labels=labels, num_labels=self.num_labels)
+        pairs = labelled_pairs(x, y, labels=labels, num_labels=self.num_labels)
+        if self.num_labels == 1 and self._compile_arguments()["loss"] is None:
+            check_binary(pairs)
+        return pairs
 
     def prepare_batch(self, batch: Mapping[str, tf.Tensor], **options: Any) -> dict[str, Any]:
         """Returns token ids and masks of a batch, as `call` takes them, and `label` (B,)."""

@@ -51,6 +51,8 @@ class Client:
     ) -> None:
         rule = "HOST:PORT of the gRPC port, without http://, which has a port of its own"
         require(not target.startswith(_URLS), "target", rule, target)
+        with_port = ":" in target or "/" in target  # another resolver's, a socket's
+        require(with_port, "target", "HOST:PORT, such as localhost:8500", target)
         self.target = target
         self.model = model
         self._timeout_s = timeout_s

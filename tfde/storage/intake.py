@@ -16,6 +16,9 @@ Parameters = ParamSpec("Parameters")
 Taken = TypeVar("Taken")
 
 
+_MOST_TOLD = 10  # of one kind; the others are counted
+
+
 class Intake:
     """What a chain of readers and a writer share about the file that is being read.
 
@@ -51,6 +54,7 @@ class Intake:
         self.path: Path | None = None
         self.line: int | None = None
         self.stopped_by: DataError | None = None
+        self._told: Counter[str] = Counter()
         self.garbled = 0
         self.first_garbled = ""
 
@@ -72,7 +76,11 @@ class Intake:
             raise error
         self.skipped += count
         self.kinds[kind] += count
-        logger.warning("skipped: %s", error)
+        self._told[kind] += 1
+        if self._told[kind] <= _MOST_TOLD:
+            logger.warning("skipped: %s", error)
+        elif self._told[kind] == _MOST_TOLD + 1:
+            logger.warning("skipped: more such, which are counted and not named (%s)", kind)
         self._report(error, kind, count)
 
     def leave_out(self, kind: str, count: int = 1) -> None:

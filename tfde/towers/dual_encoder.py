@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self
 import keras
 import tensorflow as tf
 
+from tfde.argument_types import typed
 from tfde.backbones.backbone import Backbone, build_backbone
 from tfde.checkpoints.initial_backbones import load_starts
 from tfde.config.backbones import BackboneConfig
@@ -90,6 +91,7 @@ class DualEncoder(AdaptedEncoder, StoredModel):
     # ---- making, saving, loading -------------------------------------------------------------
 
     @classmethod
+    @typed
     def from_backbone(
         cls,
         backbone: str | Path | BackboneConfig | keras.Model,

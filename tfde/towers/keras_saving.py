@@ -145,6 +145,17 @@ class StoredModel(WholeFiles):
     config: Any
     preprocessor: Any
 
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Refuses a path, which `from_backbone` and `from_preset` take."""
+        if args and isinstance(args[0], str | os.PathLike):
+            raise ConfigError(
+                f"a path makes no {cls.__name__}: write `{cls.__name__}.from_backbone(path)` for a"
+                " checkpoint, `from_preset(path)` for what tfde saved."
+                f" Received: {shorten(args[0])}"
+            )
+        made: Self = super().__new__(cls, *args, **kwargs)
+        return made
+
     @classmethod
     @abstractmethod
     def from_description(

@@ -34,6 +34,9 @@ OF_ANY_MODEL = {
 OF_DUAL_ENCODER = {
     **OF_ANY_MODEL,
     "encode": "`encode_queries(texts)` or `encode_documents(texts)`",
+    "from_pretrained": "`from_backbone(path)`, or `from_preset(path)` of what tfde saved",
+    "eval": "nothing: dropout is on in `fit` alone",
+    "start_multi_process_pool": "nothing: TensorFlow's threads take all cores",
     "get_sentence_embedding_dimension": "`embedding_dim`",
     "get_embedding_dimension": "`embedding_dim`",
     "max_seq_length": "`set_max_lengths(query_max_length_tokens=12, ...)`",
@@ -86,7 +89,7 @@ class OtherWords:
         def __getattr__(self, name: str) -> Any:
             kind = type(self).__name__
             if name in self.other_words:
-                raise AttributeError(f"{kind} has no `{name}`: write {self.other_words[name]}")
+                raise AttributeError(f"{kind} has no `{name}`; instead: {self.other_words[name]}")
             raise AttributeError(f"{kind!r} object has no attribute {name!r}")
 
         def __setattr__(self, name: str, value: Any) -> None:
@@ -127,7 +130,7 @@ def _takes(words: Mapping[str, tuple[tuple[Any, ...], str]]) -> Callable[[Functi
                 normal = name == "normalize_embeddings" and self._normalizes
                 if not normal and not any(_same(value, one) for one in taken):
                     raise ConfigError(
-                        f"`{function.__name__}` has no `{name}`: write {write}."
+                        f"`{function.__name__}` has no `{name}`; instead: {write}."
                         f" Received: {name}={shorten(value)}"
                     )
             return function(self, *args, **kwargs)

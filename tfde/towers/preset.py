@@ -83,6 +83,8 @@ def check_class(path: str | Path, class_name: str) -> None:
     if found != class_name or not module.startswith("tfde."):
         own = found and is_keras_file(path) and not module.startswith(("tfde.", "keras"))
         how = ", which keras.saving.load_model reads where it is registered" if own else ""
+        if not found and Path(path).is_dir():
+            how = "; from_backbone reads the checkpoints of other libraries"
         raise CorruptError(
             f"{path}: not a tfde model directory or .keras file (a {CONFIG_FILE} of class"
             f" {class_name} is expected). Received: {found or 'none'}{how}"

@@ -136,6 +136,8 @@ class StageCallback(keras.callbacks.Callback):
             more = -(-self.last_step // self.validation.every_steps) + self.num_averages
             said = "as long as this takes each of %d validations to come, %s together"
             logger.info(said, more, _in_minutes(more * minutes))
+            if self.stop is not None and self.stop.is_set():
+                raise KeyboardInterrupt("before the first step")
         self.times.enter(BATCHES)
 
     def on_train_batch_begin(self, batch: int, logs: dict[str, float] | None = None) -> None:

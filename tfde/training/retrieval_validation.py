@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -31,15 +32,17 @@ class RetrievalValidation(keras.callbacks.Callback):
     `ModelCheckpoint` to follow. A guard's measure is named `val_NAME nDCG@10` and the like.
 
     Args:
-        config: Data, split and sizes.
+        config: Data, split and sizes; or a dataset directory, whose dev split is measured.
         seed: Chooses queries and documents.
 
     Attributes:
         history: In `fit`: the steps measured at, and their measures.
     """
 
-    def __init__(self, config: ValidationConfig, *, seed: int = 0) -> None:
+    def __init__(self, config: ValidationConfig | str | Path, *, seed: int = 0) -> None:
         super().__init__()
+        if not isinstance(config, ValidationConfig):
+            config = ValidationConfig(str(config))
         config.check("validation")
         self.config = config
         self.every_steps = config.every_steps

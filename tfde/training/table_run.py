@@ -96,6 +96,7 @@ def prepare_table(
     recipe = output / TABLE_RECIPE
     before = _asked_before(recipe)
     if {**before, _RECIPE: None} == {**asked, _RECIPE: None}:
+        _check_place(output, before)
         return recipe
     with contextlib.ExitStack() as held:
         if before:
@@ -158,6 +159,19 @@ def _files(table: Path) -> list[Path]:
                 f" Received: the split {split!r}"
             )
     return [path for path, _ in files]
+
+
+def _check_place(output: Path, before: Mapping[str, Any]) -> None:
+    """Refuses a recipe of ours whose data are not those beside it: it was moved, or copied."""
+    text = (output / TABLE_RECIPE).read_text("utf-8")
+    place = yaml.safe_load(text)["stages"]["finetune"]["data"]
+    wanted = output / TABLE_DATA
+    if _is_as_written(output, before) and Path(place).resolve() != wanted.resolve():
+        raise ConfigError(
+            f"{output / TABLE_RECIPE}: must name {wanted} as its data: give the command where the"
+            " run was begun; one that was moved or copied goes nowhere, choose another output."
+            f" Received: {place!r}"
+        )
 
 
 def _asked_before(recipe: Path) -> dict[str, Any]:

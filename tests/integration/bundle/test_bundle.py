@@ -407,7 +407,9 @@ def test_export_refuses(model, index, bundle, tmp_path):
         export_bundle(model, index, tmp_path / "b", version=0)
     vectors, doc_ids = index.vectors(), list(index.doc_ids)
     other = ExactIndex.build(vectors, doc_ids, fingerprint="0" * 16)
-    with pytest.raises(MismatchError, match=r"`index` must come from this model \(\w{16}\)"):
+    with pytest.raises(
+        MismatchError, match=r"index or embeddings must be of this model \(\w{16}\)"
+    ):
         export_bundle(model, other, tmp_path / "b")
     short = ExactIndex.build(vectors[:, :4], doc_ids, fingerprint=model.fingerprint())
     with pytest.raises(MismatchError, match="must hold vectors of 6 dimensions"):

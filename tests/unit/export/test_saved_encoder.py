@@ -135,7 +135,9 @@ def test_words_of_encode_elsewhere(tmp_path):
     unit = SavedEncoder(tmp_path / "unit")
     found = unit.encode_documents(QUERIES, normalize_embeddings=True, show_progress_bar=False)
     np.testing.assert_array_equal(found, unit.encode_documents(QUERIES))
-    with pytest.raises(ConfigError, match=r"`encode_queries` has no `normalize_embeddings`: write"):
+    with pytest.raises(
+        ConfigError, match=r"`encode_queries` has no `normalize_embeddings`; instead"
+    ):
         SavedEncoder(tmp_path / "raw").encode_queries(QUERIES, normalize_embeddings=True)
 
 

@@ -450,3 +450,19 @@ def test_what_a_killed_writer_left_is_removed(tmp_path):
         assert not (tmp_path / "i/vectors.npy").exists()
         assert not list((tmp_path / "i").glob(".changes*"))
         assert_answers_like(index, expected, vectors[:2])
+
+
+def test_what_is_no_document_or_no_list_is_refused(tmp_path):
+    exact(tmp_path / "index")
+    with LiveIndex.open(tmp_path / "index", write=True) as index:
+        assert len(index) == 40
+        add(index, {"new": np.ones(DIM, np.float32)})
+        assert len(index) == 41
+        assert list(index.documents(["new"])) == ["new"]
+        with pytest.raises(ConfigError, match=r"`doc_ids` must be a list of ids\. Rec"):
+            index.documents("new")
+        for wrong in ("x", {"_id": "x", "text": "y"}):
+            with pytest.raises(
+                DataError, match=r"documents:1: must be a tfde.Document\(doc_id, ti"
+            ):
+                index.add([wrong], np.ones((1, DIM)), fingerprint="f")

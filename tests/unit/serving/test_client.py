@@ -11,9 +11,11 @@ from tfde.errors import ConfigError, ServerError
 from tfde.serving.client import Client
 
 
-@pytest.mark.parametrize("target", ["http://localhost:8500", "https://search.example/v1"])
-def test_a_url_is_no_target(target):
-    with pytest.raises(ConfigError, match=rf"`target` must be HOST:PORT .* Received: '{target}'"):
+@pytest.mark.parametrize(
+    "target", ["http://localhost:8500", "https://search.example/v1", "localhost"]
+)
+def test_a_url_or_a_host_alone_is_no_target(target):
+    with pytest.raises(ConfigError, match=rf"`target` must be HOST:PORT.* Received: '{target}'"):
         Client(target)
 
 

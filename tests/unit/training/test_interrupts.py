@@ -17,6 +17,7 @@ from tfde.config.matching import MatchDataConfig, MatchModelConfig, MatchRun
 from tfde.config.model import TextConfig
 from tfde.config.optimizer import OptimizerConfig
 from tfde.config.training import ModelConfig, StageConfig, TrainRun
+from tfde.config.validation import ValidationConfig
 from tfde.training.checkpoint import read_progress
 from tfde.training.interrupts import interrupts
 from tfde.training.match_run import train_matcher
@@ -77,6 +78,20 @@ def test_the_step_at_work_is_saved_and_the_run_goes_on_as_if_unbroken(tmp_path, 
     model = train(run, tmp_path / "run", verbose=0)
     for name, weight in model.towers.named_weights().items():
         np.testing.assert_array_equal(weight, unbroken[name])
+
+
+def test_an_interrupt_while_the_start_is_measured_takes_no_step(tmp_path, run):
+    stage = run.stages["one"]
+    validation = ValidationConfig(stage.data, "train", every_steps=3, measure_start=True)
+    run = dataclasses.replace(
+        run, stages={"one": dataclasses.replace(stage, validation=validation)}
+    )
+    with (
+        interrupted_at("stage one"),
+        pytest.raises(KeyboardInterrupt, match=r"^before the first"),
+    ):
+        train(run, tmp_path / "run", verbose=0)
+    assert not (tmp_path / "run" / "checkpoint.safetensors").exists()
 
 
 def test_the_second_interrupt_ends_at_once():

@@ -3,6 +3,7 @@
 import contextlib
 import csv
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -196,6 +197,19 @@ def test_a_run_of_a_version_without_changes_goes_on(tmp_path):
     assert recipe.read_text() != text
     (tmp_path / "run" / "checkpoint.safetensors").write_text("")  # it has begun
     assert prepare(table, tmp_path / "run") == recipe
+
+
+def test_a_run_that_was_copied_or_is_given_elsewhere_is_told_from_its_data(tmp_path, monkeypatch):
+    model = str(Path("m").absolute())
+    monkeypatch.chdir(tmp_path)
+    table = write_table(tmp_path / "t.csv")
+    prepare(table, "run", model=model)
+    shutil.copytree("run", "copy")
+    with pytest.raises(ConfigError, match=r"must name copy/data as its data: .* 'run/data'"):
+        prepare(table, "copy", model=model)
+    monkeypatch.chdir(tmp_path / "run")
+    with pytest.raises(ConfigError, match=r"give the command where the run was begun"):
+        prepare(table, "../run", model=model)
 
 
 def test_fields_of_the_recipe_stand_in_it(tmp_path, capsys, monkeypatch):

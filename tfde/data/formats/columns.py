@@ -28,6 +28,7 @@ KNOWN_NAMES: dict[str, tuple[str, ...]] = {
     "query_id": ("query_id", "question_id"),
     "label": ("label", "labels", "score", "scores", "relevance"),
 }
+_HIGHEST_GRADE = 100  # a number of a row or a price is none
 _NEGATIVE = re.compile(r"negatives?|negative_\d+", re.IGNORECASE)
 
 
@@ -146,7 +147,7 @@ def _columns_of(
                 known = f"{', '.join(candidates[:-1])} or {candidates[-1]}"
                 rule = (
                     f"no column holds the {kind}: it must be called {known}, or be named by"
-                    f" `columns`: {kind}=NAME."
+                    f" `columns` (of the command, or of `tfde.pairs`): {kind}=NAME."
                 )
             place = 1 if _has_header(path) else line
             raise DataError(path, place, rule, ", ".join(row))
@@ -286,9 +287,9 @@ def _labels(
             number = float(each)
         except (TypeError, ValueError):
             number = -1.0
-        if number < 0 or not number.is_integer():
+        if not 0 <= number <= _HIGHEST_GRADE or not number.is_integer():
             rule = (
-                f"column {name!r} must hold grades: 0 (not relevant), 1, 2 ..."
+                f"column {name!r} must hold grades: 0 (not relevant), 1, 2 ... {_HIGHEST_GRADE}"
                 " (`columns` with label= reads none)."
             )
             raise DataError(path, line, rule, each)

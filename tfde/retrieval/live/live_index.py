@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tfde.argument_types import typed
-from tfde.errors import ConfigError, MismatchError, require
+from tfde.errors import ConfigError, DataError, MismatchError, require
 from tfde.retrieval.index import Index
 from tfde.retrieval.index_directory import (
     CHANGING,
@@ -127,6 +127,10 @@ class LiveIndex:
             index._log, index._locks = log, stack.pop_all()
         return index
 
+    def __len__(self) -> int:
+        """Returns the number of documents."""
+        return self.shape[0]
+
     def __repr__(self) -> str:
         count, numbers = self.shape
         return f"LiveIndex({str(self.path)!r}: {count:,} documents, {numbers} numbers)"
@@ -208,6 +212,7 @@ class LiveIndex:
                 f" {fingerprint or 'unknown'}; documents must be encoded with the index's model."
             )
 
+    @typed
     def add(
         self, documents: Sequence[Document], embeddings: np.ndarray, *, fingerprint: str
     ) -> int:
@@ -225,9 +230,14 @@ class LiveIndex:
             ConfigError: not open for writing; no documents, or embeddings that are not
                 finite or too large to be searched.
             MismatchError: embeddings of another model, dimension or number.
-            DataError: an id holds white space or stands twice; a title or text is no text.
+            DataError: what is no document; an id holds white space or stands twice; a title or
+                text is no text.
             OSError: the changes cannot be written; then nothing is changed.
         """
+        for number, document in enumerate(documents, start=1):
+            if not isinstance(document, Document):
+                rule = "must be a tfde.Document(doc_id, title, text)."
+                raise DataError("documents", number, rule, document)
         self.check_model(fingerprint)
         with np.errstate(over="ignore"):  # infinity is told below
             vectors = np.ascontiguousarray(embeddings, np.float32)
@@ -313,8 +323,10 @@ class LiveIndex:
         """Returns by id those documents whose title and text came through `add`.
 
         Raises:
+            ConfigError: `doc_ids` is one string.
             CorruptError: one differs from what was written.
         """
+        require(not isinstance(doc_ids, str), "doc_ids", "a list of ids", doc_ids)
         return self._read_documents(doc_ids)[1]
 
     def status(self) -> LiveStatus:
