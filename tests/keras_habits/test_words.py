@@ -114,8 +114,8 @@ def test_encode_query_and_encode_document_with_their_arguments(model, expected):
 def test_arguments_that_ask_for_something_else_are_told_what_to_write(model):
     for argument, value, rule in (
         ("prompt_name", "document", r"instead: `encode_documents`, or texts"),
-        ("prompt", "query: ", r"write `from_backbone\(path, text=tfde.TextConfig\(query_prompt"),
-        ("truncate_dim", 2, r"write `embeddings\[:, :128\]`, divided by their norms"),
+        ("prompt", "query: ", r"`from_backbone\(path, text=tfde.TextConfig\(query_prompt"),
+        ("truncate_dim", 2, r"`embeddings\[:, :128\]`, divided by their norms"),
         ("convert_to_tensor", True, r"`tf.constant\(embeddings\)`"),
         ("precision", "int8", "`tfde encode --dtype`"),
         ("device", "cuda", "set_visible_devices"),
