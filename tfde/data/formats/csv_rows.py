@@ -23,6 +23,7 @@ from tfde.storage.json_lines import read_json_lines
 # Python's own limit, 128 KiB, is less than a long document.
 csv.field_size_limit(max(csv.field_size_limit(), 1 << 24))
 ENDINGS = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".arrow")
+_OTHERS = ";\t|,"
 _DELIMITERS = {",": "commas", "\t": "tabs"}
 _ARROW_FILE = b"ARROW1"  # else it is a stream, which `datasets` writes
 SPLITS = {"train": "train", "dev": "dev", "validation": "dev", "val": "dev", "test": "test"}
@@ -64,7 +65,7 @@ def read_table(
 
 def _refuse_other_delimiter(path: str | Path, header: Sequence[str], delimiter: str) -> None:
     """Refuses a header of one cell that holds what spreadsheets elsewhere put between cells."""
-    if len(header) == 1 and any(other in header[0] for other in ";\t|,"):
+    if len(header) == 1 and any(other in header[0] for other in _OTHERS):
         rule = f"cells must be separated by {_DELIMITERS.get(delimiter, repr(delimiter))}."
         raise DataError(path, 1, rule, header[0])
 
@@ -90,7 +91,8 @@ def read_rows(path: Path, intake: Intake) -> Iterator[Mapping[str, Any]]:
     """Yields the rows of a table as `{column: cell}`; the name's ending says how they are written.
 
     `.jsonl` has an object a line, `.json` that or an array of objects, `.csv` and `.tsv` are quoted
-    as CSV is. `.parquet` and `.arrow` need pyarrow; `intake.line` is then the number of a row, and
+    as CSV is; a header without commas, or tabs, may have semicolons and the like. `.parquet` and
+    `.arrow` need pyarrow; `intake.line` is then the number of a row, and
     a class that the library `datasets` numbers is its name.
 
     Raises:
@@ -103,7 +105,7 @@ def read_rows(path: Path, intake: Intake) -> Iterator[Mapping[str, Any]]:
     if kind in (".jsonl", ".json"):
         return (record for _, record in read_json_lines(path, intake))
     if kind in (".csv", ".tsv"):
-        delimiter = "," if kind == ".csv" else "\t"
+        delimiter = _delimiter_of(path, "," if kind == ".csv" else "\t")
         return read_table(path, intake, delimiter=delimiter, quoted=True)
     if path.suffix in (".parquet", ".arrow"):
         return _pyarrow_rows(path, intake)
@@ -111,6 +113,14 @@ def read_rows(path: Path, intake: Intake) -> Iterator[Mapping[str, Any]]:
         "a table must be a .jsonl, .json, .csv, .tsv (each also .gz or .zst), .parquet or .arrow"
         f" file; save a spreadsheet as CSV. Received: {path.name!r}"
     )
+
+
+def _delimiter_of(path: Path, usual: str) -> str:
+    """Returns what stands between the cells of a header: many countries' spreadsheets write ;."""
+    header = ""
+    with contextlib.suppress(DataError):  # which whoever reads the rows will tell
+        _, header = next(read_lines(path, encoding="latin-1"), (0, ""))
+    return next((other for other in (usual, *_OTHERS) if other in header), usual)
 
 
 def _array_rows(path: Path, intake: Intake) -> Iterator[Mapping[str, Any]]:

@@ -257,9 +257,9 @@ BAD = [
         1,
     ),
     (
-        columns,
-        {"rows.csv": "question;answer\nwhat is a;a, b\n"},
-        r"rows\.csv:1: cells must be separated by commas\. Received: 'question;answer'",
+        labelled_pairs,
+        {"rows.tsv": "sentence1;sentence2;label\na;b;1\n"},
+        r"rows\.tsv:1: cells must be separated by tabs\. Received: 'sentence1;sentence2;label'",
         None,
     ),
     (columns, {"rows.csv": ""}, r"rows\.csv: must begin with a line that names the columns", 1),

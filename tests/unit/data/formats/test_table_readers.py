@@ -129,6 +129,11 @@ TABLES = {
         ("q", "T", "c", 1),
     ],
     'anchor,positive,labels\nq,"[""a"", ""b""]","[1, 0]"\n': [("q", "", "a", 1), ("q", "", "b", 0)],
+    # As spreadsheets of other countries save them, and what else stands between cells.
+    'question;answer\nq;a, b\nq;"c; d"\n': [("q", "", "a, b", 1), ("q", "", "c; d", 1)],
+    "question\tanswer\nq\ta\n": [("q", "", "a", 1)],
+    "question|answer\nq|a;b\n": [("q", "", "a;b", 1)],
+    '"question;x",answer,question\nz,a,q\n': [("q", "", "a", 1)],
     "question,answer,source\nq,[1] says so,x\n": [("q", "", "[1] says so", 1)],
 }
 
