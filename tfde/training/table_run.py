@@ -163,10 +163,11 @@ def _files(table: Path) -> list[Path]:
 
 def _check_place(output: Path, before: Mapping[str, Any]) -> None:
     """Refuses a recipe of ours whose data are not those beside it: it was moved, or copied."""
-    text = (output / TABLE_RECIPE).read_text("utf-8")
-    place = yaml.safe_load(text)["stages"]["finetune"]["data"]
-    wanted = output / TABLE_DATA
-    if _is_as_written(output, before) and Path(place).resolve() != wanted.resolve():
+    if f"{_STAGE}.data" in before["changes"] or not _is_as_written(output, before):
+        return
+    recipe = yaml.safe_load((output / TABLE_RECIPE).read_text("utf-8"))
+    place, wanted = recipe["stages"]["finetune"]["data"], output / TABLE_DATA
+    if Path(place).resolve() != wanted.resolve():
         raise ConfigError(
             f"{output / TABLE_RECIPE}: must name {wanted} as its data: give the command where the"
             " run was begun; one that was moved or copied goes nowhere, choose another output."
