@@ -160,7 +160,7 @@ def _serve(args: Any) -> int:
             raise ValueError(
                 f"`--models` must hold {' and '.join(towers)}, which --index"
                 f"{' and --admin_key_file need' if len(towers) > 1 else ' needs'}."
-                f" Received: {' '.join(model.name for model in models)}"
+                f" Received: {' '.join(args.models or (model.name for model in models))}"
             )
     _check_models(args.bundle, models)
     monitoring, batching = (

@@ -86,5 +86,5 @@ def test_a_damaged_file_is_told(tmp_path):
 
 @pytest.mark.parametrize("dtype", ["float64", "int8", 32])
 def test_other_types_are_refused(dtype):
-    with pytest.raises(ConfigError, match=rf"`dtype` must be float32, .*Received: '?{dtype}"):
+    with pytest.raises(ConfigError, match=rf"`dtype` must be .*Received: '?{dtype}"):
         tiny.dual_encoder(dtype=dtype)
