@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 from pathlib import Path
@@ -121,7 +122,8 @@ def write(graph: Any, path: Path, precision: str) -> None:
     """Writes `.xml` and `.bin`: the graph of `tower_engine.write_tower`, in a precision."""
     known = ", ".join(_HINTS_OF_PRECISION)
     require(precision in _HINTS_OF_PRECISION, "dtype", f"{known} in OpenVINO", precision)
-    model = openvino.convert_model(graph)
+    with _without_environment():
+        model = openvino.convert_model(graph)
     # Names of layers go, so that two encoders with one tower have the same file.
     for number, op in enumerate(model.get_ordered_ops()):
         if op.get_type_name() != "Parameter":
@@ -132,3 +134,19 @@ def write(graph: Any, path: Path, precision: str) -> None:
         given.get_tensor().set_names({given.get_any_name().partition(":")[0]})
     model.output().get_tensor().set_names({"embeddings"})
     openvino.save_model(model, str(path), compress_to_fp16=False)
+
+
+@contextlib.contextmanager
+def _without_environment() -> Iterator[None]:
+    """Lets the converter not look at TensorFlow's version, of which it needs nothing for a graph.
+
+    It imports and deletes a name by `exec`, which ends in a NameError since Python 3.13 (PEP 667).
+    """
+    from openvino.frontend.tensorflow import utils
+
+    looks = utils.get_environment_setup
+    utils.get_environment_setup = lambda framework: {}
+    try:
+        yield
+    finally:
+        utils.get_environment_setup = looks
