@@ -128,9 +128,9 @@ def read_manifest(bundle: str | Path) -> dict[str, Any]:
     return manifest
 
 
-def _is_place(name: Any, models: Collection[str] = ()) -> bool:
-    """Returns whether a name is a file's in a bundle; one of a model's has its version too."""
+def _is_place(name: Any, models: Collection[str] | None = None) -> bool:
+    """Returns whether a name stays in a bundle, and if `models` are given, is of no other one."""
     parts = name.split("/") if isinstance(name, str) else [""]
     if {"", ".", ".."} & set(parts) or "\0" in name:
         return False
-    return parts[0] != "models" or not models or (len(parts) > 3 and parts[1] in models)
+    return models is None or parts[0] != "models" or (len(parts) > 3 and parts[1] in models)

@@ -187,10 +187,12 @@ class Bm25Index:
             show_progress: As there.
 
         Raises:
-            ConfigError: as there.
+            ConfigError: as there; two queries have one id.
         """
         found = self.search([query.text for query in queries], k, show_progress=show_progress)
-        return {query.query_id: dict(row) for query, row in zip(queries, found, strict=True)}
+        run = {query.query_id: dict(row) for query, row in zip(queries, found, strict=True)}
+        require(len(run) == len(queries), "queries", "of different ids", f"{len(queries)} queries")
+        return run
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
         """Returns the scores of single documents, 0 where they share no word with the query.

@@ -1,4 +1,4 @@
-"""What a run does with the devices it finds: pure choices, made from a list of them."""
+"""What a run does with the devices it finds: choices, made from a list of them."""
 
 from __future__ import annotations
 

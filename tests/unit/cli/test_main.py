@@ -184,5 +184,10 @@ def test_sigterm_leaves_nothing_half_written(tmp_path):
 def test_a_command_that_was_probably_meant(capsys):
     assert main(["trian"]) == 2
     assert "unknown command 'trian'; did you mean train?" in capsys.readouterr().err
+    assert main(["report"]) == 2
+    assert "unknown command 'report'; did you mean evaluate?" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["train", "my.csv", "--output", "run"])
+    assert "unrecognized arguments: my.csv; did you mean --table my.csv?" in capsys.readouterr().err
     assert main(["xyz"]) == 2
     assert "unknown command 'xyz'; `tfde --help` lists the commands" in capsys.readouterr().err
