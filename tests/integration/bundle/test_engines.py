@@ -127,6 +127,41 @@ def test_weights_that_tensorflow_does_not_run_are_not_in_its_graph(engine_bundle
     assert sum(emptied) < sum(whole) / 2
 
 
+def test_weights_that_tensorflow_does_not_run_are_not_read(
+    model, exact, engine_bundle, tmp_path, monkeypatch
+):
+    # As a tower of more than 100 MB is written: its weights are variables.
+    monkeypatch.setattr("tfde.towers.saved_models.MAX_CONSTANT_BYTES", 0)
+    large = export_bundle(
+        model, exact, tmp_path / "large", golden_queries=TEXTS, scann=False, engines=["openvino"]
+    )
+
+    def restored(name, engine):
+        loaded = runner(large, name, engine)
+        session = loaded._session
+        variables = [op for op in session.graph.get_operations() if op.type == "VarHandleOp"]
+        with session.graph.as_default():
+            there = [tf.raw_ops.VarIsInitializedOp(resource=op.outputs[0]) for op in variables]
+        found = session.run(there)
+        return [op.name for op, is_there in zip(variables, found, strict=True) if is_there]
+
+    assert len(restored("query_encoder", "")) > 10
+    assert restored("query_encoder", "openvino") == []
+    assert sorted(restored("retriever", "openvino")) == ["doc_ids", "embeddings"]
+    assert len(restored("retriever", "")) > 12
+    for name, inputs in {
+        "query_encoder": {"text": np.array(TEXTS, object)},
+        "retriever": {"text": np.array(TEXTS, object), "k": np.array(2, np.int32)},
+    }.items():
+        found = runner(large, name, "openvino").run("", inputs)
+        expected = runner(engine_bundle, name, "").run("", inputs)
+        for alias, array in expected.items():
+            if array.dtype == object:
+                np.testing.assert_array_equal(found[alias], array)
+            else:
+                np.testing.assert_allclose(found[alias], array, atol=1e-5)
+
+
 def empty_xml(folder):
     (folder / "encode_tokens.xml").write_text("nothing")
 

@@ -9,13 +9,11 @@ Serving passes over such files.
 
 from __future__ import annotations
 
-import functools
 import logging
-from collections.abc import Iterable, Iterator
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.core.framework import function_pb2, node_def_pb2, tensor_pb2
+from tensorflow.core.framework import function_pb2, node_def_pb2
 from tensorflow.core.protobuf import meta_graph_pb2
 from tensorflow.python.ops import script_ops
 from tensorflow.python.saved_model.loader_impl import SavedModelLoader
@@ -23,10 +21,10 @@ from tensorflow.python.saved_model.loader_impl import SavedModelLoader
 from tfde.engines.shared_towers import shared_tower
 from tfde.engines.tower_engine import TowerRunner, fastest_engine
 from tfde.errors import CorruptError
+from tfde.serving.server.unread_weights import leave_out_unread_weights
 
 FASTEST = "auto"
 _FUNCTION = "__inference_encode_tokens_"
-_CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 _INPUTS = 2  # token ids and padding mask, before what the function captures
 _log = logging.getLogger(__name__)
 
@@ -65,7 +63,7 @@ def load_with_engine(
         token = script_ops._py_funcs.insert(runner)
         for function in functions:
             _call_instead(function, token)
-        _empty_unread_constants(meta_graph)
+        leave_out_unread_weights(meta_graph)
     return loader.load(session, tags), runner
 
 
@@ -96,39 +94,3 @@ def _call_instead(function: function_pb2.FunctionDef, token: str) -> None:
     function.ret[made.name] = "engine:output:0"
     function.control_ret.clear()
     del function.signature.control_output[:]
-
-
-def _empty_unread_constants(meta_graph: meta_graph_pb2.MetaGraphDef) -> None:
-    """Empties what only the bodies read that are gone: a tower's weights.
-
-    Else the start copies them many times: half of its first run.
-    """
-    graph = meta_graph.graph_def
-    library = {function.signature.name: function for function in graph.library.function}
-
-    @functools.cache
-    def unread(name: str) -> frozenset[int]:
-        """Returns the numbers of the arguments of a function that nothing in it reads."""
-        function = library[name]
-        read = {*read_by(function.node_def), *function.ret.values()}
-        args = enumerate(function.signature.input_arg)
-        return frozenset(number for number, arg in args if arg.name not in read)
-
-    def read_by(nodes: Iterable[node_def_pb2.NodeDef]) -> Iterator[str]:
-        for node in nodes:
-            called = node.attr["f"].func.name if node.op in _CALLS else ""
-            unread_there = unread(called) if called in library else frozenset()
-            for number, given in enumerate(node.input):
-                if number not in unread_there:
-                    yield given
-
-    tensors = [*read_by(graph.node), *(a.tensor_info.name for a in meta_graph.asset_file_def)]
-    for signature in meta_graph.signature_def.values():
-        tensors += (info.name for info in (*signature.inputs.values(), *signature.outputs.values()))
-    read = {tensor.lstrip("^").partition(":")[0] for tensor in tensors}
-    for node in graph.node:
-        if node.op == "Const" and node.name not in read:
-            empty = tensor_pb2.TensorProto(dtype=node.attr["dtype"].type)
-            empty.tensor_shape.dim.add(size=0)
-            node.attr["value"].tensor.CopyFrom(empty)
-            node.attr.pop("_output_shapes", None)
