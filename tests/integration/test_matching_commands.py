@@ -14,6 +14,8 @@ import pytest
 import tiny
 
 from tfde.cli.main import main
+from tfde.data.dataset_directory import DatasetDirectory
+from tfde.evaluation.measures import evaluate
 from tfde.matching.load import load_pair_scorer
 from tfde.retrieval.runs import read_run, write_run
 
@@ -59,6 +61,11 @@ def work(tmp_path_factory):
     write_pairs(directory / "pairs")
     tiny.write_dataset(directory / "data", documents=60)
     return directory
+
+
+def tiny_qrels(work):
+    dataset = DatasetDirectory(work / "data")
+    return {q: judged for split in dataset.splits for q, judged in dataset.qrels(split).items()}
 
 
 def recipe(work, name, *, kind="cross_encoder", epochs=2, more="") -> Path:
@@ -127,8 +134,11 @@ def test_a_run_is_reranked(work, teacher, capsys):
     )  # fmt: skip
     assert (code, error) == (0, "")
     assert "12 queries, 240 pairs scored" in out
-    assert out.endswith(", by label yes\n")
+    assert ", by label yes\n" in out
     found = read_run(work / "second.trec")
+    qrels = {q: judged for q, judged in tiny_qrels(work).items() if q in run}
+    told = [evaluate(scores, qrels, "nDCG@10")["nDCG@10"] for scores in (run, found)]
+    assert f"{told[0]:.4f} as given, {told[1]:.4f} reranked, " in out
     model = load_pair_scorer(teacher)
     assert model.labels == ("no", "yes")
     documents = dict(zip((f"d{n}" for n in range(60)), tiny.document_texts(), strict=False))

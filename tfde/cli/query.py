@@ -45,10 +45,13 @@ def run(args: Any) -> int:
     if not all(text.strip() for text in args.text):
         raise ValueError(f"a query must not be empty. Received: {args.text}")
     targets = args.target.split(",")
+    failed: dict[str, str] = {}
     if args.target.startswith(("http://", "https://")):
         answers = _ask_over_http(args)
+    elif len(targets) == 1:
+        answers = _ask_one(args)
     else:
-        answers = _ask_one(args) if len(targets) == 1 else _ask_shards(args, targets)
+        answers, failed = _ask_shards(args, targets)
     for text, hits in zip(args.text, answers, strict=True):
         if args.json:
             row = {"query": text, "hits": [hit.record() for hit in hits]}
@@ -66,7 +69,9 @@ def run(args: Any) -> int:
                 lines = [textwrap.fill(line, 92) for line in passage.splitlines()]
                 print(textwrap.indent("\n".join(lines), " " * 13))
         sys.stdout.flush()
-    return 0
+    for target, reason in failed.items():
+        print(f"tfde query: without the shard {target}: {reason}", file=sys.stderr)
+    return 1 if failed else 0
 
 
 def _options(args: Any) -> dict[str, Any]:
@@ -105,14 +110,13 @@ def _ask_over_http(args: Any) -> list[list[Hit]]:
     return search_over_http(args.target, args.text, args.k, timeout_s=args.timeout_s)
 
 
-def _ask_shards(args: Any, targets: list[str]) -> list[list[Hit]]:
+def _ask_shards(args: Any, targets: list[str]) -> tuple[list[list[Hit]], dict[str, str]]:
+    """Returns the hits, and why a target did not answer."""
     from tfde.serving.sharded_client import ShardedClient
 
     with ShardedClient(targets, **_options(args)) as client:
         answer = client.search(args.text, args.k)
-    for target, reason in answer.failed.items():
-        print(f"tfde query: without the shard {target}: {reason}", file=sys.stderr)
-    return answer.hits
+    return answer.hits, answer.failed
 
 
 def what_listens(target: str) -> str:

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from collections.abc import Container
+from typing import TYPE_CHECKING, Any
 
 from jsonargparse.typing import PositiveInt
 
 from tfde.cli.parser import CommandParser, command_parser
+
+if TYPE_CHECKING:
+    from tfde.data.dataset_directory import DatasetDirectory
+    from tfde.types import Qrels, Run
+
+_MEASURE = "nDCG@10"
 
 
 def build_parser() -> CommandParser:
@@ -83,4 +90,32 @@ def run(args: Any) -> int:
         f"{args.output}: {len(results):,} queries, {pairs:,} pairs scored, {seconds:.1f} s"
         f" ({pairs / seconds:.0f} pairs/s){'' if label is None else f', by label {label}'}"
     )
+    qrels = _judgements(dataset, args.split, {query.query_id for query in queries})
+    if qrels:
+        print(_comparison(given, results, qrels, f"{args.run_file} --run_file {args.output}"))
     return 0
+
+
+def _judgements(dataset: DatasetDirectory, split: str | None, query_ids: Container[str]) -> Qrels:
+    """Returns those of these queries, of one split or of all."""
+    return {
+        query_id: judged
+        for name in ([split] if split else dataset.splits)
+        for query_id, judged in dataset.qrels(name).items()
+        if query_id in query_ids
+    }
+
+
+def _comparison(given: Run, reranked: Run, qrels: Qrels, runs: str) -> str:
+    """Returns what reranking changed, and what both runs give together."""
+    from tfde.evaluation.measures import evaluate
+    from tfde.retrieval.fusion import reciprocal_rank_fusion
+
+    before, after, fused = (
+        evaluate(run, qrels, _MEASURE)[_MEASURE]
+        for run in (given, reranked, reciprocal_rank_fusion([given, reranked]))
+    )
+    return (
+        f"{_MEASURE} of {len(qrels):,} judged queries: {before:.4f} as given, {after:.4f} reranked,"
+        f" {fused:.4f} both (tfde fuse --run_file {runs} --output FILE)"
+    )

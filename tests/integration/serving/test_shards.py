@@ -84,7 +84,7 @@ def test_merging_and_losing_shards(configs, start_server, capsys):
         pytest.raises(ServerError, match=r"2 of 3 shards answered, at least 3 must; cannot"),
     ):
         strict.search(["31"])
-    assert main(["query", "31", "--target", ",".join(targets), "-k", "2", "--json"]) == 0
+    assert main(["query", "31", "--target", ",".join(targets), "-k", "2", "--json"]) == 1
     out, error = capsys.readouterr()
     assert len(json.loads(out)["hits"]) == 2
     assert error.startswith(f"tfde query: without the shard {targets[1]}: cannot connect")
