@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from tfde.serving.server.inference import (
     run_predict,
     run_regress,
 )
+from tfde.serving.server.memory import give_back_memory
 from tfde.serving.server.metrics import Metrics
 from tfde.serving.server.signature_runner import SignatureRunner
 from tfde.serving.server.status import CODES, StatusError, invalid_argument
@@ -103,7 +103,7 @@ class Loader:
             if self.warmup_iterations:
                 warm_up(Servable(name, version, runner), path, iterations=self.warmup_iterations)
             loaded, runner = runner, None
-            _give_back_memory()
+            give_back_memory()
             return loaded
         except StatusError:
             raise
@@ -129,16 +129,6 @@ class Loader:
             return self.batching
         file = f"{path}/{PER_MODEL_BATCHING}"
         return read_text_proto(file, BatchingParameters()) if tf.io.gfile.exists(file) else None
-
-
-def _give_back_memory() -> None:
-    """Gives the system what the copies of a graph took while it was loaded.
-
-    Of MiniLM's retriever 500 of 1,000 MiB; the C library of Linux would keep them.
-    """
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
 
 
 def warm_up(servable: Servable, path: str | Path, *, iterations: int = 1) -> int:

@@ -23,6 +23,7 @@ from tfde.serving.server.config_changes import check_platforms, checked_labels, 
 from tfde.serving.server.inference import Servable
 from tfde.serving.server.load_order import LoadOrder
 from tfde.serving.server.loader import Loader
+from tfde.serving.server.memory import give_back_memory
 from tfde.serving.server.served_version import (
     ServedVersion,
     State,
@@ -389,6 +390,7 @@ class ModelManager:
             # A TensorFlow graph refers to itself: its constants would stay until Python looks
             # for such circles, which it does the more seldom the more memory there is.
             gc.collect()
+            give_back_memory()
         with self._changed:
             version.state = State.END
             _log.info("unloaded %s", version)
