@@ -35,15 +35,20 @@ def reference(queries, candidates, keys, margins, temperature, teacher=None):
         of_pairs = []
         for place in range(M):
             key = keys[B + i * M + place]
-            for j in range(len(keys)):
-                if key != 0 and keys[j] == key:
-                    of_pairs.append((scores[i] - scores[j] - margins[i, place]) ** 2)
+            # What stands among the candidates twice counts once.
+            of_copies = [
+                (scores[i] - scores[j] - margins[i, place]) ** 2
+                for j in range(len(keys))
+                if key != 0 and keys[j] == key and not np.isnan(margins[i, place])
+            ]
+            if of_copies:
+                of_pairs.append(np.mean(of_copies))
         of_batch = []
         for j in range(len(keys)):
             if j != i and keys[j] != 0 and teacher is not None:
                 wanted = teacher[i, i] - teacher[i, j]
                 of_batch.append((scores[i] - scores[j] - wanted) ** 2)
-        total += WEIGHTS["pair_weight"] * np.mean(of_pairs)
+        total += WEIGHTS["pair_weight"] * np.mean(of_pairs) if of_pairs else 0.0
         total += WEIGHTS["batch_weight"] * np.mean(of_batch) if of_batch else 0.0
     return total / len(queries)
 
@@ -66,6 +71,14 @@ def test_given_negatives(temperature):
     found = inputs()
     task = MarginTask(temperature=temperature, pair_weight=0.7)
     np.testing.assert_allclose(task(*rows(*found)), reference(*found, temperature), rtol=1e-6)
+
+
+def test_a_negative_without_a_margin_teaches_nothing():
+    queries, candidates, keys, margins = inputs()
+    margins[0, 1] = margins[2] = np.nan
+    given = queries, candidates, keys, margins
+    task = MarginTask(pair_weight=0.7)
+    np.testing.assert_allclose(task(*rows(*given)), reference(*given, 1.0), rtol=1e-6)
 
 
 @pytest.fixture(scope="module")

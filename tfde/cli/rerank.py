@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Container
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jsonargparse.typing import PositiveInt
@@ -49,10 +50,13 @@ def run(args: Any) -> int:
     from tfde.checkpoints.checkpoint_files import check_checkpoint
     from tfde.data.dataset_directory import DatasetDirectory
     from tfde.data.ranking import ranking
-    from tfde.errors import ConfigError, naming
+    from tfde.errors import ConfigError, naming, require
     from tfde.retrieval.runs import check_output, read_run
 
     check_output(args.output, args.tag)
+    rule = "another file than the run to rerank"
+    is_given = Path(args.output).resolve() == Path(args.run_file).resolve()
+    require(not is_given, "output", rule, args.output)
     with naming("model"):
         check_checkpoint(args.model)
     dataset = DatasetDirectory(args.dataset)
@@ -98,12 +102,8 @@ def run(args: Any) -> int:
 
 def _judgements(dataset: DatasetDirectory, split: str | None, query_ids: Container[str]) -> Qrels:
     """Returns those of these queries, of one split or of all."""
-    return {
-        query_id: judged
-        for name in ([split] if split else dataset.splits)
-        for query_id, judged in dataset.qrels(name).items()
-        if query_id in query_ids
-    }
+    qrels = dataset.qrels(split) if split else dataset.all_qrels()
+    return {query_id: judged for query_id, judged in qrels.items() if query_id in query_ids}
 
 
 def _comparison(given: Run, reranked: Run, qrels: Qrels, runs: str) -> str:

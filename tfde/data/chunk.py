@@ -23,6 +23,7 @@ from tfde.types import Document
 
 _DOCUMENTS_AT_ONCE = 256
 _HEADING = re.compile(r"^#{1,6}[ \t]+\S.*$", re.MULTILINE)
+_FENCED = re.compile(r"^(```|~~~).*?(?:^\1|\Z)", re.MULTILINE | re.DOTALL)
 # What a passage keeps for its text, however long its title is.
 _LEAST_SHARE = 4
 # A text to see how many tokens the template puts around one.
@@ -100,7 +101,12 @@ def chunk_documents(
 
 def _passages(text: str, count: TokenCounter, room: int, overlap: int) -> list[str]:
     """Returns the passages of a text, each of at most `room` tokens."""
-    places = [found.span() for found in _HEADING.finditer(text)]
+    fences = [found.span() for found in _FENCED.finditer(text)]  # whose # begins a comment
+    places = [
+        found.span()
+        for found in _HEADING.finditer(text)
+        if not any(start <= found.start() < end for start, end in fences)
+    ]
     stops = [start for start, _ in places[1:]] + [len(text)]
     sections = [("", text[: places[0][0]] if places else text)]
     sections += [

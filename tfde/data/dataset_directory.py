@@ -145,6 +145,20 @@ class DatasetDirectory:
         """
         return read_qrels(self.qrels_file(split))
 
+    def all_qrels(self) -> Qrels:
+        """Returns the judgements of all splits; of two for a document the higher one.
+
+        Raises:
+            DataError: as `qrels`.
+        """
+        judged: Qrels = {}
+        for split in self.splits:
+            for query_id, documents in self.qrels(split).items():
+                known = judged.setdefault(query_id, {})
+                for doc_id, relevance in documents.items():
+                    known[doc_id] = max(relevance, known.get(doc_id, relevance))
+        return judged
+
     def relevant(self, split: str) -> dict[str, tuple[str, ...]]:
         """Returns the relevant documents of each judged query that stand in the corpus.
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 import unicodedata
 from array import array
 from collections.abc import Iterable
 
 import numpy as np
+import regex
 
 from tfde.config.negatives import NEARLY_EQUAL
 
@@ -24,7 +24,8 @@ _UNSPACED = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
     "\U00020000-\U0003ffff"
 )
-_WORD = re.compile(rf"[{_UNSPACED}]|[^\W{_UNSPACED}]+")
+# Vowel signs and accents that stand by themselves (\p{M}) are of the letter before them.
+_WORD = regex.compile(rf"[{_UNSPACED}]\p{{M}}*|(?:[^\W{_UNSPACED}]|\p{{M}})+")
 _ROUNDING = 1e-9
 
 Shingles = frozenset[str | tuple[str, str]]

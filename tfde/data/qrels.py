@@ -72,10 +72,14 @@ def _qrel(path: str | Path, line: int, text: str) -> Qrel:
     for name, value in (("query-id", query_id), ("corpus-id", doc_id)):
         if value.split() != [value]:
             raise DataError(path, line, f"{name} must be an id without white space.", value)
-    if not re.fullmatch(r"[+-]?[0-9]{1,9}", score) or abs(int(score)) > _MAX_SCORE:
-        rule = f"score must be an integer from -{_MAX_SCORE} to {_MAX_SCORE}."
-        raise DataError(path, line, rule, score)
-    return Qrel(query_id, doc_id, int(score))
+    return Qrel(query_id, doc_id, _relevance(path, line, "score", score))
+
+
+def _relevance(path: str | Path, line: int, name: str, text: str) -> int:
+    if not re.fullmatch(r"[+-]?[0-9]{1,9}", text) or abs(int(text)) > _MAX_SCORE:
+        rule = f"{name} must be an integer from -{_MAX_SCORE} to {_MAX_SCORE}."
+        raise DataError(path, line, rule, text)
+    return int(text)
 
 
 def write_qrels(path: str | Path, qrels: Qrels) -> None:
@@ -101,7 +105,8 @@ def read_trec_qrels(path: Path, intake: Intake) -> Iterator[Qrel]:
             continue
         query_id, _, doc_id, relevance = columns
         try:
-            yield Qrel(query_id, doc_id, int(relevance))
-        except ValueError:
-            rule = "the relevance (column 4) must be an integer."
-            intake.bad(DataError(path, line, rule, relevance))
+            found = _relevance(path, line, "the relevance (column 4)", relevance)
+        except DataError as error:
+            intake.bad(error)
+        else:
+            yield Qrel(query_id, doc_id, found)

@@ -70,7 +70,9 @@ def split_by_ratio(
     refuse_existing(output, overwrite=overwrite)
     _refuse_source(source, output)
     source.validate()
-    judged = _all_judgements(source)
+    judged = source.all_qrels()
+    if not judged:
+        raise ConfigError(f"{source.path}: no split has a judgement; there is nothing to divide.")
     queries = [query for query in source.queries() if query.query_id in judged]
     groups = _groups(queries)
     total = len(queries)
@@ -193,18 +195,6 @@ def _fill(
 
 def _nearest(value: Fraction) -> int:
     return math.floor(value + Fraction(1, 2))
-
-
-def _all_judgements(source: DatasetDirectory) -> Qrels:
-    judged: Qrels = {}
-    for split in source.splits:
-        for query_id, documents in source.qrels(split).items():
-            known = judged.setdefault(query_id, {})
-            for doc_id, relevance in documents.items():
-                known[doc_id] = max(relevance, known.get(doc_id, relevance))
-    if not judged:
-        raise ConfigError(f"{source.path}: no split has a judgement; there is nothing to divide.")
-    return judged
 
 
 def _write(

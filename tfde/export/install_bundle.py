@@ -67,6 +67,9 @@ def install_bundle(new: str | Path, bundle: str | Path) -> int:
     differences = verify_bundle(new)
     if differences:
         raise CorruptError(f"{new}: is not as exported: {differences[0]}")
+    begun = bundle_versions(bundle).get(number)
+    if begun is not None and begun.manifest != version.manifest:  # a kill left half of another one
+        remove_version(bundle, number)
     for each in known.values():
         _keep(bundle, each)
     with progress_bar(total=len(models), unit="model", desc="install") as progress:
@@ -186,5 +189,12 @@ def _in_order(models: Iterable[str]) -> list[str]:
 
 
 def _rename(folder: Path, old: str, new: str) -> None:
-    if (folder / old).is_dir():
-        os.replace(folder / old, folder / new)
+    """Renames a version of a model; after a kill there may be both, of which the live one stays."""
+    if not (folder / old).is_dir():
+        return
+    if (folder / new).is_dir():
+        if new.isdecimal():
+            shutil.rmtree(folder / old)
+            return
+        shutil.rmtree(folder / new)
+    os.replace(folder / old, folder / new)

@@ -165,8 +165,8 @@ def _parts(row: Any, number: int) -> tuple[Any, Any, Any]:
 
 
 def _value(label: Any, number: int, *, labels: Sequence[str], num_labels: int) -> float:
-    if isinstance(label, str) and label in labels:
-        return float(labels.index(label))
+    if str(label) in labels:  # whose names may be numbers
+        return float(labels.index(str(label)))
     try:
         value = float(label)
     except (TypeError, ValueError):

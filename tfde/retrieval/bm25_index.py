@@ -7,7 +7,7 @@ import logging
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import regex
@@ -129,27 +129,47 @@ class Bm25Index:
         scorer.index(words, show_progress=False)
         return cls(scorer, check_doc_ids(doc_ids, len(doc_ids)), language)
 
+    @overload
+    def search(  # type: ignore[overload-overlap]
+        self, texts: str, k: int, *, show_progress: bool = False
+    ) -> list[tuple[str, float]]: ...
+    @overload
+    def search(
+        self, texts: Iterable[str], k: int, *, show_progress: bool = False
+    ) -> list[list[tuple[str, float]]]: ...
     @typed
     def search(
-        self, texts: Sequence[str], k: int, *, show_progress: bool = False
-    ) -> list[list[tuple[str, float]]]:
+        self, texts: str | Iterable[str], k: int, *, show_progress: bool = False
+    ) -> list[tuple[str, float]] | list[list[tuple[str, float]]]:
         """Returns for each text its best documents, ties in the order of the corpus.
 
         That most queries share no word with any document is told in the log.
 
         Args:
-            texts: Queries.
+            texts: Queries, or one.
             k: At least 1.
             show_progress: Whether a progress bar goes to stderr.
 
         Returns:
             For each query at most `k` pairs of document id and score, descending; only
-            documents that share a word with the query.
+            documents that share a word with the query. Of one query, its pairs.
 
         Raises:
-            ConfigError: `k` below 1.
+            ConfigError: `k` below 1; something else than texts.
         """
         require(k >= 1, "k", "at least 1", k)
+        if isinstance(texts, str):
+            return self._search([texts], k, show_progress)[0]
+        rule = "a text or a list of texts"
+        require(isinstance(texts, Iterable), "texts", rule, texts)
+        texts = list(texts)
+        for text in texts:
+            require(isinstance(text, str), "texts", rule, text)
+        return self._search(texts, k, show_progress)
+
+    def _search(
+        self, texts: Sequence[str], k: int, show_progress: bool
+    ) -> list[list[tuple[str, float]]]:
         results: list[list[tuple[str, float]]] = []
         wordless = 0
         words_of = _tokenize(texts, self.language, return_ids=False)
@@ -189,7 +209,8 @@ class Bm25Index:
         Raises:
             ConfigError: as there; two queries have one id.
         """
-        found = self.search([query.text for query in queries], k, show_progress=show_progress)
+        require(k >= 1, "k", "at least 1", k)
+        found = self._search([query.text for query in queries], k, show_progress)
         run = {query.query_id: dict(row) for query, row in zip(queries, found, strict=True)}
         require(len(run) == len(queries), "queries", "of different ids", f"{len(queries)} queries")
         return run

@@ -40,7 +40,7 @@ def write_index(
             it is to replace an index that another process is changing.
     """
     with contextlib.ExitStack() as stack:
-        if overwrite and (Path(output) / LOCK).is_file():
+        if overwrite and any((Path(output) / name).is_file() for name in (MANIFEST, LOCK)):
             stack.enter_context(directory_lock(Path(output), CHANGING))
         temporary = stack.enter_context(atomic_directory(output, overwrite=overwrite))
         write(temporary)

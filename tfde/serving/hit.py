@@ -17,7 +17,7 @@ why will with you
 """.split()  # noqa: SIM905
 _WORD = re.compile(r"[^\W_]+")
 # A sentence with the white space behind it; a line's end ends one.
-_SENTENCE = re.compile(r"[^.!?。！？\n]*(?:[.!?]+(?=\s|$)|[。！？]+|\n|$|[.!?])\s*")
+_SENTENCE = re.compile(r"[^.!?。！？\n]*(?:[.!?]+|[。！？]+|\n|$)\s*")
 
 
 class Hit(NamedTuple):
@@ -136,9 +136,7 @@ def _places(text: str, query: str) -> list[tuple[int, str]]:
     words = query_words(query)
     if not words:
         return []
-    beginnings = "|".join(sorted(map(re.escape, words), key=len, reverse=True))
-    pattern = re.compile(rf"(?<![^\W_])(?:{beginnings})[^\W_]*", re.IGNORECASE)
-    found = ((match.start(), _stem(match[0].lower())) for match in pattern.finditer(text))
+    found = ((match.start(), _stem(match[0].lower())) for match in _WORD.finditer(text))
     return [(place, stem) for place, stem in found if stem in words]
 
 

@@ -62,6 +62,8 @@ def atomic_directory(path: str | Path, *, overwrite: bool = False) -> Iterator[P
             cannot be made.
     """
     path = Path(path)
+    if path.is_symlink():  # which stays
+        path = path.resolve()
     refuse_existing(path, overwrite=overwrite)
     temporary, older = _beside(path), _beside(path, ".old")
     with _creating(path):

@@ -129,15 +129,18 @@ class MarginTask(Task):
         scores = tf.matmul(embeddings, candidates["embeddings"], transpose_b=True)
         margins = _margins(scores / self.temperature)
         keys = queries["given_key"]
-        # (B, C): how many of a query's given negatives a candidate is, and their margins' sum. A
-        # document that two queries have stands twice among the candidates.
-        same = (keys[:, None, :] == candidates["keys"][None, :, None]) & (keys != 0)[:, None, :]
+        # (B, C): the share of a given negative that a candidate is, and its margin. A document that
+        # two queries have stands twice among the candidates.
+        scored = (keys != 0) & ~tf.math.is_nan(queries["given_margin"])
+        same = (keys[:, None, :] == candidates["keys"][None, :, None]) & scored[:, None, :]
         given = tf.cast(tf.reduce_any(same, axis=2), scores.dtype)
         wanted = tf.reduce_max(
             tf.where(same, queries["given_margin"][:, None, :], tf.float32.min), axis=2
         )
         wanted = tf.where(given > 0, tf.cast(wanted, scores.dtype), 0.0)
-        loss = self.pair_weight * _mean_square(margins - wanted, given)
+        equal = candidates["keys"][:, None] == candidates["keys"][None, :]
+        copies = tf.reduce_sum(tf.cast(equal, scores.dtype), axis=1)
+        loss = self.pair_weight * _mean_square(margins - wanted, given / copies)
         if not self.batch_weight:
             return loss
         there = candidate_mask(candidates["keys"], queries["positive_keys"])
@@ -185,7 +188,7 @@ def _margins(scores: tf.Tensor) -> tf.Tensor:
 def _mean_square(difference: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
     """The mean over queries of each one's mean over what counts; one without anything has 0."""
     squares = tf.reduce_sum(tf.square(difference) * counts, axis=1)
-    return tf.reduce_mean(squares / tf.maximum(tf.reduce_sum(counts, axis=1), 1.0))
+    return tf.reduce_mean(tf.math.divide_no_nan(squares, tf.reduce_sum(counts, axis=1)))
 
 
 def _sums_of_best(queries: Rows, candidates: Rows) -> tf.Tensor:

@@ -266,21 +266,30 @@ class Throughput(keras.callbacks.Callback):
     def __init__(self, batch_size: int) -> None:
         super().__init__()
         self.batch_size = batch_size
+        self._begun = 0.0
+        self._first: float | None = None  # with tracing: counts where there is no other
         self._last: float | None = None
         self._seconds: deque[float] = deque(maxlen=20)
+
+    def on_train_batch_begin(self, batch: int, logs: dict[str, float] | None = None) -> None:
+        """Notes when a step begins."""
+        self._begun = time.perf_counter()
 
     def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
         """Notes the time and adds the rate."""
         now = time.perf_counter()
-        if self._last is not None:
+        if self._last is None:
+            self._first = now - self._begun
+        else:
             self._seconds.append(now - self._last)
         self._last = now
         self.on_epoch_end(batch, logs)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         """Adds the rate of the last steps."""
-        if logs is not None and self._seconds:
-            logs["pairs_per_s"] = self.batch_size / statistics.median(self._seconds)
+        seconds = self._seconds or ([] if self._first is None else [self._first])
+        if logs is not None and seconds:
+            logs["pairs_per_s"] = self.batch_size / statistics.median(seconds)
 
 
 class CutReport(keras.callbacks.Callback):

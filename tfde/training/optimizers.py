@@ -168,6 +168,7 @@ def averaged_over_steps(optimizer: keras.optimizers.Optimizer) -> Iterator[None]
 
     Source: Polyak and Juditsky 1992; the first step is the first mean, as in Keras.
     """
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)  # in one with a loss scale
     weights = optimizer._trainable_variables
     own = [np.array(keras.ops.convert_to_numpy(weight)) for weight in weights]  # no views of them
     try:

@@ -43,6 +43,7 @@ _COMMENT = (
 _RECIPE = "recipe"  # in `asked`, the checksum of the rest
 _WRITTEN = {"corpus.jsonl.gz", "queries.jsonl.gz", "split.json"}
 _WRITTEN |= {f"qrels/{split}.tsv" for split in ("train", "dev", "test")}
+_PAIRS = {f"pairs/{split}.jsonl.gz" for split in ("train", "dev", "test")}  # with negatives
 _ASKED = "# asked: "  # and what the recipe was written for, as JSON
 
 
@@ -108,9 +109,10 @@ def prepare_table(
                     old, new = before[name], asked[name]
                     name = next(x for x in {**old, **new} if old.get(x) != new.get(x))
                     value = new.get(name)
+                what = "`table`, or other rows in it" if name == "table" else f"`{name}`"
                 raise ConfigError(
-                    f"{output}: the run there was begun with another `{name}`; choose another"
-                    f" output. Received: {value!r}"
+                    f"{output}: the run there was begun with another {what}; choose another output."
+                    f" Received: {value!r}"
                 )
         temporary = held.enter_context(atomic_directory(output, overwrite=bool(before)))
         data = temporary / TABLE_DATA
@@ -196,7 +198,7 @@ def _is_as_written(output: Path, before: Mapping[str, Any]) -> bool:
     hidden = {path.name for path in output.iterdir() if path.name.startswith(".")}
     return (
         hashlib.sha256(body.encode()).hexdigest() == before.get(_RECIPE)
-        and files == _WRITTEN
+        and files - _PAIRS == _WRITTEN
         and hidden <= {LOCK}
     )
 

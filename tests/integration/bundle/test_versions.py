@@ -15,7 +15,7 @@ from bundle_server import DOCUMENTS, BundleServer, http
 from tfde.cli.main import main
 from tfde.errors import ConfigError, CorruptError
 from tfde.export.bundle import export_bundle
-from tfde.export.bundle_directory import bundle_versions
+from tfde.export.bundle_directory import bundle_versions, read_manifest
 from tfde.export.install_bundle import install_bundle, remove_version, roll_back_bundle
 from tfde.export.verify import verify_bundle
 from tfde.serving.client import Client
@@ -145,9 +145,8 @@ def test_a_bundle_names_nothing_outside_of_it(exported, served, field, value):
     assert states(served) == {1: "live"}
 
 
-@pytest.mark.parametrize("renames", [0, 2, 6, 8, 12])
-def test_an_install_that_was_killed_is_done_again(exported, served, renames):
-    """Killed before one of its renames: of copies, of what is kept, of models, of shown files."""
+def kill_install(new, bundle, renames):
+    """Kills an install before one of its renames."""
     code = f"""
 import os, signal, sys
 import tfde.export.install_bundle as module
@@ -164,14 +163,51 @@ os.rename, os.replace = dying(os.rename), dying(os.replace)
 module.verify_bundle = lambda path: []  # which takes longest, and is tested by itself
 module.install_bundle(*sys.argv[1:])
 """
-    command = [sys.executable, "-c", code, str(exported[2]), str(served)]
+    command = [sys.executable, "-c", code, str(new), str(bundle)]
     assert subprocess.run(command, capture_output=True).returncode == -signal.SIGKILL
+
+
+def check_whole(bundle):
+    for left in list(bundle.rglob(".*.tmp*")):  # a killed process cannot remove them
+        shutil.rmtree(left) if left.is_dir() else left.unlink(missing_ok=True)
+    assert verify_bundle(bundle) == []
+
+
+@pytest.mark.parametrize("renames", [0, 2, 6, 8, 12])
+def test_an_install_that_was_killed_is_done_again(exported, served, renames):
+    """Killed among the renames: of copies, of what is kept, of models, of shown files."""
+    kill_install(exported[2], served, renames)
     assert states(served)[1] in ("live", "earlier")
     install_bundle(exported[2], served)
     assert states(served) == {1: "earlier", 2: "live"}
-    for left in list(served.rglob(".*.tmp*")):  # a killed process cannot remove them
-        shutil.rmtree(left) if left.is_dir() else left.unlink(missing_ok=True)
-    assert verify_bundle(served) == []
+    check_whole(served)
+
+
+def test_after_a_kill_another_export_of_its_number_is_installed_whole(
+    exported, served, model, exact, tmp_path
+):
+    documents = [d._replace(title="of another version 2") for d in DOCUMENTS]
+    other = export_bundle(
+        model, exact, tmp_path / "other", documents=documents, golden_queries=["green red"],
+        version=2, scann=False,
+    )  # fmt: skip
+    kill_install(exported[2], served, 6)
+    assert states(served)[2] == "unfinished"
+    install_bundle(other, served)
+    assert states(served) == {1: "earlier", 2: "live"}
+    check_whole(served)
+    assert read_manifest(served) == read_manifest(other)
+
+
+def test_what_a_kill_left_is_no_obstacle_to_a_rollback(exported, served):
+    kill_install(exported[2], served, 6)
+    assert roll_back_bundle(served, to=1) == 1
+    install_bundle(exported[2], served)
+    assert roll_back_bundle(served) == 1
+    assert states(served) == {1: "live", 2: "withdrawn"}
+    check_whole(served)
+    assert roll_back_bundle(served, to=2) == 2
+    check_whole(served)
 
 
 def test_every_answer_is_of_one_version(exported, served):

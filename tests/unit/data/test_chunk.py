@@ -44,6 +44,8 @@ def test_headings(preprocessor):
         "## red",
         "## blue\n\ncat\n#no heading",
     ]
+    fenced = "cat\n```\n# red\ndog\n```\n"
+    assert chunks(preprocessor, f"{fenced}## blue\ncat") == [fenced.strip(), "## blue\n\ncat"]
     long = "# " + " ".join(tiny.WORDS[:10])
     assert chunks(preprocessor, f"cat\n{long}\ndog") == ["cat", f"{long}\ndog"]
 

@@ -137,12 +137,19 @@ def test_memory_holds_ids_not_texts(tmp_path):
 
 def test_without_repeats_keeps_the_first():
     other = Document("d1", "", "another text")
-    records = [D1, Q1, Judgement("a", "q1", "d1", 1), other, Q1, Judgement("a", "q1", "d1", 0)]
+    judgement = Judgement("a", "q1", "d1", 1)
+    records = [D1, Q1, judgement, other, Q1, judgement]
     later = [Judgement("b", "q1", "d1", 1), TrainingPair("a", Q1, "d1", ()), Answers("q1", ())]
     assert list(without_repeats([*records, *later, Answers("q1", ("x",))])) == [
         *records[:3],
         *later,
     ]
+
+
+def test_judgements_that_contradict_each_other_are_refused(tmp_path):
+    both = [D1, Q1, Judgement("a", "q1", "d1", 0), Judgement("a", "q1", "d1", 1)]
+    with pytest.raises(DataError, match=r"a query and document must be judged once"):
+        write_dataset(tmp_path / "out", without_repeats(both), splits=["a"])
 
 
 def test_bad_records_are_named_in_the_log(tmp_path):

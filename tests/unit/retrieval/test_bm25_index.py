@@ -74,6 +74,15 @@ def test_bad_input_is_named():
         Bm25Index.build(CORPUS).search(["cat"], 0)
 
 
+def test_one_query_alone_and_what_is_none():
+    index = Bm25Index.build(CORPUS)
+    assert index.search("cat", 2) == index.search(["cat"], 2)[0]
+    assert index.search(iter(["cat", "dog"]), 2) == index.search(["cat", "dog"], 2)
+    for wrong in (None, ["cat", None], [b"cat"], 7):
+        with pytest.raises((ConfigError, TypeError), match=r"`texts` must be a text or"):
+            index.search(wrong, 2)
+
+
 @pytest.mark.parametrize("text", ["? !", "x y z", "the and of"])
 def test_a_corpus_without_words_is_refused(text):
     with pytest.raises(ConfigError, match=r"must hold a word of two letters.*none in 1 documents"):

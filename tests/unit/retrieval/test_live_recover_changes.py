@@ -6,6 +6,7 @@ The files are those of a writer at work, as a kill leaves them: SQLite's own log
 import random
 import shutil
 import sqlite3
+import subprocess
 import sys
 
 import numpy as np
@@ -127,6 +128,56 @@ def test_a_torn_tail_is_no_damage(copy, killed, tail):
     assert faults.holds(LiveIndex.open(copy), killed[1])
     with LiveIndex.open(copy, write=True) as index:
         assert faults.holds(index, killed[1])
+
+
+@pytest.mark.parametrize("ended_by", ["rollback", "kill"])
+def test_a_large_change_that_never_ended_is_no_damage(copy, killed, ended_by):
+    """What is larger than SQLite's memory stands in its log before it ends."""
+    large = f"""
+import os, signal, sqlite3, sys
+database = sqlite3.connect(sys.argv[1], isolation_level=None)
+database.execute("PRAGMA wal_autocheckpoint = 0")
+database.execute("PRAGMA cache_size = 5")
+database.execute("BEGIN IMMEDIATE")
+for number in range(3000):
+    database.execute("UPDATE documents SET text = randomblob(2000)")
+    if os.path.getsize(sys.argv[1] + "-wal") > int(sys.argv[2]):
+        break
+if {ended_by == "rollback"}:
+    database.execute("ROLLBACK")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    before = (copy / WAL).stat().st_size
+    enough = before + 100_000
+    subprocess.run([sys.executable, "-c", large, str(copy / LOG), str(enough)], check=False)
+    assert (copy / WAL).stat().st_size > enough
+    with LiveIndex.open(copy, write=True) as index:
+        assert faults.holds(index, killed[1])
+        index.delete(["d7"])  # overwrites the first of it
+        reader = LiveIndex.open(copy)
+        assert faults.holds(reader, {i: v for i, v in killed[1].items() if i != "d7"})
+
+
+def test_a_lost_file_is_told(copy):
+    for suffix in ("", "-wal", "-shm"):
+        copy.joinpath(LOG + suffix).unlink(missing_ok=True)
+    with pytest.raises(CorruptError, match=rf"{LOG}: is gone, and 133 changes with it: restore"):
+        LiveIndex.open(copy)
+    (copy / ACKNOWLEDGED).unlink()
+    assert len(LiveIndex.open(copy)) == 100
+
+
+@pytest.mark.parametrize("place", [0, 16, 100])
+def test_a_damaged_header_is_no_end(copy, killed, place):
+    with LiveIndex.open(copy, write=True):
+        pass  # closed, the log is one file
+    flip(copy / LOG, place)
+    with pytest.raises(CorruptError):
+        LiveIndex.open(copy)
+    found = recover(copy)
+    assert found.is_whole == (place == 0)
+    recovered = LiveIndex.open(copy)
+    assert faults.holds(recovered, killed[1]) == (place == 0)
 
 
 def test_an_index_of_before_there_was_such_a_file_opens(copy, killed):

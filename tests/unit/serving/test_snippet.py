@@ -1,5 +1,7 @@
 """What is shown of a passage: where the query's words stand, cut at sentences, lines kept."""
 
+import time
+
 import pytest
 
 from tfde.serving.hit import snippet_of
@@ -73,3 +75,12 @@ def test_common_words_and_no_words():
 def test_lines_stay_lines():
     text = FILLER * 9 + "Syntax:\n  shutil.copytree(src, dst)\n" + FILLER * 9
     assert "Syntax:\n  shutil.copytree(src, dst)" in snippet_of(text, "shutil copytree")
+
+
+def test_long_queries_and_runs_of_dots_are_shown_in_time():
+    words = " ".join(f"word{number}" for number in range(8000))
+    text = f"{FILLER * 900}The word7 stands here. {FILLER * 100}"
+    begun = time.process_time()
+    assert "word7" in snippet_of(text, words)
+    assert "lake" in snippet_of("." * 60_000 + "a lake. " + FILLER * 9, "lake")
+    assert time.process_time() - begun < 20  # minutes, where it is quadratic

@@ -122,14 +122,17 @@ def test_rates_of_layers_and_the_way_back_by_hand():
     assert len(seen) == 5  # the token embedder has no bias
 
 
+@pytest.mark.parametrize("scaled", [False, True])
 @pytest.mark.parametrize("name", ["adamw", "adafactor"])
-def test_the_mean_over_steps_by_hand(name):
+def test_the_mean_over_steps_by_hand(name, scaled):
     weight = keras.Variable(np.ones((2, 3), np.float32), name="kernel")
     config = OptimizerConfig(name, 0.5, "constant")
     optimizer = build_optimizer(config, steps=9, ema_momentum=0.75)
-    rng, mean = np.random.default_rng(0), None
+    rng, mean, scale = np.random.default_rng(0), None, 1.0
+    if scaled:  # as Keras wraps it in mixed_float16
+        optimizer, scale = keras.optimizers.LossScaleOptimizer(optimizer, initial_scale=8.0), 8.0
     for _ in range(5):
-        optimizer.apply([rng.normal(size=(2, 3)).astype(np.float32)], [weight])
+        optimizer.apply([rng.normal(size=(2, 3)).astype(np.float32) * scale], [weight])
         now = np.array(weight.numpy())
         mean = now if mean is None else 0.75 * mean + 0.25 * now
     with averaged_over_steps(optimizer):

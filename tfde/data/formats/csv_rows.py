@@ -7,7 +7,7 @@ import csv
 import json
 import math
 import re
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,9 @@ def read_table(
         if header is None:
             header = row
             _refuse_other_delimiter(path, row, delimiter)
+            twice = [name for name, count in Counter(row).items() if count > 1 and name]
+            if twice:
+                raise DataError(path, 1, "columns must have different names.", twice[0])
         elif len(row) != len(header):
             rule = _cells_rule(len(header), len(row))
             intake.bad(DataError(path, intake.line, rule, row))
@@ -242,8 +245,9 @@ def _cells_rule(wanted: int, found: int) -> str:
 def split_of_name(name: str) -> str:
     """Returns the split that a name begins with or holds as a word; "" for none."""
     words = re.findall(r"[a-z]+", name.lower())
+    begins = re.match(r"(train|dev|test)(?:ing|set|data|split)?(?![a-z])", name.lower())
     for word, split in SPLITS.items():
-        if name.startswith(split) or word in words:  # not val, with which values begin
+        if word in words or (begins and begins[1] == split):
             return split
     return ""
 

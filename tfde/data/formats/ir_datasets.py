@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -73,6 +74,7 @@ def understood(source: Source, columns: Sequence[str] | None = None) -> str:
     return "; ".join(parts)
 
 
+_LONG = 40  # characters; a shorter value may stand in a text by chance
 _KNOWN_FIELDS = ("doc_id", "query_id", "title", "text", "answers")
 
 
@@ -147,9 +149,17 @@ def _metadata(source: Source, intake: Intake, record: Any, text: str) -> dict[st
     others = {}
     for name, value in record._asdict().items():
         value = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
-        if name not in _KNOWN_FIELDS and not (isinstance(value, str) and value in text):
+        if name not in _KNOWN_FIELDS and not (isinstance(value, str) and _holds(text, value)):
             others[name] = json.loads(json.dumps(value, default=str))
     return metadata_of(source.path, intake.line, others, ())
+
+
+def _holds(text: str, value: str) -> bool:
+    """Whether a value is part of a text, and does not stand in it by chance ("art")."""
+    if len(value) > _LONG:
+        return value in text
+    place = re.escape(value)
+    return re.search(rf"(?:\A|\n){place}(?:\s|\Z)|\s{place}\Z", text) is not None
 
 
 def _text(source: Source, record: Any, field: str | None) -> str:

@@ -59,7 +59,8 @@ def without_repeats(records: Iterable[Record]) -> Iterator[Record]:
     """Leaves out documents, queries, judgements and answers that came before.
 
     For formats that write a text out wherever it is used; of two with one id the first counts.
-    Memory holds the ids' keys.
+    Judgements that contradict each other stay, so that whoever reads on refuses them. Memory holds
+    the ids' keys.
     """
     known = KnownIds()
     for record in records:
@@ -74,5 +75,8 @@ def without_repeats(records: Iterable[Record]) -> Iterator[Record]:
         else:
             yield record
             continue
-        if known.add(name):
+        is_new = known.add(name)
+        if isinstance(record, Judgement):
+            is_new |= known.add(f"{name} {record.relevance}")
+        if is_new:
             yield record

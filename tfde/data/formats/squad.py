@@ -10,7 +10,7 @@ from typing import Any
 
 from tfde.data.formats.paragraphs import Level, Paragraph, Question, paragraph_records
 from tfde.data.formats.records import Record, Source
-from tfde.errors import DataError, shorten
+from tfde.errors import DataError, shorten, utf8_fault
 from tfde.storage.compressed import read_whole
 from tfde.storage.intake import Intake
 from tfde.storage.json_file import json_fault
@@ -112,6 +112,8 @@ class _Reader:
         value: str = self.field(record, name, str, place)
         if not value.strip():
             raise self.fail(f"{place}.{name}", "must not be empty.", value)
+        if (fault := utf8_fault(value)) is not None:
+            raise self.fail(f"{place}.{name}", "must be text that UTF-8 can write.", fault)
         return value
 
     def unique(self, value: str, seen: set[str], place: str) -> None:

@@ -31,7 +31,7 @@ _FIELD = re.compile(
 )
 _ATTRIBUTE = re.compile(r"(?<![\w:])([\w:]++)\s*+=\s*(\"[^\"]*\"|'[^']*')")
 # "Number: 301", "Description:": part of the form.
-_FORM_WORD = re.compile(r"\s*(?:Number|Topic|Description|Narrative|Query)\s*:", re.IGNORECASE)
+_FORM_WORD = re.compile(r"\A\s*(?:Number|Topic|Description|Narrative|Query)\s*:", re.IGNORECASE)
 
 
 def read(

@@ -212,7 +212,7 @@ class PairDataset(PairBatches):
         return keys[order], self._shares[order]
 
     def _negatives(self, step: int, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns rows of documents, (B, M), -1 = none, and their margins, 0 = none."""
+        """Returns rows of documents, (B, M), -1 = none, and their margins, NaN = unknown."""
         table, width = self.table, self.negatives_per_query
         negatives = np.full((len(rows), width), -1, np.int64)
         margins = np.zeros((len(rows), width), np.float32)
@@ -226,7 +226,7 @@ class PairDataset(PairBatches):
                 given = given[self._draw(table.negative_margins[given], generator)]
             negatives[place, : len(given)] = table.negative_rows[given]
             margins[place, : len(given)] = table.negative_margins[given]
-        return negatives, np.nan_to_num(margins)
+        return negatives, margins
 
     def _draw(self, margins: np.ndarray, generator: np.random.Generator) -> np.ndarray:
         """Returns the places of M of a pair's negatives, drawn from its margins' parts or any."""

@@ -33,7 +33,7 @@ def back_up_index(path: str | Path, output: str | Path) -> LiveStatus:
     path, output = Path(path), Path(output)
     refuse_existing(output, overwrite=False)
     while True:
-        generation = read_log(path, verify=False)[0].generation
+        base = read_log(path, verify=False)[0][:2]
         try:
             with atomic_directory(output) as copy:
                 _copy(path, copy)
@@ -41,7 +41,7 @@ def back_up_index(path: str | Path, output: str | Path) -> LiveStatus:
                     return index.status()
         except Exception:
             # Another process may have put the next generation in its place meanwhile.
-            if read_log(path, verify=False)[0].generation == generation:
+            if read_log(path, verify=False)[0][:2] == base:
                 raise
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from tfde.errors import CorruptError
 from tfde.retrieval.index import open_index
 from tfde.retrieval.index_directory import MANIFEST, index_bytes, read_index, remove_index
-from tfde.retrieval.live.change_log import FILE, ChangeLog
+from tfde.retrieval.live.change_log import ACKNOWLEDGED, FILE, ChangeLog, read_acknowledged
 from tfde.retrieval.live.change_rows import Change, LogState
 from tfde.retrieval.live.snapshot import Base, Snapshot
 from tfde.storage.files import sha256
@@ -100,7 +100,7 @@ def read_files(path: Path, *, verify: bool) -> LiveFiles:
             return LiveFiles(base, changes, state.sequence)
         except Exception:
             # Another process may have put the next generation in its place meanwhile.
-            if read_log(path, verify=False)[0].generation == state.generation:
+            if read_log(path, verify=False)[0][:2] == state[:2]:
                 raise
 
 
@@ -114,7 +114,14 @@ def read_log(path: Path, *, verify: bool) -> tuple[LogState, list[Change]]:
     if not (path / FILE).is_file():
         if not (path / MANIFEST).is_file():
             raise FileNotFoundError(f"{path}: no {MANIFEST} there.")
-        return LogState(FIRST, sha256(path / MANIFEST), 0), []
+        state = LogState(FIRST, sha256(path / MANIFEST), 0)
+        if not (acknowledged := read_acknowledged(path / FILE)):
+            return state, []
+        if not (path / FILE).is_file():  # else another process has made it meanwhile
+            raise CorruptError(
+                f"{path / FILE}: is gone, and {acknowledged} changes with it: restore a backup, or"
+                f" remove {ACKNOWLEDGED} there to go without them."
+            )
     log = ChangeLog(path / FILE, write=False)
     try:
         if verify:

@@ -34,7 +34,8 @@ from tfde.storage.files import sha256
 from tfde.types import Document
 
 ASIDE = "damaged"
-_WRITE_VERSIONS = (18, b"\x01\x01")  # in SQLite's header: without a write-ahead log
+# In SQLite's header: what every file begins with, and that it has no write-ahead log.
+_HEADER = {0: b"SQLite format 3\0", 18: b"\x01\x01"}
 
 
 @dataclass(frozen=True)
@@ -165,9 +166,9 @@ def _join_pages(log: Path, joined: Path, *, past_damage: bool) -> int:
                 stale.discard(frame.page)
             else:
                 stale.add(frame.page)
-        place, versions = _WRITE_VERSIONS
-        file.seek(place)
-        file.write(versions)
+        for place, content in _HEADER.items():
+            file.seek(place)
+            file.write(content)
         file.flush()
         os.fsync(file.fileno())
     return len(stale)
@@ -191,7 +192,11 @@ def salvage(path: Path) -> Salvage:
     database = connect(path, "rw")
     try:
         unreadable, kept = 0, {}
-        for table in ("state", "changes", "documents", *metadata_tables(database)):
+        try:
+            more = metadata_tables(database)
+        except (sqlite3.DatabaseError, UnicodeDecodeError):
+            more, unreadable = (), 1
+        for table in ("state", "changes", "documents", *more):
             rows, broken = _readable_rows(database, table)
             good = [row[:-1] for row in rows if _is_whole(row)]
             unreadable += broken + len(rows) - len(good)

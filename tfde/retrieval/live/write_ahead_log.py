@@ -1,4 +1,4 @@
-"""SQLite's write-ahead log, read as a file: whether something whole lies behind what is broken.
+"""SQLite's write-ahead log, read as a file: whether a whole commit lies behind what is broken.
 
 SQLite reads the log up to the first frame that is not whole, and takes what follows for a commit
 that a kill or a power cut left unfinished. Where a byte in the middle was damaged, all later
@@ -59,7 +59,7 @@ def check_write_ahead_log(path: Path, way_out: str) -> None:
         way_out: What to do, for the message.
 
     Raises:
-        CorruptError: whole frames lie behind one that is damaged.
+        CorruptError: a whole commit lies behind a frame that is damaged.
     """
     before: _Damage | None = None
     for _ in range(_LOOKS):
@@ -106,7 +106,11 @@ def read_frames(path: Path) -> Iterator[Frame]:
 
 
 def _find_damage(path: Path) -> _Damage | None:
-    """Returns the first broken place that has whole frames behind it."""
+    """Returns the first broken place that has a whole commit behind it.
+
+    Whole frames without the end of a commit are of one that was never ended: SQLite writes what is
+    larger than its memory before it ends, and the next commit overwrites only the first of it.
+    """
     if not path.is_file():
         return None
     with path.open("rb") as file:
@@ -117,14 +121,13 @@ def _find_damage(path: Path) -> _Damage | None:
     broken: int | None = None
     if magic not in _MAGIC or _checksum(head[:24], _MAGIC[magic], (0, 0)) != (first, second):
         broken = 0
-    whole, commits = 0, 0
+    commits = 0
     for frame in read_frames(path):
         if not frame.is_whole:
             broken = frame.offset if broken is None else broken
         elif broken is not None:
-            whole += 1
             commits += frame.ends_commit
-    return _Damage(broken, commits, tuple(head[16:24])) if broken is not None and whole else None
+    return _Damage(broken, commits, tuple(head[16:24])) if broken is not None and commits else None
 
 
 def _guessed(frame: bytes, page_size: int) -> tuple[int, list[int]]:

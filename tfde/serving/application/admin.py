@@ -5,11 +5,11 @@ from __future__ import annotations
 import hmac
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from fastapi import APIRouter
 from grpc import StatusCode
-from pydantic import AliasChoices, BaseModel, ConfigDict, FailFast, Field
+from pydantic import AliasChoices, BaseModel, ConfigDict, FailFast, Field, model_validator
 
 from tfde.data.metadata import metadata_of
 from tfde.errors import ConfigError
@@ -35,6 +35,12 @@ class DocumentModel(BaseModel):
     title: str = ""
     text: str
     metadata: dict[str, Any] | None = None
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if not (self.title.strip() or self.text.strip()):
+            raise ValueError("a document must have a title or a text")
+        return self
 
 
 class AddRequest(BaseModel):

@@ -225,6 +225,11 @@ WEB_TRACK = """<?xml version="1.0" encoding="UTF-8"?>
             [("12", "A man of 58 < 60.")],
         ),
         ("<TOP><NUMBER>9</NUMBER><TITLE>of Terrier</TITLE></TOP>", "title", [("9", "of Terrier")]),
+        (
+            "<top><num>Number: 8</num><title>Topic: explain this query: select</title></top>",
+            "title",
+            [("8", "explain this query: select")],
+        ),
         ("<top lang='en'><num>126</num><title>x</title></top>", "title", [("126", "x")]),
         (
             "<top><num> C041 </num><EN-title>mad cow</EN-title></top>",
