@@ -221,11 +221,6 @@ class CrossEncoder(PairScorer):
 def _load(
     path: str | Path, num_labels: int | None, *, dropout: float | None, dtype: str | None
 ) -> LoadedCrossEncoder:
-    if preset_class(path) == "CrossEncoder":
-        raise ConfigError(
-            "`backbone` must be a checkpoint of another library, or another kind of model; this"
-            f" model directory is loaded by tfde.CrossEncoder.from_preset. Received: {path}"
-        )
     start = model_start(path, num_layers=None, dropout=dropout, dtype=dtype)
     if start is None:
         return load_cross_encoder(path, num_labels=num_labels, dropout=dropout, dtype=dtype)

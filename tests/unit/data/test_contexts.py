@@ -1,5 +1,6 @@
 """The passages of sentences: kept by `convert`, read once into memory, found again in a bundle."""
 
+import gzip
 import json
 import runpy
 import sys
@@ -11,13 +12,15 @@ import tensorflow as tf
 from tfde.cli.main import main
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.dataset_writer import write_dataset
+from tfde.data.formats.records import Judgement
 from tfde.data.pairs.dataset import PairDataset
 from tfde.data.pairs.table import PairTable
 from tfde.errors import ConfigError
 from tfde.export.documents_model import DocumentsModel
 from tfde.types import Document, Pair, Query
 
-SCRIPT = Path(__file__).parents[3] / "pipelines" / "sentence_contexts.py"
+PIPELINES = Path(__file__).parents[3] / "pipelines"
+SCRIPT = PIPELINES / "sentence_contexts.py"
 FIRST, SECOND = "A ship left. It sank near Rome.", "A boat left. It sank near Oslo."
 
 
@@ -153,3 +156,43 @@ def test_a_context_is_of_the_document_and_its_words_are_of_the_vocabulary():
     other = documents[0]._replace(metadata={"context": SECOND})
     with pytest.raises(ConfigError, match=f"'a' must stand .* one context.*{FIRST}.*{SECOND}"):
         PairTable([*pairs, Pair(Query("q", "where?"), other)])
+
+
+def test_sentences_before_each_are_put_behind_it(tmp_path, monkeypatch, capsys):
+    texts = ["A ship left.", "It sank.", "Rome was near.", "All swam."]
+    sentences = [Document(f"p0.{number}", "Ships", text) for number, text in enumerate(texts)]
+    sentences.append(Document("p1.0", "Ships", "A boat left."))
+    query = Query("q", "what sank?")
+    write_dataset(tmp_path / "s", [*sentences, query, Judgement("test", "q", "p0.1", 1)])
+    pair = {"query": "what sank?", "positive": {"title": "Ships", "text": "It sank."}}
+    pair["negatives"] = [{"title": "Ships", "text": "All swam."}]
+    (tmp_path / "pairs.jsonl").write_text(json.dumps(pair) + "\n")
+
+    def script(*more):
+        given = ["--dataset", str(tmp_path / "s"), *more]
+        monkeypatch.setattr(sys, "argv", ["preceding_sentences.py", *given])
+        with pytest.raises(SystemExit) as end:
+            runpy.run_path(str(PIPELINES / "preceding_sentences.py"), run_name="__main__")
+        return end.value.code
+
+    pairs = ["--pairs", str(tmp_path / "pairs.jsonl")]
+    assert script("--output", str(tmp_path / "out"), *pairs) == 0
+    made = DatasetDirectory(tmp_path / "out")
+    assert {document.doc_id: document.text for document in made.documents()} == {
+        "p0.0": "A ship left.",
+        "p0.1": "It sank. | A ship left.",
+        "p0.2": "Rome was near. | A ship left. It sank.",
+        "p0.3": "All swam. | It sank. Rome was near.",
+        "p1.0": "A boat left.",
+    }
+    assert made.qrels("test") == {"q": {"p0.1": 1}}
+    with gzip.open(tmp_path / "out.pairs.jsonl.gz", "rt") as lines:
+        (row,) = map(json.loads, lines)
+    assert row["positive"]["text"] == "It sank. | A ship left."
+    assert row["negatives"][0]["text"] == "All swam. | It sank. Rome was near."
+    assert script("--output", str(tmp_path / "no"), "--pairs", "none") == 1
+    assert "none: `--pairs` must be a file that exists." in capsys.readouterr().err
+    pair["negatives"][0]["text"] = "Not there."
+    (tmp_path / "pairs.jsonl").write_text(json.dumps(pair) + "\n")
+    assert script("--output", str(tmp_path / "no"), *pairs) == 1
+    assert "pairs.jsonl:1: must hold sentences of" in capsys.readouterr().err

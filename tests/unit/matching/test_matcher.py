@@ -306,7 +306,12 @@ def test_a_start_from_a_model_directory(tmp_path):
     ):
         CrossEncoder.from_backbone(tmp_path / "towers")
     with pytest.raises(ConfigError, match=r"loaded by tfde\.CrossEncoder\.from_preset"):
-        CrossEncoder.from_backbone(tmp_path / "teacher", num_labels=2)
+        CrossEncoder.from_backbone(tmp_path / "teacher")
+    teacher = CrossEncoder.from_preset(tmp_path / "teacher").named_weights()
+    on = CrossEncoder.from_backbone(tmp_path / "teacher", num_labels=2).named_weights()
+    for name, weight in teacher.items():
+        if name.startswith(("token_embedder", "encoder")):
+            np.testing.assert_array_equal(weight, on[name])
     tiny.dual_encoder(tiny.BERT, sharing="ade").save_to_preset(tmp_path / "apart")
     with pytest.raises(ConfigError, match=r"must have one encoder, shared by both towers"):
         Matcher.from_backbone(tmp_path / "apart", kind="siamese")
