@@ -139,7 +139,10 @@ def prepare_table(
                 f" {pairs}. Received: {size}"
             )
         place = str(output / TABLE_DATA)
-        described = describe_run(place, model, guards, pairs=pairs, changes=changes)
+        negatives = "train" in DatasetDirectory(data).pair_splits
+        described = describe_run(
+            place, model, guards, pairs=pairs, negatives=negatives, changes=changes
+        )
         text = yaml.safe_dump(described, sort_keys=False, allow_unicode=True)
         asked[_RECIPE] = hashlib.sha256(text.encode()).hexdigest()
         text = f"{_COMMENT}{_ASKED}{json.dumps(asked)}\n{text}"
@@ -209,6 +212,7 @@ def describe_run(
     guards: Mapping[str, str],
     *,
     pairs: int,
+    negatives: bool = False,
     changes: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Returns a recipe for a data set, as a mapping.
@@ -218,6 +222,7 @@ def describe_run(
         model: The start.
         guards: Name -> dataset directory away from home.
         pairs: How many it has to train by.
+        negatives: Whether it has a pair file with negatives to train by.
         changes: As of `prepare_table`. Other numbers follow those of steps, epochs, pairs and a
             batch, and what does not go with a change is left out.
 
@@ -273,7 +278,11 @@ def describe_run(
             }
         },
     }
-    stage = run["stages"]["finetune"]
+    stage: dict[str, Any] = run["stages"]["finetune"]
+    if negatives:
+        del stage["split"]
+        of_pairs = {"data": f"{place}/pairs/train.jsonl.gz", "dataset": place}
+        stage = run["stages"]["finetune"] = {**stage, **of_pairs, "negatives_per_query": 1}
     # What does not go with a field that was given.
     if "epochs" in given:
         del stage["steps"]

@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import gzip
 import json
 import shutil
 from pathlib import Path
@@ -71,7 +72,10 @@ def test_a_model_by_one_command(tmp_path, capsys, monkeypatch):
     assert message in capsys.readouterr().err
     write_table(tmp_path / "my.csv", rows=90)
     assert main([*command, "--guard", "away"]) == 1
-    assert "another `table`; choose another output. Received: 'my.csv'" in capsys.readouterr().err
+    assert (
+        "another `table`, or other rows in it; choose another output. Received: 'my.csv'"
+        in capsys.readouterr().err
+    )
 
 
 def test_the_recipe_of_a_dataset_is_that_of_a_table():
@@ -297,6 +301,42 @@ def test_help_tells_the_values_of_the_recipe_of_a_table(capsys):
     said = capsys.readouterr().out
     assert "learning_rate: 5.0e-05" in said.partition("stages.finetune.optimizer: ")[0]
     assert "start_decay" in said
+
+
+def test_negatives_of_the_table_are_trained_with(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    texts = tiny.document_texts()[:40]
+    rows = [
+        (" ".join(t.split()[1::-1]), t, other)
+        for t, other in zip(texts, texts[3:] + texts[:3], strict=True)
+    ]
+    rows[5] = (*rows[5][:2], "")
+    with open("t.csv", "w", newline="") as file:
+        csv.writer(file).writerows([("question", "answer", "negative"), *rows])
+    tiny.dual_encoder().save(tmp_path / "start.keras")
+    command = ["train", "--table", "t.csv", "--model", "start.keras", "--output", "run"]
+    assert main([*command, "--run.stages.finetune.steps", "3"]) == 0
+    assert "negatives from 'negative'" in capsys.readouterr().out
+    stage = yaml.safe_load(Path("run/recipe.yaml").read_text())["stages"]["finetune"]
+    assert stage["negatives_per_query"] == 1
+    assert stage["data"] == "run/data/pairs/train.jsonl.gz"
+    dataset = DatasetDirectory("run/data")
+    with gzip.open(dataset.pair_file("train"), "rt") as lines:
+        pairs = {(row["query_id"], row["positive"]): row for row in map(json.loads, lines)}
+    judged = {(q, d) for q, found in dataset.qrels("train").items() for d in found}
+    assert set(pairs) == judged
+    assert sum(map(len, (row.get("negatives", ()) for row in pairs.values()))) >= len(pairs) - 1
+
+
+def test_a_table_with_negatives_is_made_anew_before_training(tmp_path):
+    rows = [(f"q {n}", f"d {n}", f"e {n}") for n in range(30)]
+    with (tmp_path / "t.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("question", "answer", "negative"), *rows])
+    given = {"model": "m", "guards": {}}
+    prepare_table(tmp_path / "t.csv", tmp_path / "run", **given)
+    prepare_table(
+        tmp_path / "t.csv", tmp_path / "run", **given, changes={"stages.finetune.steps": 2}
+    )
 
 
 def test_columns_of_other_names(tmp_path):

@@ -166,11 +166,12 @@ def _rows(
             if number == 0 and _has_header(source.path):
                 _columns_of(source.path, intake.line, row, names)  # no bad row: the whole table
             records = intake.take(_records, source, intake.line, row, names, given_ids) or []
-            yield from records
             says = [one for one in records if isinstance(one, Judgement | TrainingPair)]
-            pairs = any(isinstance(one, TrainingPair) for one in says)  # each of which is written
-            if says and not pairs and not known.add(repr(says)):
+            negatives = any(isinstance(one, TrainingPair) and one.negatives for one in says)
+            if says and not negatives and not known.add(repr(says)):
                 intake.leave_out("rows that were there before")
+            else:
+                yield from records
 
 
 def records_of_row(
@@ -236,7 +237,7 @@ def _records(
         records.append(Judgement(source.split, query_id, document.doc_id, label))
         if label > 0:
             relevant.append(document.doc_id)
-    if negatives:
+    if columns.negatives:  # whether this row has some or none
         ids = tuple(document.doc_id for document in negatives)
         records += [TrainingPair(source.split, query, positive, ids) for positive in relevant]
     return records
