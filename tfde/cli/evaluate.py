@@ -303,7 +303,7 @@ def _check_coverage(path: str, results: Run, query_ids: list[str]) -> None:
         wanted, there = (shorten(next(iter(ids), "")) for ids in (query_ids, results))
         raise ConfigError(
             f"{path}: must hold results for the evaluated queries, such as {wanted}."
-            f" Received: {there} and others, none of them evaluated"
+            f" Received: {f'{there} and others, none of them evaluated' if results else 'none'}"
         )
     if found < len(query_ids):
         print(

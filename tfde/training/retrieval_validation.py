@@ -71,6 +71,7 @@ class RetrievalValidation(keras.callbacks.Callback):
         kept = judged | {others[i] for i in rng.permutation(len(others))[:room]}
         self.documents = [d for d in dataset.documents() if d.doc_id in kept]
         self.extent = f"{len(queries)} queries, {len(self.documents)} documents"
+        self._ignore_identical_ids = False
         self._step = 0
         self.history: list[tuple[int, dict[str, float]]] = []
 
@@ -107,9 +108,16 @@ class RetrievalValidation(keras.callbacks.Callback):
         embeddings = model.encode_documents(self.documents)
         doc_ids = [document.doc_id for document in self.documents]
         index = ExactIndex.build(embeddings, doc_ids)
-        k = min(max(100, depth(self.config.measures)), len(doc_ids))
+        identical = self._ignore_identical_ids
+        k = min(max(100, depth(self.config.measures)) + identical, len(doc_ids))
         run = retrieve(model, index, self.queries, k=k)
-        rows = per_query(run, self.qrels, self.config.measures, answers=self.answers)
+        rows = per_query(
+            run,
+            self.qrels,
+            self.config.measures,
+            answers=self.answers,
+            ignore_identical_ids=identical,
+        )
         measures = mean_values(rows)
         for name, (validation, _) in self.guards.items():
             (measures[name],) = validation(model).values()
@@ -147,4 +155,7 @@ def _validation_of(guard: GuardConfig, seed: int) -> RetrievalValidation:
         measures=guard.measures,
         query_prompt=guard.query_prompt,
     )
-    return RetrievalValidation(config, seed=seed)
+    validation = RetrievalValidation(config, seed=seed)
+    # A query that is a document too, as in BEIR's ArguAna, does not count as its own answer.
+    validation._ignore_identical_ids = True
+    return validation

@@ -121,6 +121,8 @@ def _training(
         on = validated["validated_on"]
         where = f"On the validation data ({on}), at {_place(validated)}"
         lines += ["", f"{where}: {_values(validated)}."]
+        if not validated["step"] and "averaged" not in validated:
+            lines += ["", "No training is in these weights: none was better than the start."]
     if tested is not None:
         lines += ["", f"On the test data: {_values(tested)}."]
     return "\n".join(lines)

@@ -83,6 +83,19 @@ def test_margins_stand_beside_their_negatives():
         PairDataset([taught._replace(margins=(1.0,))], batch_size=1)
 
 
+def test_a_question_under_two_ids_has_the_answers_of_both():
+    twice = [pair(0), pair(1)._replace(query=Query("other", "query 0")), pair(2)]
+    batch = PairDataset(twice, batch_size=3, shuffle=False).batch(0)
+    both = [key("d0"), key("d1")]
+    assert batch["positive_keys"].tolist() == [both, both, [key("d2"), 0]]
+
+
+def test_a_negative_without_a_score_has_no_margin():
+    pairs = [pair(0, negatives=(1, 2)), pair(1)]
+    data = PairDataset(pairs, batch_size=2, negatives_per_query=2, shuffle=False)
+    np.testing.assert_array_equal(data.batch(0)["negative_margin"], [[np.nan] * 2, [0.0] * 2])
+
+
 def test_balanced_margins_draw_the_parts_of_the_range_alike():
     """Nine margins near 0 and one of 10: by chance it is drawn one time in ten, here every other.
 

@@ -42,6 +42,18 @@ def test_last_and_best_of_the_stages_that_compete(output):
     assert "at step 9 of stage first: RR 0.9000." in best
 
 
+@pytest.mark.parametrize("kept", [0, 9])
+def test_an_untouched_start_says_so(output, kept):
+    history = [
+        {"stage": "one", "step": 0, "RR": 0.9, "validated_on": "7 queries", "kept": True},
+        {"stage": "one", "step": 9, "RR": 0.5, "validated_on": "7 queries", "kept": kept == 9},
+    ]
+    last, best = write_run(output, ["one"], history)
+    said = "No training is in these weights: none was better than the start."
+    assert said not in last
+    assert (said in best) == (kept == 0)
+
+
 def test_a_last_stage_that_was_not_validated(output):
     history = [
         {"stage": "first", "step": 9, "RR": 0.9, "validated_on": "7 queries"},
