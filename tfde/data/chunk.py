@@ -17,6 +17,7 @@ from tfde.progress import progress_bar
 from tfde.storage.atomic import atomic_directory, refuse_existing
 from tfde.storage.files import link_or_copy
 from tfde.storage.json_lines import write_json_lines
+from tfde.text.byte_pair.tokenizer import BytePairTokenizer
 from tfde.text.preprocessor import TextPreprocessor
 from tfde.text.tokenizer import Tokenizer
 from tfde.types import Document
@@ -28,6 +29,7 @@ _FENCED = re.compile(r"^(```|~~~).*?(?:^\1|\Z)", re.MULTILINE | re.DOTALL)
 _LEAST_SHARE = 4
 # A text to see how many tokens the template puts around one.
 _PROBE = "a"
+_WORD, _SPACED_WORD = re.compile(r"\S+"), re.compile(r"\s*\S+")
 _MOST_WORDS = 1_000_000
 _LONGEST_WORD = 40  # characters; longer ones hardly come again
 
@@ -114,7 +116,7 @@ def _passages(text: str, count: TokenCounter, room: int, overlap: int) -> list[s
     ]
     passages = []
     for heading, body in sections:
-        left = room - count(heading)
+        left = room - (count(f"{heading}\n\n{_PROBE}") - count(_PROBE) if heading else 0)
         if left < room // 2:  # no heading, or one to cut like any text
             heading, body, left = "", f"{heading}{body}", room
         splitter = TextSplitter.from_callback(count, left, min(overlap, left - 1))
@@ -196,8 +198,9 @@ def chunk_dataset(
 class TokenCounter:
     """Counts the tokens of texts by those of their words, which are tokenized once.
 
-    Tokenizers cut at white space first, so that the sum is what the text has; where it is not, it
-    is off by a few (byte-pair encoding knows a word with and without the blank before it).
+    Tokenizers cut at white space first, so that the sum is what the text has. Byte-pair encoding
+    knows a word with and without the blank before it, and counts indentation: there a word has
+    the white space before it.
 
     Args:
         tokenizer: Gives the tokens.
@@ -205,13 +208,15 @@ class TokenCounter:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
+        self._word = _SPACED_WORD if isinstance(tokenizer, BytePairTokenizer) else _WORD
         self._known: dict[str, int] = {}
 
     def learn(self, texts: Iterable[str]) -> None:
         """Tokenizes the words of texts that are not known yet, all in one call."""
         if len(self._known) > _MOST_WORDS:
             self._known.clear()
-        words = {w for text in texts for w in text.split() if len(w) <= _LONGEST_WORD}
+        found = {word for text in texts for word in self._word.findall(text)}
+        words = {word for word in found if len(word) <= _LONGEST_WORD}
         new = sorted(words - self._known.keys())
         if new:
             self._known.update(zip(new, self._count(new), strict=True))
@@ -219,7 +224,11 @@ class TokenCounter:
     def __call__(self, text: str) -> int:
         """Returns the number of tokens, special ones left out."""
         self.learn([text])
-        words = text.split()
+        words = self._word.findall(text)
+        if words and self._word is _SPACED_WORD:  # a template may put a blank before the first
+            first = words[0].lstrip()
+            self.learn([first, f" {first}"])
+            words[0] = max(first, f" {first}", key=lambda word: self._known.get(word, 0))
         long = [word for word in words if word not in self._known]
         count = sum(self._known[word] for word in words if word in self._known)
         return count + sum(self._count(long)) if long else count

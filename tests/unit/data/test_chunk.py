@@ -1,13 +1,19 @@
 """Long documents as passages: nothing lost, nothing too long, boundaries that a reader sees."""
 
 import json
+from pathlib import Path
 
 import pytest
 import tiny
+import tokenizers
 
+from tfde.config.model import TextConfig
+from tfde.data import chunk
 from tfde.data.chunk import chunk_dataset, chunk_documents
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.errors import ConfigError
+from tfde.text.byte_pair.tokenizer import BytePairTokenizer
+from tfde.text.preprocessor import TextPreprocessor
 from tfde.types import Document
 
 
@@ -135,3 +141,31 @@ def test_a_dataset(tmp_path, preprocessor):
     out.validate(parent_separator=".")
     with pytest.raises(ConfigError, match="the output must not be the dataset that is cut"):
         chunk_dataset(data, data, preprocessor, overwrite=True)
+
+
+def test_byte_pairs_of_code_and_prose_fit():
+    """Whose tokens know the white space before a word, and count indentation."""
+    texts = [path.read_text() for path in sorted(Path(chunk.__file__).parent.glob("*.py"))[:8]]
+    trained = tokenizers.Tokenizer(tokenizers.models.BPE())
+    byte_level = tokenizers.pre_tokenizers.ByteLevel
+    trained.pre_tokenizer = byte_level(add_prefix_space=False)
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=2000,
+        special_tokens=["<s>", "<pad>", "</s>", "<unk>"],
+        initial_alphabet=byte_level.alphabet(),
+    )
+    trained.train_from_iterator(texts, trainer)
+    model = json.loads(trained.to_str())["model"]
+    tokenizer = BytePairTokenizer(
+        sorted(model["vocab"], key=model["vocab"].get),
+        merges=[tuple(merge) for merge in model["merges"]],
+        special_tokens=["<s>", "</s>", "<pad>"],
+        unknown_token="<unk>",
+    )
+    preprocessor = TextPreprocessor(tokenizer, TextConfig(16, 64, "{title} [SEP] {text}"))
+    numbers = " ".join(str(number**3) for number in range(500))
+    documents = [Document(str(n), "a title", text) for n, text in enumerate([*texts, numbers])]
+    passages = list(chunk_documents(documents, preprocessor))
+    cut = lengths(preprocessor, passages)[:, 1]
+    assert len(passages) > 200
+    assert not cut.any()
