@@ -155,8 +155,7 @@ class DatasetDirectory:
         for split in self.splits:
             for query_id, documents in self.qrels(split).items():
                 known = judged.setdefault(query_id, {})
-                for doc_id, relevance in documents.items():
-                    known[doc_id] = max(relevance, known.get(doc_id, relevance))
+                known |= {d: max(grade, known.get(d, grade)) for d, grade in documents.items()}
         return judged
 
     def relevant(self, split: str) -> dict[str, tuple[str, ...]]:
@@ -204,6 +203,17 @@ class DatasetDirectory:
             for document in self.documents()
             if wanted is None or document.doc_id in wanted
         }
+
+    def named_documents(self, doc_ids: Collection[str]) -> dict[str, Document]:
+        """Returns documents by id, in memory.
+
+        Raises:
+            DataError: one is not in the corpus.
+        """
+        found = self.document_store(doc_ids)
+        for doc_id in set(doc_ids).difference(found):
+            raise DataError(self.path, None, "pairs must name documents of the corpus.", doc_id)
+        return found
 
     def validate(
         self, splits: Iterable[str] | None = None, *, parent_separator: str | None = None

@@ -2,7 +2,8 @@
 
 Every choice is by a hash of seed and query id: it depends neither on the order of the queries nor
 on the ratio, so the queries of a small split that are not for testing are so in a larger one with
-the same seed, and the test queries of the larger one are test queries of the small one. Which of
+the same seed, and the test queries of the larger one are test queries of the small one, but for
+groups of near duplicates that one of the two had no room for. Which of
 them are dev queries is chosen in each split anew: do not tune on the dev queries of one what was
 trained on the train queries of another.
 """

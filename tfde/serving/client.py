@@ -92,9 +92,12 @@ class Client:
             version = response.model_spec.version.value
             passages = self._passages(sorted(set(doc_ids.ravel())), version)
             if passages is not None:
-                break
-        hits = make_hits(doc_ids, scores, passages or {})
-        return hits[0] if isinstance(texts, str) else hits
+                hits = make_hits(doc_ids, scores, passages)
+                return hits[0] if isinstance(texts, str) else hits
+        raise ServerError(
+            f"{self.target}: versions of {self.model} went {_TRIES} times before their texts could"
+            " be asked for; ask again"
+        )
 
     def encode_queries(self, texts: str | Sequence[str]) -> np.ndarray:
         """Returns query embeddings (Q, D) float32; (D,) of one text.

@@ -337,7 +337,7 @@ def _columns(dataset: DatasetDirectory, split: str) -> Iterator[dict[str, str | 
             negatives.setdefault(key, {}).update(dict.fromkeys(pair.negatives))
     width = max(map(len, negatives.values()), default=0)
     relevant = dataset.relevant(split)
-    store = dataset.document_store(set().union(*relevant.values(), *negatives.values()))
+    store = dataset.named_documents(set().union(*relevant.values(), *negatives.values()))
 
     def text(doc_id: str) -> str:
         return f"{store[doc_id].title} {store[doc_id].text}".strip()

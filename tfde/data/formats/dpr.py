@@ -159,7 +159,7 @@ def _split_examples(dataset: DatasetDirectory, split: str) -> Iterator[dict[str,
             negatives[pair.query.query_id].update(dict.fromkeys(pair.negatives))
     answers = dataset.answers() if dataset.has_answers else {}
     wanted = {doc_id for ids in (*positives.values(), *negatives.values()) for doc_id in ids}
-    store = dataset.document_store(wanted)
+    store = dataset.named_documents(wanted)
 
     def contexts(ids: Sequence[str]) -> list[dict[str, str]]:
         documents = [store[doc_id] for doc_id in ids]
