@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jsonargparse.typing import PositiveInt
 
@@ -23,6 +23,9 @@ from tfde.cli.quick_imports import quick_imports
 from tfde.cli.shared_options import add_engine
 from tfde.errors import require
 from tfde.serving.server.limits import Limits, with_descriptors
+
+if TYPE_CHECKING:
+    from tfde.serving.server.model_server import StopRequest
 
 _STOCK = "tensorflow_model_server"
 _log = logging.getLogger(__name__)
@@ -202,7 +205,7 @@ def _serve(args: Any) -> int:
 
 
 def _answer_until(
-    asked: threading.Event, args: Any, server: Any, http: Any, *, retrieves: bool
+    asked: StopRequest, args: Any, server: Any, http: Any, *, retrieves: bool
 ) -> Exception | None:
     """Starts the server, until it is asked to stop; returns why it cannot go on, if so."""
     from tfde.serving.server.status import StatusError

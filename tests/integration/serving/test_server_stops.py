@@ -163,3 +163,18 @@ def test_a_signal_that_wakes_nobody_stops_it_all_the_same():
         "    asked.wait()\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=50)
+
+
+def test_a_signal_at_any_moment_of_the_wait_stops_it():
+    # The handler runs within the wait, and must not want what that holds.
+    program = (
+        "import os, signal, threading\n"
+        "from tfde.serving.server import model_server\n"
+        "model_server._LOOKS_EVERY_S = 0\n"
+        "for moment in range(100):\n"
+        "    with model_server.asked_to_stop() as asked:\n"
+        "        kill = (os.getpid(), signal.SIGTERM)\n"
+        "        threading.Timer(0.01 + moment * 1e-5, os.kill, kill).start()\n"
+        "        asked.wait()\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=100)

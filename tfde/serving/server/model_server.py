@@ -40,32 +40,40 @@ from tfde.serving.server.status import StatusError, naming
 from tfde.serving.server.versions import read_server_config
 
 _log = logging.getLogger(__name__)
-_LOOKS_EVERY_S = 0.5
+_LOOKS_EVERY_S = 0.1
 
 
-class _Asked(threading.Event):
-    """An event whose `wait` cannot sleep through a signal.
+class StopRequest:
+    """Whether the process was asked to stop.
 
-    Python notes a signal and lets the main thread set the event. One that comes just as that
-    thread goes to sleep does not wake it again; so it looks, once in a while.
+    A signal's handler runs within whatever the main thread does. So it takes no lock, as that of a
+    `threading.Event`, which the main thread may hold at that moment: both would wait for ever. And
+    nothing sleeps for long, as a signal that comes just before does not wake it.
     """
 
-    def wait(self, timeout: float | None = None) -> bool:
-        if timeout is not None:
-            return super().wait(timeout)
-        while not super().wait(_LOOKS_EVERY_S):
-            pass
-        return True
+    def __init__(self) -> None:
+        self._asked = False
+
+    def ask(self, *_: object) -> None:
+        """Asks, as a signal's handler."""
+        self._asked = True
+
+    def is_set(self) -> bool:
+        """Whether that was done."""
+        return self._asked
+
+    def wait(self) -> None:
+        """Returns when it is done."""
+        while not self._asked:
+            time.sleep(_LOOKS_EVERY_S)
 
 
 @contextmanager
-def asked_to_stop() -> Iterator[threading.Event]:
-    """Gives an event that SIGTERM and SIGINT set; for the main thread."""
-    asked = _Asked()
-    previous = {
-        number: signal.signal(number, lambda *_: asked.set())
-        for number in (signal.SIGTERM, signal.SIGINT)
-    }
+def asked_to_stop() -> Iterator[StopRequest]:
+    """Gives what SIGTERM and SIGINT set; for the main thread."""
+    asked = StopRequest()
+    signals = (signal.SIGTERM, signal.SIGINT)
+    previous = {number: signal.signal(number, asked.ask) for number in signals}
     try:
         yield asked
     finally:
