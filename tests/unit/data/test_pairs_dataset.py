@@ -83,13 +83,6 @@ def test_margins_stand_beside_their_negatives():
         PairDataset([taught._replace(margins=(1.0,))], batch_size=1)
 
 
-def test_a_question_under_two_ids_has_the_answers_of_both():
-    twice = [pair(0), pair(1)._replace(query=Query("other", "query 0")), pair(2)]
-    batch = PairDataset(twice, batch_size=3, shuffle=False).batch(0)
-    both = [key("d0"), key("d1")]
-    assert batch["positive_keys"].tolist() == [both, both, [key("d2"), 0]]
-
-
 def test_a_negative_without_a_score_has_no_margin():
     pairs = [pair(0, negatives=(1, 2)), pair(1)]
     data = PairDataset(pairs, batch_size=2, negatives_per_query=2, shuffle=False)

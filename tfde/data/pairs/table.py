@@ -81,11 +81,6 @@ class PairTable(Sequence[Pair]):
         self.document_keys = np.array(
             [document_key(document) for document in self.documents], np.int64
         )
-        # A question that stands in the pairs under two ids has the answers of both.
-        of_text: dict[str, dict[str, None]] = {}
-        for query, ids in zip(self.queries, self._known_ids, strict=True):
-            of_text.setdefault(query.text, ids).update(ids)
-        self._known_ids = [of_text[query.text] for query in self.queries]
         keys = dict(zip(document_row, self.document_keys.tolist(), strict=True))
         self._set_known(
             [[keys.get(doc_id) or key_of(doc_id) for doc_id in ids] for ids in self._known_ids]
