@@ -54,15 +54,16 @@ class Sentences:
         """Yields the rows of a pair file with the same texts.
 
         Raises:
-            DataError: a document of a row is no sentence of the data set.
+            DataError: a document of a row has no text, or is no sentence of the data set.
         """
         for line, row in read_json_lines(path, Intake()):
-            for document in (row["positive"], *row["negatives"]):
-                doc_id = self._ids.get((document["title"], document["text"]))
+            for document in (row.get("positive"), *(row.get("negatives") or ())):
+                texts = document if isinstance(document, dict) else {}
+                doc_id = self._ids.get((texts.get("title", ""), texts.get("text", "")))
                 if doc_id is None:
-                    rule = f"must hold sentences of {self._dataset.path}."
+                    rule = f"must hold titles and texts of sentences of {self._dataset.path}."
                     raise DataError(path, line, rule, document)
-                document["text"] = self._with_those_before(doc_id)
+                texts["text"] = self._with_those_before(doc_id)
             yield row
 
     def _with_those_before(self, doc_id: str) -> str:

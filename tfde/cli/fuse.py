@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jsonargparse.typing import PositiveInt
@@ -40,14 +39,10 @@ def build_parser() -> CommandParser:
 def run(args: Any) -> int:
     """Fuses."""
     from tfde.data.ranking import first_documents
-    from tfde.errors import require
     from tfde.retrieval.fusion import reciprocal_rank_fusion, weighted_score_fusion
     from tfde.retrieval.runs import check_output, read_run, write_run
 
-    check_output(args.output, args.tag)
-    given = {Path(path).resolve() for path in args.run_file}
-    rule = "another file than the runs to fuse"
-    require(Path(args.output).resolve() not in given, "output", rule, args.output)
+    check_output(args.output, args.tag, given=args.run_file)
     runs = [read_run(path) for path in args.run_file]
     _check_queries(args.run_file, runs)
     if args.weights is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Container
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jsonargparse.typing import PositiveInt
@@ -50,13 +49,10 @@ def run(args: Any) -> int:
     from tfde.checkpoints.checkpoint_files import check_checkpoint
     from tfde.data.dataset_directory import DatasetDirectory
     from tfde.data.ranking import ranking
-    from tfde.errors import ConfigError, naming, require
+    from tfde.errors import ConfigError, naming
     from tfde.retrieval.runs import check_output, read_run
 
-    check_output(args.output, args.tag)
-    rule = "another file than the run to rerank"
-    is_given = Path(args.output).resolve() == Path(args.run_file).resolve()
-    require(not is_given, "output", rule, args.output)
+    check_output(args.output, args.tag, given=[args.run_file])
     with naming("model"):
         check_checkpoint(args.model)
     dataset = DatasetDirectory(args.dataset)

@@ -103,12 +103,8 @@ def chunk_documents(
 
 def _passages(text: str, count: TokenCounter, room: int, overlap: int) -> list[str]:
     """Returns the passages of a text, each of at most `room` tokens."""
-    fences = [found.span() for found in _FENCED.finditer(text)]  # whose # begins a comment
-    places = [
-        found.span()
-        for found in _HEADING.finditer(text)
-        if not any(start <= found.start() < end for start, end in fences)
-    ]
+    outside = _FENCED.sub(lambda found: " " * len(found[0]), text)  # where # begins a comment
+    places = [found.span() for found in _HEADING.finditer(outside)]
     stops = [start for start, _ in places[1:]] + [len(text)]
     sections = [("", text[: places[0][0]] if places else text)]
     sections += [

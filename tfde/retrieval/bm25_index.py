@@ -157,7 +157,6 @@ class Bm25Index:
         Raises:
             ConfigError: `k` below 1; something else than texts.
         """
-        require(k >= 1, "k", "at least 1", k)
         if isinstance(texts, str):
             return self._search([texts], k, show_progress)[0]
         rule = "a text or a list of texts"
@@ -170,6 +169,7 @@ class Bm25Index:
     def _search(
         self, texts: Sequence[str], k: int, show_progress: bool
     ) -> list[list[tuple[str, float]]]:
+        require(k >= 1, "k", "at least 1", k)
         results: list[list[tuple[str, float]]] = []
         wordless = 0
         words_of = _tokenize(texts, self.language, return_ids=False)
@@ -209,7 +209,6 @@ class Bm25Index:
         Raises:
             ConfigError: as there; two queries have one id.
         """
-        require(k >= 1, "k", "at least 1", k)
         found = self._search([query.text for query in queries], k, show_progress)
         run = {query.query_id: dict(row) for query, row in zip(queries, found, strict=True)}
         require(len(run) == len(queries), "queries", "of different ids", f"{len(queries)} queries")

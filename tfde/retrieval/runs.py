@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -107,13 +107,21 @@ def write_run(path: str | Path, run: Run, *, tag: str = "tfde") -> None:
         file.writelines(run_lines(path, run, tag=tag))
 
 
-def check_output(path: str | Path, tag: str) -> None:
+def check_output(path: str | Path, tag: str, *, given: Iterable[str | Path] = ()) -> None:
     """Refuses before long work what `write_run` cannot write.
 
+    Args:
+        path: The file.
+        tag: Name of the system.
+        given: Runs that are read, and not to be written over.
+
     Raises:
-        ConfigError: `path` is a directory or lies in none, or a tag with white space.
+        ConfigError: `path` is a directory, lies in none or is one of `given`; a tag with white
+            space.
     """
     check_tag(tag)
+    is_given = Path(path).resolve() in {Path(run).resolve() for run in given}
+    require(not is_given, "output", "another file than the runs that are read", str(path))
     refuse_directory(path)
     rule = "in a directory that exists"
     require(Path(path).absolute().parent.is_dir(), "output", rule, str(path))

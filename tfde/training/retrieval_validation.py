@@ -34,12 +34,20 @@ class RetrievalValidation(keras.callbacks.Callback):
     Args:
         config: Data, split and sizes; or a dataset directory, whose dev split is measured.
         seed: Chooses queries and documents.
+        ignore_identical_ids: Leave out a document whose id is that of the query, as of
+            `tfde.evaluate`.
 
     Attributes:
         history: In `fit`: the steps measured at, and their measures.
     """
 
-    def __init__(self, config: ValidationConfig | str | Path, *, seed: int = 0) -> None:
+    def __init__(
+        self,
+        config: ValidationConfig | str | Path,
+        *,
+        seed: int = 0,
+        ignore_identical_ids: bool = False,
+    ) -> None:
         super().__init__()
         if not isinstance(config, ValidationConfig):
             config = ValidationConfig(str(config))
@@ -71,7 +79,7 @@ class RetrievalValidation(keras.callbacks.Callback):
         kept = judged | {others[i] for i in rng.permutation(len(others))[:room]}
         self.documents = [d for d in dataset.documents() if d.doc_id in kept]
         self.extent = f"{len(queries)} queries, {len(self.documents)} documents"
-        self._ignore_identical_ids = False
+        self._ignore_identical_ids = ignore_identical_ids
         self._step = 0
         self.history: list[tuple[int, dict[str, float]]] = []
 
@@ -155,7 +163,5 @@ def _validation_of(guard: GuardConfig, seed: int) -> RetrievalValidation:
         measures=guard.measures,
         query_prompt=guard.query_prompt,
     )
-    validation = RetrievalValidation(config, seed=seed)
     # A query that is a document too, as in BEIR's ArguAna, does not count as its own answer.
-    validation._ignore_identical_ids = True
-    return validation
+    return RetrievalValidation(config, seed=seed, ignore_identical_ids=True)

@@ -193,6 +193,9 @@ def test_sentences_before_each_are_put_behind_it(tmp_path, monkeypatch, capsys):
     assert script("--output", str(tmp_path / "no"), "--pairs", "none") == 1
     assert "none: `--pairs` must be a file that exists." in capsys.readouterr().err
     pair["negatives"][0]["text"] = "Not there."
+    (tmp_path / "pairs.jsonl").write_text(json.dumps({**pair, "positive": "p0.1"}) + "\n")
+    assert script("--output", str(tmp_path / "ids"), *pairs) == 1
+    assert "pairs.jsonl:1: must hold titles and texts" in capsys.readouterr().err
     (tmp_path / "pairs.jsonl").write_text(json.dumps(pair) + "\n")
     assert script("--output", str(tmp_path / "no"), *pairs) == 1
-    assert "pairs.jsonl:1: must hold sentences of" in capsys.readouterr().err
+    assert "pairs.jsonl:1: must hold titles and texts of sentences of" in capsys.readouterr().err

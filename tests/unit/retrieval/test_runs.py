@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from tfde.errors import ConfigError, DataError
-from tfde.retrieval.runs import read_run, write_run
+from tfde.retrieval.runs import check_output, read_run, write_run
 
 
 def test_six_columns_ranks_from_one_and_ties_in_trec_evals_order(tmp_path):
@@ -68,3 +68,11 @@ def test_what_cannot_be_read_again_is_not_written(tmp_path, run, message):
 def test_a_tag_with_white_space_is_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"`tag` must be text without white space"):
         write_run(tmp_path / "r", {}, tag="my tag")
+
+
+def test_what_is_read_is_not_written_over(tmp_path):
+    (tmp_path / "link.trec").symlink_to(tmp_path / "run.trec")
+    for given in ("run.trec", "link.trec"):
+        with pytest.raises(ConfigError, match=r"`output` must be another file than the runs"):
+            check_output(tmp_path / "run.trec", "tag", given=[tmp_path / "x", tmp_path / given])
+    check_output(tmp_path / "run.trec", "tag", given=[tmp_path / "x"])

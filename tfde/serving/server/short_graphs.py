@@ -8,7 +8,7 @@ from tensorflow.core.protobuf import meta_graph_pb2
 from tensorflow.python.framework import op_def_registry
 
 _MOST_OPS = 100
-_CALLS = ("PartitionedCall", "StatefulPartitionedCall")
+CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 # Of all ops that have a state, or share one by a name, those that wait for nothing; the others may.
 _READS = ("VarHandleOp", "ReadVariableOp", "HashTableV2", "LookupTableFindV2")
 _LOOPS = ("Enter", "NextIteration")
@@ -49,18 +49,18 @@ class _Graph:
             return False
 
     def _count_behind(self, tensors: list[str]) -> int:
-        ops, seen, waiting = 0, set(), [_node_of(tensor) for tensor in tensors]
+        ops, seen, waiting = 0, set(), [node_of(tensor) for tensor in tensors]
         while waiting:
             name = waiting.pop()
             if name not in seen and name in self._nodes:
                 seen.add(name)
                 ops += self._count(self._nodes[name])
-                waiting += map(_node_of, self._nodes[name].input)
+                waiting += map(node_of, self._nodes[name].input)
         return ops
 
     def _count(self, node: Any) -> int:
         """Returns how many ops a node stands for."""
-        if node.op in _CALLS:
+        if node.op in CALLS:
             return self._count_function(node.attr["f"].func.name)
         known = op_def_registry.get(node.op)
         if known is None or node.op in (*_LOOPS, *_FILES):
@@ -83,5 +83,6 @@ class _Graph:
         return self._ops_of_function[name]
 
 
-def _node_of(tensor: str) -> str:
+def node_of(tensor: str) -> str:
+    """Returns the name of the node that makes a tensor, or that a control input waits for."""
     return tensor.removeprefix("^").partition(":")[0]

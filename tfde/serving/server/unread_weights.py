@@ -12,7 +12,7 @@ from tensorflow.core.framework import function_pb2, graph_pb2, node_def_pb2, ten
 from tensorflow.core.protobuf import meta_graph_pb2
 from tensorflow.python.framework import tensor_util
 
-_CALLS = ("PartitionedCall", "StatefulPartitionedCall")
+from tfde.serving.server.short_graphs import CALLS, node_of
 
 
 def leave_out_unread_weights(meta_graph: meta_graph_pb2.MetaGraphDef) -> None:
@@ -29,12 +29,13 @@ def leave_out_unread_weights(meta_graph: meta_graph_pb2.MetaGraphDef) -> None:
             empty.tensor_shape.dim.add(size=0)
             node.attr["value"].tensor.CopyFrom(empty)
             node.attr.pop("_output_shapes", None)
-    for node in graph.node:
-        if node.name == meta_graph.saver_def.restore_op_name:
-            for function in graph.library.function:
-                if function.signature.name == node.attr["f"].func.name:
-                    given = zip(function.signature.input_arg, node.input, strict=True)
-                    _restore_less(function, {arg.name for arg, name in given if name not in read})
+    library = {function.signature.name: function for function in graph.library.function}
+    restores = (n for n in graph.node if n.name == meta_graph.saver_def.restore_op_name)
+    for node in restores:
+        function = library.get(node.attr["f"].func.name)
+        if function is not None:
+            given = zip(function.signature.input_arg, node.input, strict=True)
+            _restore_less(function, {arg.name for arg, name in given if name not in read})
 
 
 def _read_by_signatures(meta_graph: meta_graph_pb2.MetaGraphDef) -> set[str]:
@@ -48,7 +49,7 @@ def _read_by_signatures(meta_graph: meta_graph_pb2.MetaGraphDef) -> set[str]:
         waiting += [info.name for info in infos]
     found: set[str] = set()
     while waiting:
-        name = _node_of(waiting.pop())
+        name = node_of(waiting.pop())
         if name in nodes and name not in found:
             found.add(name)
             waiting += reads.of([nodes[name]])
@@ -65,7 +66,7 @@ class _Reads:
     def of(self, nodes: Iterable[node_def_pb2.NodeDef]) -> Iterator[str]:
         """Yields the tensors."""
         for node in nodes:
-            called = node.attr["f"].func.name if node.op in _CALLS else ""
+            called = node.attr["f"].func.name if node.op in CALLS else ""
             unread = self._unread(called) if called in self._library else frozenset()
             for number, given in enumerate(node.input):
                 if number not in unread:
@@ -82,17 +83,19 @@ class _Reads:
 def _restore_less(function: function_pb2.FunctionDef, unread: set[str]) -> None:
     """Takes the variables of these arguments out of a function that restores variables."""
     nodes = {node.name: node for node in function.node_def}
-    (restore,) = (node for node in function.node_def if node.op == "RestoreV2")
+    restores = [node for node in function.node_def if node.op == "RestoreV2"]
     assigned = {
-        node.name: nodes[_node_of(node.input[1])]  # the tensor passes through an Identity
+        node.name: nodes[node_of(node.input[1])]  # the tensor passes through an Identity
         for node in function.node_def
         if node.op == "AssignVariableOp" and node.input[0] in unread
     }
+    if len(restores) != 1 or any(value.op != "Identity" for value in assigned.values()):
+        return  # another program's form: all is restored
     gone = {*assigned, *(value.name for value in assigned.values())}
     for node in [node for node in function.node_def if node.name in gone]:
         function.node_def.remove(node)
     for node in function.node_def:
-        kept = [given for given in node.input if _node_of(given) not in gone]
+        kept = [given for given in node.input if node_of(given) not in gone]
         node.ClearField("input")
         node.input.extend(kept)
     for name in gone & set(function.control_ret):
@@ -100,7 +103,7 @@ def _restore_less(function: function_pb2.FunctionDef, unread: set[str]) -> None:
     outputs = [name for name in function.signature.control_output if name in function.control_ret]
     function.signature.ClearField("control_output")
     function.signature.control_output.extend(outputs)
-    _read_less(restore, nodes, function)
+    _read_less(restores[0], nodes, function)
 
 
 def _read_less(
@@ -121,10 +124,10 @@ def _read_less(
         function.node_def.remove(restore)
         return
     for given in restore.input[1:]:  # the tensors' names, and which slices of them
-        value = nodes[_node_of(given)].attr["value"].tensor
+        value = nodes[node_of(given)].attr["value"].tensor
         kept = tensor_util.MakeNdarray(value)[numbers]
         value.CopyFrom(tensor_util.make_tensor_proto(kept))
-        nodes[_node_of(given)].attr.pop("_output_shapes", None)
+        nodes[node_of(given)].attr.pop("_output_shapes", None)
     types = restore.attr["dtypes"].list
     kept_types = [types.type[number] for number in numbers]
     types.ClearField("type")
@@ -132,7 +135,3 @@ def _read_less(
     restore.attr.pop("_output_shapes", None)
     for number, node, place in used:
         node.input[place] = f"{prefix}{numbers.index(number)}"
-
-
-def _node_of(tensor: str) -> str:
-    return tensor.removeprefix("^").partition(":")[0]
