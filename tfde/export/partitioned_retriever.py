@@ -12,7 +12,7 @@ from scipy.sparse import csr_matrix
 from tfde.errors import require
 from tfde.export.retriever import (
     Retriever,
-    at_least_one,
+    checked_hits,
     each_query,
 )
 from tfde.export.stored_rows import RowsDtype, StoredRows
@@ -69,7 +69,7 @@ class PartitionedRetriever(Retriever):
         self._starts = tf.Variable(partitions.starts, trainable=False, name="starts")
 
     def _search(self, embeddings: tf.Tensor, k: tf.Tensor) -> dict[str, tf.Tensor]:
-        k = tf.minimum(at_least_one(k), self._rows.shape[0])
+        k = checked_hits(k, self._rows.shape[0])
         candidates = self._rows.candidates(k)
         starts = self._starts.read_value()
         similarities = tf.matmul(embeddings, self._centroids, transpose_b=True)

@@ -11,6 +11,7 @@ import tensorflow as tf
 from tfde.export.stored_rows import RowsDtype, StoredRows
 from tfde.towers.saved_models import QueryEncoder, save
 
+MAX_HITS = 20_000  # of a query: an answer has a row of them for each
 _QUERIES_AT_ONCE = 4
 _NUMBERS_IN_BLOCK = 2**22  # 16 MB in float32
 _ALIGNED_ROWS = 64  # a slice from elsewhere would be copied
@@ -48,7 +49,7 @@ class Retriever(tf.Module):
 
         Args:
             text: Queries, (Q,) string.
-            k: () int32, at least 1 (else INVALID_ARGUMENT); K = min(k, N).
+            k: () int32, at least 1; K = min(k, N), at most 20,000. Else INVALID_ARGUMENT.
         """
         found = self.search(self.query_encoder.encode(text)["embeddings"], k)
         return {
@@ -76,11 +77,21 @@ def save_retriever(
     save(retriever, directory, signatures, op_namespaces=op_namespaces)
 
 
-def at_least_one(k: tf.Tensor) -> tf.Tensor:
-    """Returns `k`; a run with one below 1 ends with INVALID_ARGUMENT."""
-    check = tf.debugging.Assert(k >= 1, ["`k` must be at least 1. Received:", k])
-    with tf.control_dependencies([check]):
-        return tf.identity(k)
+def checked_hits(k: tf.Tensor, documents: int) -> tf.Tensor:
+    """Returns K = min(k, N); a run with one below 1 or above 20,000 ends with INVALID_ARGUMENT.
+
+    Args:
+        k: () int32, as asked for.
+        documents: N.
+    """
+    least = tf.debugging.Assert(k >= 1, ["`k` must be at least 1. Received:", k])
+    hits = tf.minimum(k, documents)
+    checks = [least]
+    if documents > MAX_HITS:
+        rule = f"`k` must be at most {MAX_HITS}. Received:"
+        checks.append(tf.debugging.Assert(hits <= MAX_HITS, [rule, k]))
+    with tf.control_dependencies(checks):
+        return tf.identity(hits)
 
 
 def nothing_found(queries: tf.Tensor, k: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -180,7 +191,7 @@ class ExactRetriever(Retriever):
         self._block_rows = block_rows or max(_ALIGNED_ROWS, aligned)
 
     def _search(self, embeddings: tf.Tensor, k: tf.Tensor) -> dict[str, tf.Tensor]:
-        k = tf.minimum(at_least_one(k), self._rows.shape[0])
+        k = checked_hits(k, self._rows.shape[0])
         scores, indices = self._scan(embeddings, self._rows.candidates(k))
         if not self._rows.rescored:
             return {"indices": indices, "scores": scores}

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 from scann.scann_ops.py import scann_ops
 
-from tfde.export.retriever import Retriever, at_least_one, save_retriever
+from tfde.export.retriever import Retriever, checked_hits, save_retriever
 from tfde.retrieval.index_directory import LARGEST
 from tfde.retrieval.scann_index import SEARCHER, ScannIndex
 from tfde.towers.saved_models import QueryEncoder
@@ -55,7 +55,7 @@ class ScannRetriever(Retriever):
         self._leaves_to_search = index.parameters.num_leaves_to_search or 1
 
     def _search(self, embeddings: tf.Tensor, k: tf.Tensor) -> dict[str, tf.Tensor]:
-        k = tf.minimum(at_least_one(k), self.doc_ids.shape[0])
+        k = checked_hits(k, int(self.doc_ids.shape[0]))
         embeddings = _searchable(embeddings)
         searcher = scann_ops.tensors_to_scann(*self._assets, shared_name=self._shared_name)
         reorder = tf.maximum(k, self._reorder)

@@ -108,6 +108,17 @@ def test_k_below_one_is_refused(query_encoder, k):
         retriever.search(tf.constant(QUERIES), tf.constant(k))
 
 
+def test_hits_of_a_query_are_bounded(query_encoder):
+    """A run holds a row of them for each query: those of a few hundred queries fill the memory."""
+    doc_ids = [str(i) for i in range(20_001)]
+    retriever = ExactRetriever(query_encoder, np.ones([20_001, 6], np.float32), doc_ids)
+    assert retriever.search_positions(QUERIES[:1], 20_000)[1].shape == (1, 20_000)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"`k` must be at most 20000. Recei"):
+        retriever.search_positions(QUERIES[:1], 20_001)
+    few = ExactRetriever(query_encoder, EMBEDDINGS, DOC_IDS)
+    assert few.search_positions(QUERIES[:1], 2**31 - 1)[1].shape == (1, 103)
+
+
 def test_an_unknown_dtype_is_refused(query_encoder):
     with pytest.raises(ConfigError, match=r"`dtype` must be one of float32, .* Received: 'int4'"):
         ExactRetriever(query_encoder, EMBEDDINGS, DOC_IDS, dtype="int4")

@@ -26,6 +26,9 @@ from tfde.serving.server.status import StatusError, invalid_argument
 _MAX_BATCH_SIZE = 1000
 _BATCH_TIMEOUT_MICROS = 0
 _MAX_ENQUEUED_BATCHES = 10
+# Of an answer whose rows were run in parts; what a string costs as an object beside its bytes.
+_MOST_BYTES = 256 * 2**20
+_STRING_BYTES = 64
 
 Arrays = Sequence[np.ndarray]
 
@@ -307,21 +310,35 @@ def in_parts(
         timeout_s: Seconds for all parts.
 
     Raises:
-        StatusError: what a run raises; CANCELLED, the client has gone between two.
+        StatusError: what a run raises; CANCELLED, the client has gone between two;
+            RESOURCE_EXHAUSTED, the answer grows above 256 MiB.
     """
     rows = next(len(array) for array in inputs if array.ndim)
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
-    found = []
+    found: list[Arrays] = []
+    size = 0
     for start in range(0, rows, largest):
         current_call().check()
         count = min(largest, rows - start)
         part = [array[start : start + count] if array.ndim else array for array in inputs]
         left = None if deadline is None else deadline - time.monotonic()
         found.append(run(part, count, left))
+        size += sum(map(_size, found[-1]))
+        if size > _MOST_BYTES:
+            raise StatusError(
+                StatusCode.RESOURCE_EXHAUSTED,
+                f"An answer must have at most {_MOST_BYTES} bytes. Received: a request for more,"
+                f" {start + count} of its {rows} rows done; ask for fewer rows at a time.",
+            )
     for outputs in found[:-1]:
         for array in outputs:
             _check_output(array, largest)
     return [np.concatenate(arrays) for arrays in zip(*found, strict=True)]
+
+
+def _size(array: np.ndarray) -> int:
+    """Returns the bytes of an array, where a string counts as those that it costs at least."""
+    return array.size * (_STRING_BYTES if array.dtype.hasobject else array.itemsize)
 
 
 def _fail(parts: Iterable[_Part], error: StatusError) -> None:
