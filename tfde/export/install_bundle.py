@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tfde.errors import ConfigError, CorruptError
@@ -17,7 +18,7 @@ from tfde.export.bundle_directory import (
 )
 from tfde.export.verify import verify_bundle
 from tfde.progress import progress_bar
-from tfde.storage.atomic import atomic_directory, atomic_file
+from tfde.storage.atomic import atomic_directory, atomic_file, directory_lock
 from tfde.storage.files import check_sha256
 
 
@@ -36,11 +37,57 @@ def install_bundle(new: str | Path, bundle: str | Path) -> int:
 
     Raises:
         FileNotFoundError: no bundle at one of them.
-        ConfigError: the version is not above those that are there, or has other models.
+        ConfigError: the version is not above those that are there, or has other models; another
+            process changes the bundle's versions.
         CorruptError: `new` is not as exported, or the copy is not.
         OSError: it cannot be copied.
     """
-    bundle, known = Path(bundle), bundle_versions(bundle)
+    with _alone(bundle):
+        return _install(new, Path(bundle))
+
+
+def roll_back_bundle(bundle: str | Path, to: int | None = None) -> int:
+    """Makes an earlier version live again, or one that was taken back.
+
+    Args:
+        bundle: The directory that is served.
+        to: The version; by default the one before the live one that was not taken back itself.
+            All later ones are taken back, and stay on the disk.
+
+    Returns:
+        The version.
+
+    Raises:
+        FileNotFoundError: no bundle there.
+        ConfigError: there is no such version, or none before the live one; another process
+            changes the bundle's versions.
+    """
+    with _alone(bundle):
+        return _roll_back(Path(bundle), to)
+
+
+def remove_version(bundle: str | Path, number: int) -> None:
+    """Removes a version that is not live from the disk.
+
+    Raises:
+        FileNotFoundError: no bundle there.
+        ConfigError: there is no such version, or it is live; another process
+            changes the bundle's versions.
+    """
+    with _alone(bundle):
+        _remove(Path(bundle), number)
+
+
+@contextlib.contextmanager
+def _alone(bundle: str | Path) -> Iterator[None]:
+    """Lets one process at a time change a bundle's versions."""
+    bundle_versions(bundle)  # says what is not there
+    with directory_lock(Path(bundle), "changing its versions"):
+        yield
+
+
+def _install(new: str | Path, bundle: Path) -> int:
+    known = bundle_versions(bundle)
     version = _only(Path(new))
     number, models = version.number, version.manifest["models"]
     known = {n: v for n, v in known.items() if (n, v.state) != (number, "unfinished")}
@@ -69,7 +116,7 @@ def install_bundle(new: str | Path, bundle: str | Path) -> int:
         raise CorruptError(f"{new}: is not as exported: {differences[0]}")
     begun = bundle_versions(bundle).get(number)
     if begun is not None and begun.manifest != version.manifest:  # a kill left half of another one
-        remove_version(bundle, number)
+        _remove(bundle, number)
     for each in known.values():
         _keep(bundle, each)
     with progress_bar(total=len(models), unit="model", desc="install") as progress:
@@ -83,22 +130,7 @@ def install_bundle(new: str | Path, bundle: str | Path) -> int:
     return number
 
 
-def roll_back_bundle(bundle: str | Path, to: int | None = None) -> int:
-    """Makes an earlier version live again, or one that was taken back.
-
-    Args:
-        bundle: The directory that is served.
-        to: The version; by default the one before the live one that was not taken back itself.
-            All later ones are taken back, and stay on the disk.
-
-    Returns:
-        The version.
-
-    Raises:
-        FileNotFoundError: no bundle there.
-        ConfigError: there is no such version, or none before the live one.
-    """
-    bundle = Path(bundle)
+def _roll_back(bundle: Path, to: int | None) -> int:
     versions = bundle_versions(bundle)
     whole = {n: version for n, version in versions.items() if version.state != "unfinished"}
     live = next((n for n, version in whole.items() if version.state == "live"), None)
@@ -119,14 +151,7 @@ def roll_back_bundle(bundle: str | Path, to: int | None = None) -> int:
     return to
 
 
-def remove_version(bundle: str | Path, number: int) -> None:
-    """Removes a version that is not live from the disk.
-
-    Raises:
-        FileNotFoundError: no bundle there.
-        ConfigError: there is no such version, or it is live.
-    """
-    bundle = Path(bundle)
+def _remove(bundle: Path, number: int) -> None:
     versions = bundle_versions(bundle)
     if number not in versions or versions[number].state == "live":
         there = [str(n) for n, version in versions.items() if version.state != "live"]

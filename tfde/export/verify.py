@@ -18,6 +18,7 @@ from tfde.engines.tower_engine import is_installed, open_tower
 from tfde.environment import load_scann_ops
 from tfde.errors import CorruptError, first_line
 from tfde.export.bundle_directory import BundleVersion, bundle_versions
+from tfde.storage.atomic import LOCK
 from tfde.storage.files import sha256
 
 # Another machine multiplies in another order; half precision and 8-bit
@@ -95,6 +96,7 @@ def _place(version: BundleVersion, name: str) -> Path:
 
 def _unknown(path: Path, versions: Collection[BundleVersion]) -> Iterable[str]:
     known = {_place(version, name) for version in versions for name in version.manifest["files"]}
+    known.add(path / LOCK)
     for version in versions:
         known |= {folder / name for name in version.own_files for folder in (path, version.files)}
     numbers = set()

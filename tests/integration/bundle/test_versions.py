@@ -19,6 +19,7 @@ from tfde.export.bundle_directory import bundle_versions, read_manifest
 from tfde.export.install_bundle import install_bundle, remove_version, roll_back_bundle
 from tfde.export.verify import verify_bundle
 from tfde.serving.client import Client
+from tfde.storage.atomic import directory_lock
 
 
 @pytest.fixture(scope="module")
@@ -108,6 +109,21 @@ def test_what_is_refused(exported, served, tmp_path, model, capsys):
         roll_back_bundle(served, to=2)
     with pytest.raises(ConfigError, match=r"one that is not live: none is. Received: 1"):
         remove_version(served, 1)
+    assert verify_bundle(served) == []
+
+
+def test_one_process_at_a_time_changes_the_versions(exported, served):
+    """Two installs of one number at once would mix two exports."""
+    alone = r"served: another process \(pid \d+\) is changing its versions"
+    with directory_lock(served, "changing its versions"):
+        for change in (
+            lambda: install_bundle(exported[2], served),
+            lambda: roll_back_bundle(served),
+            lambda: remove_version(served, 1),
+        ):
+            with pytest.raises(ConfigError, match=alone):
+                change()
+    assert install_bundle(exported[2], served) == 2
     assert verify_bundle(served) == []
 
 
