@@ -52,7 +52,7 @@ def test_the_road(work, capsys):
     code, out, _ = tfde(capsys, *args)
     assert code == 0
     assert "200 x 6, scann, exact, built in" in out
-    assert "recall@10 1.0000 against exact search, 200 sampled queries" in out
+    assert "recall@10 1.0000 against exact search, 200 stand-ins for queries" in out
     assert "time per query: " in out
     code, _, error = tfde(capsys, *args)
     assert code == 1

@@ -147,6 +147,7 @@ def test_weights_that_were_loaded_before_do_not_move_the_data(tmp_path):
     model.save_weights(tmp_path / "w.weights.h5")
     fresh = model_of()
     fresh.load_weights(tmp_path / "w.weights.h5")
+    assert int(fresh.optimizer.iterations.numpy()) == int(model.optimizer.iterations.numpy()) > 0
     assert len(fresh.fit(PAIRS, batch_size=4, epochs=2, verbose=0).history["loss"]) == 2
 
 

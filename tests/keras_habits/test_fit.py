@@ -246,3 +246,47 @@ def test_a_batch_may_be_larger_than_all_pairs():
     pairs = [("red", "apple"), ("blue", "sky")]
     assert model.evaluate(pairs, batch_size=64) == model.evaluate(pairs, batch_size=2)
     assert len(model.fit(pairs, batch_size=64, verbose=0).history["loss"]) == 1
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_a_dataset_takes_as_many_steps_as_its_batches(jit_compile):
+    """The step that finds no batch left is none: weight decay and the schedule need no batch."""
+    rows = tf.data.Dataset.from_tensor_slices(([q for q, _ in PAIRS], [d for _, d in PAIRS]))
+    weights = {}
+    for name, x in {"list": PAIRS, "dataset": rows}.items():
+        keras.utils.set_random_seed(1)
+        model = tiny.dual_encoder()
+        optimizer = tfde.adamw(0.01, decay_steps=20, weight_decay=0.5)
+        model.compile(optimizer, jit_compile=jit_compile)
+        model.fit(x, batch_size=8, epochs=4, shuffle=False, verbose=0)
+        assert int(model.optimizer.iterations.numpy()) == 4 * len(PAIRS) // 8, name
+        weights[name] = model.get_weights()
+    for one, other in zip(weights["list"], weights["dataset"], strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+def test_a_loss_that_would_not_be_called_is_told():
+    class Own(tfde.DualEncoder):
+        def compute_loss(self, *args, **kwargs):
+            return tf.constant(1000.0)
+
+    model = tiny.dual_encoder()
+    model.__class__ = Own
+    with pytest.raises(ConfigError, match=r"`Own.compute_loss` would not be called: give `loss`"):
+        model.compile("adam")
+
+
+def test_one_callback_stands_for_a_list():
+    stop = keras.callbacks.EarlyStopping("loss", patience=0, min_delta=1e9)
+    assert len(model_of().fit(PAIRS, epochs=5, callbacks=stop, verbose=0).epoch) == 2
+
+
+def test_weighted_batches_of_a_pydataset_are_told():
+    class Weighted(keras.utils.PyDataset):
+        num_batches = 1
+
+        def __getitem__(self, index):
+            return np.array(["a"]), np.array(["b"]), np.ones(1)
+
+    with pytest.raises(ConfigError, match=r"`x` must be batches that are \(queries, documents\)"):
+        model_of().fit(Weighted(), verbose=0)

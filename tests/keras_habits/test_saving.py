@@ -2,11 +2,14 @@
 
 import copy
 import json
+import os
 import pickle
+import re
 import subprocess
 import sys
 import warnings
 import zipfile
+from pathlib import Path
 
 import keras
 import keras_hub
@@ -20,6 +23,7 @@ from tfde.errors import ConfigError, CorruptError
 from tfde.text.byte_pair.tokenizer import BytePairTokenizer
 from tfde.towers.weights import stored_dtype
 
+TESTS = str(Path(__file__).parents[1])
 TEXTS = ["red apple", "blue plum cat", "zzz", ""]
 PAIRS = [(word, f"{word} {word}") for word in tiny.WORDS[:24]]
 SCORED = [("red", "cat dog"), ("blue plum", "river, lake!")]
@@ -226,6 +230,40 @@ def test_weights_alone(tmp_path):
     other = keras.models.clone_model(model)
     other.load_weights(tmp_path / "parts.weights.json")
     assert other.fingerprint() == model.fingerprint()
+
+
+FULL_DISK = """
+import resource, sys, tfde, tiny
+from tfde.training.checkpoint import Progress, save_checkpoint
+model = tiny.dual_encoder(tiny.BERT)
+model.compile("adam")
+_, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (2000, hard))
+for number, save in enumerate((
+    lambda path: model.save_to_preset(path),
+    lambda path: tfde.export_sentence_transformers(model, path),
+    lambda path: save_checkpoint(path, model, Progress("only")),
+)):
+    try:
+        save(f"{sys.argv[1]}/out{number}")
+    except OSError as error:
+        print(error)
+"""
+
+
+def test_a_full_disk_is_one_error_and_leaves_nothing(tmp_path):
+    """HDF5 would end the process with a segmentation fault at its end."""
+    run = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, str(tmp_path)],
+        capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": TESTS},
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    for line in run.stdout.splitlines():
+        assert re.search(r"File too large", line)
+        assert str(tmp_path) in line
+    assert len(run.stdout.splitlines()) == 3
+    assert "h5py" not in run.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_towers_alone_and_models_on_their_layers(tmp_path):

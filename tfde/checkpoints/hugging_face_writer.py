@@ -9,11 +9,11 @@ from typing import Any
 
 import ml_dtypes  # noqa: F401  # lets NumPy, and so safetensors, know bfloat16
 import numpy as np
-from safetensors.numpy import save_file
 
 from tfde.backbones.backbone import Backbone
 from tfde.checkpoints.families.family import HuggingFaceFamily
 from tfde.checkpoints.families.registry import FAMILIES, WRITERS
+from tfde.checkpoints.safetensors_arrays import write_safetensors
 from tfde.config.backbones import BackboneConfig
 from tfde.errors import ConfigError
 from tfde.text.tokenizer import Tokenizer
@@ -104,7 +104,7 @@ def write_arrays(
 
     def write() -> None:
         # The metadata tells transformers 4 that PyTorch may take the arrays as they are.
-        save_file(shard, directory / f"part-{len(written)}", metadata={"format": "pt"})
+        write_safetensors(directory / f"part-{len(written)}", shard, {"format": "pt"})
         written.append(list(shard))
         shard.clear()
 

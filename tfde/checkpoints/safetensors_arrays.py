@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
 import ml_dtypes  # noqa: F401  # lets NumPy, and so safetensors, know bfloat16
 import numpy as np
 from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
 
 from tfde.checkpoints.checkpoint_files import CheckpointFiles
 from tfde.checkpoints.hdf5_file import check_finite
@@ -16,6 +17,18 @@ from tfde.errors import ConfigError, DataError, shorten
 _PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 # Quantised weights mean nothing without their scales, and flags are no weights.
 _DTYPES = ("F16", "BF16", "F32", "F64")
+
+
+def write_safetensors(path: Path, arrays: dict[str, np.ndarray], metadata: dict[str, str]) -> None:
+    """Writes arrays as a safetensors file.
+
+    Raises:
+        OSError: it cannot be written; safetensors itself raises an error that names no file.
+    """
+    try:
+        save_file(arrays, path, metadata=metadata)
+    except SafetensorError as error:
+        raise OSError(f"{path}: cannot be written. Received: {error}") from error
 
 
 class SafetensorsArrays:

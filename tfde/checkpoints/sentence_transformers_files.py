@@ -116,6 +116,13 @@ def _read_side(
     options = pooling.json_object("config.json")
     steps = [_read_dense(module) for module in dense]
     query_prompt, document_prompt = _prompts(files, settings)
+    if settings.get("truncate_dim") is not None:
+        _LOG.warning(
+            "%s/config_sentence_transformers.json: embeddings are whole here; sentence-transformers"
+            " keeps their first %s numbers (`truncate_dim`)",
+            files,
+            settings["truncate_dim"],
+        )
     return transformer, EncoderSteps(
         pooling=_read_pooling(pooling, options),
         pool_prompts=options.get("include_prompt") is not False,

@@ -135,7 +135,7 @@ def run(args: Any) -> int:
     index.save(args.output, overwrite=args.overwrite)
     rows, dim = index.shape
     print(f"{args.output}: {rows:,} x {dim}, {index}, built in {seconds:.1f} s")
-    kind = "sampled queries" if args.dataset is None else "queries of the dataset"
+    kind = "stand-ins for queries" if args.dataset is None else "queries of the dataset"
     print(
         f"recall@{measured.k} {measured.recall:.4f} against exact search,"
         f" {measured.num_queries:,} {kind}"

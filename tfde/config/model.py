@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 from tfde.config.backbones import (
@@ -95,18 +96,30 @@ SHARING: dict[str, Sharing] = {
 }
 
 
+_TEXT_DEFAULTS: dict[str, Any] = {
+    "query_max_length_tokens": 64,
+    "document_max_length_tokens": 256,
+    "document_template": "{title} {text}",
+    "query_prompt": "",
+    "document_prompt": "",
+}
+
+
 @dataclass(frozen=True)
 class TextConfig:
     """How texts become token ids, alike in training, encoding and export.
 
+    What is not given is as the checkpoint says; where it says nothing, as stands in brackets.
+
     Args:
-        query_max_length_tokens: Longest query, special tokens included.
-        document_max_length_tokens: Longest document, special tokens included.
-        document_template: How title and text become one string. `[SEP]` in it stands for the
-            tokenizer's own separator token (Chang et al. use `{title} [SEP] {text}`). `{context}`
-            in it is the passage that a sentence is from: then each document must have one.
-        query_prompt: Put before every query.
-        document_prompt: Put before every document.
+        query_max_length_tokens: Longest query, special tokens included (64).
+        document_max_length_tokens: Longest document, special tokens included (256).
+        document_template: How title and text become one string (`{title} {text}`). `[SEP]` in it
+            stands for the tokenizer's own separator token (Chang et al. use
+            `{title} [SEP] {text}`). `{context}` in it is the passage that a sentence is from: then
+            each document must have one.
+        query_prompt: Put before every query (none).
+        document_prompt: Put before every document (none).
         buckets: A batch is padded to the smallest of these that holds it.
         query_mark: A token of the vocabulary that every query has after the start token, such as
             ColBERT's `[unused0]`.
@@ -116,11 +129,11 @@ class TextConfig:
             For matchers alone.
     """
 
-    query_max_length_tokens: int = 64
-    document_max_length_tokens: int = 256
-    document_template: str = "{title} {text}"
-    query_prompt: str = ""
-    document_prompt: str = ""
+    query_max_length_tokens: int = None  # type: ignore[assignment]
+    document_max_length_tokens: int = None  # type: ignore[assignment]
+    document_template: str = None  # type: ignore[assignment]
+    query_prompt: str = None  # type: ignore[assignment]
+    document_prompt: str = None  # type: ignore[assignment]
     buckets: tuple[int, ...] = DEFAULT_BUCKETS
     query_mark: str = ""
     document_mark: str = ""
@@ -129,15 +142,27 @@ class TextConfig:
     def __post_init__(self) -> None:
         for name in ("query_max_length_tokens", "document_max_length_tokens"):
             value = getattr(self, name)
-            holds = isinstance(value, int) and value >= 3
+            holds = value is None or (isinstance(value, int) and value >= 3)
             require(holds, name, "an integer of at least 3", value)
-        _check_template(self.document_template, DOCUMENT_FIELDS)
+        if self.document_template is not None:
+            _check_template(self.document_template, DOCUMENT_FIELDS)
         object.__setattr__(self, "buckets", tuple(sorted(set(self.buckets))))
 
     @property
     def document_fields(self) -> tuple[str, ...]:
         """What is read of a document: title and text, and the context where the template has it."""
-        return DOCUMENT_FIELDS if "{context}" in self.document_template else DOCUMENT_FIELDS[:2]
+        template = self.document_template or ""
+        return DOCUMENT_FIELDS if "{context}" in template else DOCUMENT_FIELDS[:2]
+
+    def filled(self, says: Mapping[str, Any] = MappingProxyType({})) -> TextConfig:
+        """Returns the same with nothing left open.
+
+        Args:
+            says: What a checkpoint says, by field.
+        """
+        fields = {**_TEXT_DEFAULTS, **says}
+        missing = {name: x for name, x in fields.items() if getattr(self, name) is None}
+        return dataclasses.replace(self, **missing)
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,7 @@ class PairStream:
             if not places.size:
                 without = ", ".join(f"{count:,} {what}" for what, count in places.without.items())
                 raise ConfigError(
-                    f"`tasks`: must leave out {places.task}, for the pages have no pair of it."
+                    f"`task`: must leave out {places.task}, for the pages have no pair of it."
                     f" Received: {without}"
                 )
         self._shares = _shares(weights)

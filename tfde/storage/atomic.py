@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import fcntl
 import os
 import shutil
@@ -22,6 +23,7 @@ from tfde.errors import ConfigError
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 _unfinished: set[Path] = set()
 LOCK = ".lock"
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextlib.contextmanager
@@ -45,6 +47,8 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
         _flush(temporary)
         os.replace(temporary, path)
         _flush(path.parent)
+    except OSError as error:
+        raise _named(error, path) from error
     finally:
         temporary.unlink(missing_ok=True)
         _unfinished.discard(temporary)
@@ -85,6 +89,8 @@ def atomic_directory(path: str | Path, *, overwrite: bool = False) -> Iterator[P
                     os.rename(older, path)
                 raise
         _flush(path.parent)
+    except OSError as error:
+        raise _named(error, path) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
         _unfinished.discard(temporary)
@@ -200,6 +206,13 @@ def _exchange(one: Path, other: Path) -> bool:
     return rename is not None and not rename(
         _AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE
     )
+
+
+def _named(error: OSError, path: Path) -> OSError:
+    """Returns an error of a full disk with what was written, which Python leaves out."""
+    if error.errno not in _FULL or error.filename is not None:
+        return error
+    return OSError(error.errno, error.strerror, str(path))
 
 
 def _flush(path: Path) -> None:

@@ -36,6 +36,19 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 
+def reserve(path: Path, size: int) -> None:
+    """Makes a file of so many bytes, for whatever writes it next cannot say that a disk is full.
+
+    Raises:
+        OSError: there is no room for them.
+    """
+    try:
+        with open(path, "wb") as file:
+            os.posix_fallocate(file.fileno(), 0, max(size, 1))
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
 def write_json(path: Path, value: Any) -> None:
     """Writes `value` as JSON with sorted keys, atomically."""
     with new_file(path) as file:

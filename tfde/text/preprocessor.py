@@ -40,6 +40,7 @@ class TextPreprocessor(BatchPreprocessor):
     config_class = TextConfig
 
     def __init__(self, tokenizer: Tokenizer, text_config: TextConfig) -> None:
+        text_config = text_config.filled()
         super().__init__(tokenizer, text_config, name="text_preprocessor")
         self.query_mark_id = self._id_of("query_mark")
         self._document_mark = self._id_of("document_mark")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from tfde.checkpoints.checkpoint_files import EncoderSteps, is_keras_file
 from tfde.checkpoints.loading import LoadedBackbone, OpenedBackbone, open_backbones
@@ -14,29 +16,30 @@ from tfde.errors import ConfigError
 from tfde.text.preprocessor import TextPreprocessor
 from tfde.towers.preset import preset_class
 
+_LENGTHS = ("query_max_length_tokens", "document_max_length_tokens")
 _log = logging.getLogger(__name__)
 
 
 def text_config(
     text: TextConfig | None, loaded: Sequence[LoadedBackbone | OpenedBackbone]
 ) -> TextConfig:
-    """Returns the text handling of a checkpoint, or the one given, cut to what it can hold."""
+    """Returns what was asked for, cut to what the checkpoints can hold, and else what they say."""
     query, document = loaded[0], loaded[-1]
     limits = (query.max_length_tokens, document.max_length_tokens)
-    if text is not None:
-        return cut_lengths(text, *limits)
-    text = TextConfig(
-        query_prompt=query.steps.query_prompt, document_prompt=document.steps.document_prompt
-    )
+    asked = cut_lengths(text or TextConfig(), *limits)
+    says: dict[str, Any] = {
+        "query_prompt": query.steps.query_prompt,
+        "document_prompt": document.steps.document_prompt,
+    }
     if document.steps.document_template is not None:
-        text = dataclasses.replace(text, document_template=document.steps.document_template)
-    if query.steps.pooling is None:
-        return cut_lengths(text, *limits)
-    # A retriever that somebody trained: texts are cut where its own library cuts them.
-    query_limit, document_limit = (limit or max(text.buckets) for limit in limits)
-    return dataclasses.replace(
-        text, query_max_length_tokens=query_limit, document_max_length_tokens=document_limit
-    )
+        says["document_template"] = document.steps.document_template
+    usual = TextConfig().filled()
+    for name, limit in zip(_LENGTHS, limits, strict=True):
+        if query.steps.pooling is None:
+            says[name] = min(getattr(usual, name), limit or sys.maxsize)
+        else:  # a retriever that somebody trained: texts are cut where its own library cuts them
+            says[name] = limit or max(asked.buckets)
+    return asked.filled(says)
 
 
 def cut_lengths(
@@ -44,19 +47,18 @@ def cut_lengths(
 ) -> TextConfig:
     """Returns `text` with lengths that the checkpoints can hold; `None` is no limit.
 
-    What was asked for and is too long is told; the default of a length is nothing that was.
+    What was asked for and is too long is told.
     """
-    lengths = {}
-    limits = {"query_max_length_tokens": query_limit, "document_max_length_tokens": document_limit}
-    for name, limit in limits.items():
+    lengths: dict[str, Any] = {}
+    for name, limit in zip(_LENGTHS, (query_limit, document_limit), strict=True):
         wanted = getattr(text, name)
-        lengths[name] = min(wanted, limit or wanted)
-        if lengths[name] < wanted != getattr(TextConfig, name):
+        if wanted is not None and limit is not None and limit < wanted:
+            lengths[name] = limit
             _log.warning(
                 "`%s` %d is cut to %d, the longest text that the checkpoint was made for",
                 name,
                 wanted,
-                lengths[name],
+                limit,
             )
     return dataclasses.replace(text, **lengths)
 

@@ -128,7 +128,9 @@ def step_function(
         step = tf.function(step, jit_compile=True, reduce_retracing=True)
 
     def replica_step(batch: Any) -> dict[str, tf.Tensor]:
-        return mean_over_replicas(step(batch))
+        # What needs nothing of the batch waits too: where there is none left, no step is taken.
+        with tf.control_dependencies(tf.nest.flatten(batch)):
+            return mean_over_replicas(step(batch))
 
     @tf.autograph.experimental.do_not_convert
     def take(iterator: Any) -> dict[str, tf.Tensor]:

@@ -102,9 +102,17 @@ class PairSteps(Measured):
             ConfigError: both `loss` and `task`; a loss or metric that cannot be honoured;
                 `chunk_size` is below 1, of towers whose training changes more than what has a
                 gradient, or asked for together with XLA, which needs shapes that do not depend on
-                the texts; XLA is asked for with several replicas.
+                the texts; XLA is asked for with several replicas; a subclass has a `compute_loss`
+                or `compute_metrics` of its own.
         """
         require(chunk_size is None or chunk_size >= 1, "chunk_size", "at least 1", chunk_size)
+        for name, word in (("compute_loss", "loss"), ("compute_metrics", "metrics")):
+            given = getattr(type(self), name) is not getattr(PairSteps, name)
+            if given and type(self).train_step is PairSteps.train_step:
+                raise ConfigError(
+                    f"`{type(self).__name__}.{name}` would not be called: give `{word}` to"
+                    " `compile`, or define `train_step`."
+                )
         jit_compile = jit_compile is True
         if chunk_size is not None and jit_compile:
             raise ConfigError(

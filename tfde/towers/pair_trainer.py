@@ -76,7 +76,9 @@ class PairTrainer(PairSteps):
             batch_size: Pairs in a batch, where `x` has none of its own; `None`: 32.
             epochs: The epoch at which training ends.
             steps_per_epoch: Batches an epoch, one after another through all the data, which is
-                read again where it ends; `None`: all pairs.
+                read again where it ends; `None`: as many as all pairs fill. What is left of
+                pairs in a list, a table or a `tfde.pairs` that fills no batch is left out, other
+                pairs in each epoch where they are shuffled.
             initial_epoch: The epoch at which it begins; with `tfde.pairs` the batches are those
                 that this epoch has in one `fit` of all.
             validation_data: As `x`: `val_loss` and the like stand in the logs of an epoch. How
@@ -125,7 +127,7 @@ class PairTrainer(PairSteps):
         x = training_batches(
             joined(x, y), batch_size=batch_size, shuffle=shuffle, replicas=replicas
         )
-        given = callbacks or ()
+        given = keras.tree.flatten(callbacks) if callbacks else []
         plan = plan_fit(
             x,
             epochs=epochs,

@@ -72,7 +72,10 @@ def streamed_strings(x: Any) -> tuple[Any, tf.data.Dataset | None]:
             `plain_rows` says. A generator is read once. All else yields none.
     """
     if isinstance(x, keras.utils.PyDataset):
-        return x, _dataset_of(lambda: _epoch(x), _columns(x[0]) or {})
+        first = x[0]
+        columns = _columns(first)
+        require(columns is not None, "x", f"batches that are {_RULE}", type(first).__name__)
+        return x, _dataset_of(lambda: _epoch(x), columns or {})
     if not isinstance(x, Iterator):
         return x, None
     first = next(x, None)

@@ -117,7 +117,9 @@ class TextEncoder(OtherWords, EncodesTexts, PairTrainer):
         self._encoders = {}
 
     def load_weights(self, *args: Any, **kwargs: Any) -> None:
-        """Loads all weights, as in Keras."""
+        """Loads all weights, as in Keras; of a compiled model those of its optimizer too."""
+        if self.compiled and self.optimizer is not None and not self.optimizer.built:
+            self.optimizer.build(self.trainable_weights)
         super().load_weights(*args, **kwargs)
         self._encoders = {}
 

@@ -11,6 +11,7 @@ as uint16, with the attribute `dtype` = "bfloat16". A weight is read into a mode
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +24,7 @@ import tensorflow as tf
 
 from tfde.checkpoints.hdf5_file import check_finite, open_hdf5, stored_arrays
 from tfde.errors import CorruptError, DataError
+from tfde.storage.files import reserve
 
 Weights = Mapping[str, keras.Variable]
 _DTYPES = ("float16", "bfloat16", "float32", "float64")
@@ -44,7 +46,16 @@ def named_weights(part: str, layer: keras.layers.Layer) -> Iterator[tuple[str, k
 
 
 def write_weights(path: Path, weights: Weights) -> None:
-    """Writes every weight once."""
+    """Writes every weight once.
+
+    Raises:
+        OSError: there is no room for them.
+    """
+    # HDF5 ends the process with a fault where the disk is full while it writes.
+    size = sum(
+        math.prod(weight.shape) * np.dtype(weight.dtype).itemsize for weight in weights.values()
+    )
+    reserve(path, size)
     with h5py.File(path, "w") as file:
         for name, weight in weights.items():
             array = keras.ops.convert_to_numpy(weight)

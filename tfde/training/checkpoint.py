@@ -10,8 +10,8 @@ from typing import Any
 import keras
 import numpy as np
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
 
+from tfde.checkpoints.safetensors_arrays import write_safetensors
 from tfde.errors import CorruptError
 from tfde.storage.atomic import atomic_file
 
@@ -48,9 +48,7 @@ def save_checkpoint(path: str | Path, model: keras.Model, progress: Progress) ->
         for name, variable in _variables(model).items()
     }
     with atomic_file(path) as temporary:
-        save_file(
-            arrays, temporary, metadata={"progress": json.dumps(dataclasses.asdict(progress))}
-        )
+        write_safetensors(temporary, arrays, {"progress": json.dumps(dataclasses.asdict(progress))})
 
 
 def read_progress(path: str | Path) -> Progress:

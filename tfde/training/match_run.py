@@ -238,6 +238,8 @@ def build_model(
         first,
         second,
         document_template=template,
+        query_prompt="",
+        document_prompt="",
         query_mark=config.first_mark,
         document_mark=config.second_mark,
         query_fill=config.first_fill,

@@ -49,7 +49,7 @@ def test_what_is_given_goes_first(colbert):
     options = {"kind": "late_interaction", "embedding_dim": 5, "skip_punctuation": True}
     model = tfde.Matcher.from_backbone(colbert(), text=text, seed=1, **options)
     assert (model.config.embedding_dim, model.config.skip_punctuation) == (5, True)
-    assert model.preprocessor.text_config == text
+    assert model.preprocessor.text_config == text.filled()
 
 
 def test_other_directories_hold_none(tmp_path):

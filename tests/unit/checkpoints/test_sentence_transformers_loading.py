@@ -70,10 +70,17 @@ def test_the_checkpoints_prompts_reach_the_towers(tmp_path, caplog):
     assert (loaded.steps.query_prompt, loaded.steps.document_prompt) == ("a b: ", "c: ")
     model = DualEncoder.from_backbone(tmp_path)
     assert model.preprocessor.text_config.query_prompt == "a b: "
-    plain = DualEncoder.from_backbone(tmp_path, text=TextConfig())
+    no_prompts = TextConfig(query_prompt="", document_prompt="")
+    plain = DualEncoder.from_backbone(tmp_path, text=no_prompts)
     assert plain.preprocessor.text_config.query_prompt == ""
     got = model.encode_queries(["d e"])
     np.testing.assert_allclose(got, plain.encode_queries(["a b: d e"]), atol=1e-6)
+    # What is not given is the checkpoint's.
+    mine = DualEncoder.from_backbone(tmp_path, text=TextConfig(9, query_prompt="d: "))
+    text = mine.preprocessor.text_config
+    assert (text.query_prompt, text.document_prompt) == ("d: ", "c: ")
+    whole = model.preprocessor.text_config.document_max_length_tokens
+    assert (text.query_max_length_tokens, text.document_max_length_tokens) == (9, whole) != (9, 9)
     got = model.encode_documents(["d e"])
     np.testing.assert_allclose(got, plain.encode_documents(["c: d e"]), atol=1e-6)
 
@@ -85,6 +92,10 @@ def test_the_checkpoints_prompts_reach_the_towers(tmp_path, caplog):
     prompts.write_text('{"prompts": {"document": "d", "query": ""}}')
     loaded = load_backbone(tmp_path)
     assert (loaded.steps.query_prompt, loaded.steps.document_prompt) == ("", "d")
+    assert "truncate_dim" not in caplog.text
+    prompts.write_text('{"truncate_dim": 4}')
+    assert load_backbone(tmp_path).steps.query_prompt == ""
+    assert "keeps their first 4 numbers (`truncate_dim`)" in caplog.text
     settings = '{"pooling_mode": "mean", "include_prompt": false}'
     (tmp_path / "1_Pooling" / "config.json").write_text(settings)
     assert load_backbone(tmp_path).steps.pool_prompts is False

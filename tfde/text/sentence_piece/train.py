@@ -130,7 +130,7 @@ def _explained(error: Exception, vocabulary_size: int, count: int) -> ConfigErro
     if found := re.search(r"set it to a value <= (\d+)", message):
         return ConfigError(
             f"`vocabulary_size` must be at most {found[1]} for this corpus of {count} sentences."
-            f" Received: {vocabulary_size}"
+            f" Received: {vocabulary_size} (in a recipe: model.backbone.vocabulary_size)"
         )
     if "required_chars" in message or "smaller than required" in message:
         numbers = re.findall(r"\d+", message)
