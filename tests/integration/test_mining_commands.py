@@ -117,6 +117,19 @@ def test_impossible_commands(work, capsys, options, message):
     assert len(error.splitlines()) == 1
 
 
+def test_a_run_of_another_split_is_refused(work, capsys):
+    """It would give a pair file without a negative."""
+    (work / "other.trec").write_text("nobody Q0 d1 1 2.0 x\n")
+    code, _, error = tfde(
+        capsys, "mine-negatives", "--dataset", work / "data", "--run_file", work / "other.trec",
+        "--output", work / "none.jsonl",
+    )  # fmt: skip
+    assert code == 1
+    assert "other.trec: has no query of" in error
+    assert "split train; a run of another split goes with `--split`." in error
+    assert not (work / "none.jsonl").exists()
+
+
 def test_clusters_that_cannot_be_written_are_refused_before_the_encoding(work, capsys):
     code, _, error = tfde(
         capsys, "cluster-queries", "--model", work / "none", "--data", work / "data",

@@ -9,8 +9,10 @@ from jsonargparse.typing import NonNegativeInt, PositiveInt
 
 from tfde.cli.parser import CommandParser, command_parser
 from tfde.cli.shared_options import add_bm25, add_lengths, bm25_options, load_encoder
+from tfde.errors import ConfigError
 
 if TYPE_CHECKING:
+    from tfde.data.dataset_directory import DatasetDirectory
     from tfde.negatives.candidate_sources import CandidateSource
 
 
@@ -109,7 +111,6 @@ def run(args: Any) -> int:
     from tfde.checkpoints.checkpoint_files import check_checkpoint
     from tfde.config.negatives import MiningRules
     from tfde.data.dataset_directory import DatasetDirectory
-    from tfde.errors import ConfigError
 
     given = [getattr(args, "from"), args.model, args.run_file]
     if sum(value is not None for value in given) != 1:
@@ -139,7 +140,7 @@ def run(args: Any) -> int:
 
     from tfde.negatives.mine import mine_negatives
 
-    source = _source(args)
+    source = _source(args, dataset)
     cross_encoder = None
     if args.cross_encoder is not None:
         from tfde.matching.cross_encoder import CrossEncoder
@@ -163,7 +164,7 @@ def run(args: Any) -> int:
     return 0
 
 
-def _source(args: Any) -> CandidateSource:
+def _source(args: Any, dataset: DatasetDirectory) -> CandidateSource:
     if getattr(args, "from") == "bm25":
         from tfde.negatives.candidate_sources import Bm25Candidates
 
@@ -175,7 +176,14 @@ def _source(args: Any) -> CandidateSource:
     if args.run_file is not None:
         from tfde.negatives.candidate_sources import RunCandidates
 
-        return RunCandidates(args.run_file)
+        candidates = RunCandidates(args.run_file)
+        queries = dataset.queries(None if args.unlabelled else args.split)
+        if not any(query.query_id in candidates for query in queries):
+            raise ConfigError(
+                f"{args.run_file}: has no query of {args.dataset}, split {args.split}; a run of"
+                " another split goes with `--split`."
+            )
+        return candidates
     from tfde.negatives.candidate_sources import ModelCandidates
 
     model = load_encoder(args.model, args)

@@ -166,6 +166,9 @@ class RunCandidates:
         self._path = Path(path)
         self._run = read_run(path) if run is None else run
 
+    def __contains__(self, query_id: str) -> bool:
+        return query_id in self._run
+
     def describe(self) -> dict[str, Any]:
         """Returns the checksum of the run."""
         return {"kind": "run", "sha256": sha256(self._path)}

@@ -34,6 +34,12 @@ _LATER = {
     "trained_dims", "lora", "pooling_layer", "projection_layer", "fusion",
     "encode_before_projection",
 }  # fmt: skip
+# What takes the other kinds of model, where a dual encoder was asked for.
+_INSTEAD = {
+    "CrossEncoder": "`tfde rerank` and CrossEncoder.from_preset take it",
+    "Matcher": "`tfde rerank` and Matcher.from_preset take it",
+    "PhraseEncoder": "`tfde phrases` and PhraseEncoder.from_preset take it",
+}
 # What reading a damaged file raises, zip files among them.
 READ_FAULTS = (
     OSError, ValueError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error,
@@ -83,6 +89,8 @@ def check_class(path: str | Path, class_name: str) -> None:
     if found != class_name or not module.startswith("tfde."):
         own = found and is_keras_file(path) and not module.startswith(("tfde.", "keras"))
         how = ", which keras.saving.load_model reads where it is registered" if own else ""
+        if class_name == DUAL_ENCODER and found in _INSTEAD:
+            how = f"; {_INSTEAD[found]}"
         if not found and Path(path).is_dir():
             how = "; from_backbone reads the checkpoints of other libraries"
         raise CorruptError(

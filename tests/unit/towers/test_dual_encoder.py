@@ -112,7 +112,13 @@ def test_not_a_model_directory(tmp_path):
     with pytest.raises(CorruptError, match=r"not a tfde model directory"):
         DualEncoder.from_preset(tmp_path)
     tiny.dual_encoder().save_to_preset(tmp_path / "model")
+    config = tmp_path / "model" / "config.json"
+    described = config.read_text()
+    config.write_text(described.replace("DualEncoder", "Matcher"))
     (tmp_path / "model" / "model.weights.h5").write_bytes(b"nothing")
+    with pytest.raises(CorruptError, match=r"Received: Matcher; `tfde rerank` and Matcher\.from"):
+        DualEncoder.from_preset(tmp_path / "model")
+    config.write_text(described)
     with pytest.raises(CorruptError, match=r"model\.weights\.h5: "):
         DualEncoder.from_preset(tmp_path / "model")
 
