@@ -32,9 +32,8 @@ NEGATIVES = "negatives"  # pair files of refreshed negatives, by stage
 TOPICS = "topics"  # clusters that stages found, by stage
 # Of a checkpoint, what decides over nothing and tells when it was saved.
 _TELLING = {"README.md", "metadata.json", ".gitattributes"}
-# All that a run writes before its first checkpoint; its start may be the best so far.
+# All that a run writes before its first checkpoint.
 _BEFORE_CHECKPOINT = {
-    "best_model",
     RUN_FILE,
     HISTORY_FILE,
     VOCABULARY_FILE,

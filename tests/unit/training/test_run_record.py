@@ -48,22 +48,6 @@ def test_fields_that_came_later_have_their_defaults(tmp_path):
             pass
 
 
-def test_a_run_with_no_more_than_its_start_is_replaced(tmp_path):
-    """The start is measured before the first step, and kept as the best so far."""
-    other = dataclasses.replace(RUN, seed=2)
-    with open_output(tmp_path, RUN, {}):
-        (tmp_path / "best_model").mkdir()
-    with open_output(tmp_path, other, {}):
-        assert not (tmp_path / "best_model").exists()
-        (tmp_path / "best_model").mkdir()
-        (tmp_path / CHECKPOINT_FILE).touch()
-    with (
-        pytest.raises(OtherRunError, match="seed was 2, is"),
-        open_output(tmp_path, RUN, {}),
-    ):
-        pass
-
-
 def test_answers_count_where_a_measure_needs_them(tmp_path):
     path = tiny.write_dataset(tmp_path / "data", documents=3)
     file = path / "answers.jsonl"
