@@ -288,5 +288,7 @@ def test_weighted_batches_of_a_pydataset_are_told():
         def __getitem__(self, index):
             return np.array(["a"]), np.array(["b"]), np.ones(1)
 
-    with pytest.raises(ConfigError, match=r"`x` must be batches that are \(queries, documents\)"):
+    with pytest.raises(
+        ConfigError, match=r"a batch must be \(queries, documents\), .* Received: tuple"
+    ):
         model_of().fit(Weighted(), verbose=0)

@@ -4,7 +4,6 @@ import copy
 import json
 import os
 import pickle
-import re
 import subprocess
 import sys
 import warnings
@@ -237,8 +236,9 @@ import resource, sys, tfde, tiny
 from tfde.training.checkpoint import Progress, save_checkpoint
 model = tiny.dual_encoder(tiny.BERT)
 model.compile("adam")
+# Of all files those of weights alone are larger.
 _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-resource.setrlimit(resource.RLIMIT_FSIZE, (2000, hard))
+resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))
 for number, save in enumerate((
     lambda path: model.save_to_preset(path),
     lambda path: tfde.export_sentence_transformers(model, path),
@@ -259,7 +259,7 @@ def test_a_full_disk_is_one_error_and_leaves_nothing(tmp_path):
     )  # fmt: skip
     assert run.returncode == 0, run.stderr
     for line in run.stdout.splitlines():
-        assert re.search(r"File too large", line)
+        assert "File too large" in line
         assert str(tmp_path) in line
     assert len(run.stdout.splitlines()) == 3
     assert "h5py" not in run.stderr

@@ -72,10 +72,7 @@ def streamed_strings(x: Any) -> tuple[Any, tf.data.Dataset | None]:
             `plain_rows` says. A generator is read once. All else yields none.
     """
     if isinstance(x, keras.utils.PyDataset):
-        first = x[0]
-        columns = _columns(first)
-        require(columns is not None, "x", f"batches that are {_RULE}", type(first).__name__)
-        return x, _dataset_of(lambda: _epoch(x), columns or {})
+        return x, _dataset_of(lambda: _epoch(x), _columns_of_batch(x[0]))
     if not isinstance(x, Iterator):
         return x, None
     first = next(x, None)
@@ -98,9 +95,7 @@ def _dataset_of(elements: Any, first: Mapping[str, Any]) -> tf.data.Dataset:
 
     def batches() -> Iterable[dict[str, np.ndarray]]:
         for element in elements():
-            columns = _columns(element)
-            if columns is None:
-                raise ConfigError(f"a batch must be {_RULE}. Received: {type(element).__name__}")
+            columns = _columns_of_batch(element)
             size = len(columns["query"])
             same = ("context" in columns) == ("context" in first)
             require(same, "x", "of batches that all have a `context`, or none has", list(columns))
@@ -109,6 +104,13 @@ def _dataset_of(elements: Any, first: Mapping[str, Any]) -> tf.data.Dataset:
 
     spec = {name: tf.TensorSpec([None], tf.string) for name in names}
     return tf.data.Dataset.from_generator(batches, output_signature=spec)
+
+
+def _columns_of_batch(x: Any) -> dict[str, list[str]]:
+    columns = _columns(x)
+    if columns is None:
+        raise ConfigError(f"a batch must be {_RULE}. Received: {type(x).__name__}")
+    return columns
 
 
 def _columns(x: Any) -> dict[str, list[str]] | None:

@@ -27,6 +27,7 @@ from tfde.errors import CorruptError, DataError
 from tfde.storage.files import reserve
 
 Weights = Mapping[str, keras.Variable]
+_OVERHEAD_BYTES = 2048  # of an array in a file, at most: its name, shape and place
 _DTYPES = ("float16", "bfloat16", "float32", "float64")
 
 
@@ -52,10 +53,8 @@ def write_weights(path: Path, weights: Weights) -> None:
         OSError: there is no room for them.
     """
     # HDF5 ends the process with a fault where the disk is full while it writes.
-    size = sum(
-        math.prod(weight.shape) * np.dtype(weight.dtype).itemsize for weight in weights.values()
-    )
-    reserve(path, size)
+    bytes_of = (math.prod(w.shape) * np.dtype(w.dtype).itemsize for w in weights.values())
+    reserve(path, sum(bytes_of) + _OVERHEAD_BYTES * len(weights))
     with h5py.File(path, "w") as file:
         for name, weight in weights.items():
             array = keras.ops.convert_to_numpy(weight)
