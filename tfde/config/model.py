@@ -129,11 +129,11 @@ class TextConfig:
             For matchers alone.
     """
 
-    query_max_length_tokens: int = None  # type: ignore[assignment]
-    document_max_length_tokens: int = None  # type: ignore[assignment]
-    document_template: str = None  # type: ignore[assignment]
-    query_prompt: str = None  # type: ignore[assignment]
-    document_prompt: str = None  # type: ignore[assignment]
+    query_max_length_tokens: int | None = None
+    document_max_length_tokens: int | None = None
+    document_template: str | None = None
+    query_prompt: str | None = None
+    document_prompt: str | None = None
     buckets: tuple[int, ...] = DEFAULT_BUCKETS
     query_mark: str = ""
     document_mark: str = ""

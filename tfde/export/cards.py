@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tfde.config.model import TextConfig
 from tfde.text.preprocessor import SEPARATOR
 from tfde.towers.dual_encoder import DualEncoder
 from tfde.towers.model_card import join_card, split_card, table_cell
@@ -51,7 +50,7 @@ def sentence_transformers_card(
         "",
         "model = SentenceTransformer(DIRECTORY)",
         'queries = model.encode_query(["who wrote hamlet?"])',
-        f"documents = model.encode_document([{_example(model, text)}])",
+        f"documents = model.encode_document([{_example(model)}])",
         "scores = model.similarity(queries, documents)",
         "```",
         "",
@@ -65,7 +64,7 @@ def sentence_transformers_card(
         f" {_code(text.query_prompt)} |",
         f"| documents | at most {text.document_max_length_tokens} tokens, prompt"
         f" {_code(text.document_prompt)} |",
-        f"| a document's title and text | {_code(_spelled_out(model, text))} |",
+        f"| a document's title and text | {_code(_spelled_out(model))} |",
         "",
         "sentence-transformers knows documents of one text: put title and text together as above,"
         " and give a text without title alone.",
@@ -77,19 +76,20 @@ def sentence_transformers_card(
     return join_card(data, "\n".join(lines) + "\n")
 
 
-def _example(model: DualEncoder, text: TextConfig) -> str:
+def _example(model: DualEncoder) -> str:
     values = {"title": "Hamlet", "text": "A tragedy by William Shakespeare."}
     values["context"] = f"It is long. {values['text']} He wrote more."
-    document = _spelled_out(model, text)
+    document = _spelled_out(model)
     for name, value in values.items():
         document = document.replace(f"{{{name}}}", value)
     return repr(document)
 
 
-def _spelled_out(model: DualEncoder, text: TextConfig) -> str:
+def _spelled_out(model: DualEncoder) -> str:
     tokenizer = model.preprocessor.tokenizer
     separator = tokenizer.id_to_token(tokenizer.separator_id)
-    return text.document_template.replace(SEPARATOR, separator)
+    template: str = model.preprocessor.text_config.document_template
+    return template.replace(SEPARATOR, separator)
 
 
 def _projection(model: DualEncoder) -> str:
