@@ -1,4 +1,4 @@
-"""`tfde rerank`: a run's best documents in the order of a cross-encoder or a matcher."""
+"""`tfde rerank`: a run's best documents in the order of another model."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ def build_parser() -> CommandParser:
     """Returns the parser of the command."""
     parser = command_parser(
         "rerank",
-        "Scores the best documents of a run anew, by a model that reads query and document, and"
+        "Scores the best documents of a run anew, by a cross-encoder or another model of pairs, and"
         " writes a run. `tfde evaluate --bm25 --save_runs DIR` and `tfde retrieve` write runs.",
     )
     parser.add_argument(
         "--model",
         required=True,
-        help="directory of `tfde train-matcher`, or a sequence classification checkpoint",
+        help="directory of `tfde train-matcher` or `tfde train` (a dual encoder), or a sequence"
+        " classification checkpoint",
     )
     parser.add_argument("--run_file", required=True, help="TREC run, plain or packed")
     parser.add_argument("--dataset", required=True, help="dataset directory of its documents")

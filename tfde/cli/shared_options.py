@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,14 @@ if TYPE_CHECKING:
 _SEPARATOR, _MAX_LENGTH = ".", 256
 # So many passages are looked at for each document that is asked for.
 _PASSAGES_A_DOCUMENT = 10
+
+
+def fields_of(parts: Mapping[str, type]) -> str:
+    """Returns, for the end of a help text, the fields of each part of a recipe."""
+    listed = {
+        what: ", ".join(f.name for f in dataclasses.fields(cls)) for what, cls in parts.items()
+    }
+    return "; ".join(f"fields of {what}: {names}" for what, names in listed.items())
 
 
 def add_parents(parser: CommandParser) -> None:

@@ -16,6 +16,7 @@ import yaml
 from tfde.cli.field_help import asked_part
 from tfde.cli.logs import show_logs
 from tfde.cli.parser import CommandParser, command_parser
+from tfde.cli.shared_options import fields_of
 from tfde.config.optimizer import OptimizerConfig
 from tfde.config.training import RefreshConfig, SourceConfig, StageConfig, TrainRun
 from tfde.config.validation import ValidationConfig
@@ -59,10 +60,7 @@ def build_parser() -> CommandParser:
     )
     parser.add_argument("--output", required=True, help="directory of the run")
     parser.alternatives = {"--table": _table_parser}
-    parser.epilog = "; ".join(
-        f"{what} has the fields {', '.join(field.name for field in dataclasses.fields(cls))}"
-        for what, cls in _PARTS.items()
-    )
+    parser.epilog = fields_of(_PARTS)
     return parser
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 from typing import Any
 
 from tfde.cli.logs import show_logs
 from tfde.cli.parser import CommandParser, command_parser
+from tfde.cli.shared_options import fields_of
 from tfde.config.matching import MatchDataConfig, MatchModelConfig, MatchRun, TeachingConfig
 from tfde.config.optimizer import OptimizerConfig
 
@@ -36,10 +36,7 @@ def build_parser() -> CommandParser:
         help="recipe (YAML); any field can be set too: --run.model.kind siamese",
     )
     parser.add_argument("--output", required=True, help="directory of the run")
-    parser.epilog = "; ".join(
-        f"{what} has the fields {', '.join(field.name for field in dataclasses.fields(cls))}"
-        for what, cls in _PARTS.items()
-    )
+    parser.epilog = fields_of(_PARTS)
     return parser
 
 

@@ -31,7 +31,9 @@ _LEAST_SHARE = 4
 _PROBE = "a"
 _WORD, _SPACED_WORD = re.compile(r"\S+"), re.compile(r"\s*\S+")
 _MOST_WORDS = 1_000_000
-_LONGEST_WORD = 40  # characters; longer ones hardly come again
+_LONGEST_WORD = 200  # characters; longer ones hardly come again
+_PART_OF_WORD = re.compile(r"\w+|\W")
+_MOST_PARTS = 32  # of a word
 
 
 class ChunkCounts(NamedTuple):
@@ -157,15 +159,14 @@ def chunk_dataset(
     refuse_existing(output, overwrite=overwrite)
     if Path(output).is_dir() and source.path.samefile(output):
         raise ConfigError(f"{output}: the output must not be the dataset that is cut.")
-    documents = progress_bar(
-        source.documents(),
+    progress = progress_bar(
         total=source.num_documents if show_progress else None,
         unit="doc",
         desc="chunk",
         disable=not show_progress,
     )
     passages = chunk_documents(
-        documents,
+        source.documents(),
         preprocessor,
         max_length_tokens=max_length_tokens,
         overlap_tokens=overlap_tokens,
@@ -177,11 +178,13 @@ def chunk_dataset(
         nonlocal seen, cut
         for passage in passages:
             number = passage.doc_id.rpartition(separator)[2]
-            seen += number == "0"
+            if number == "0":
+                seen += 1
+                progress.update()
             cut += number == "1"
             yield document_record(passage)
 
-    with atomic_directory(output, overwrite=overwrite) as temporary:
+    with progress, atomic_directory(output, overwrite=overwrite) as temporary:
         count = write_json_lines(temporary / "corpus.jsonl.gz", records())
         for name in ("queries.jsonl*", "answers.jsonl*", "qrels/*.tsv*"):
             for path in sorted(source.path.glob(name)):
@@ -211,11 +214,14 @@ class TokenCounter:
         """Tokenizes the words of texts that are not known yet, all in one call."""
         if len(self._known) > _MOST_WORDS:
             self._known.clear()
+        known = self._known
         found = {word for text in texts for word in self._word.findall(text)}
-        words = {word for word in found if len(word) <= _LONGEST_WORD}
-        new = sorted(words - self._known.keys())
-        if new:
-            self._known.update(zip(new, self._count(new), strict=True))
+        words = {word for word in found if word not in known and len(word) <= _LONGEST_WORD}
+        # A passage may begin or end inside of a word: before or behind a point, a bracket ...
+        words |= {part for word in words for part in _ends(word) if part not in known}
+        if words:
+            new = sorted(words)
+            known.update(zip(new, self._count(new), strict=True))
 
     def __call__(self, text: str) -> int:
         """Returns the number of tokens, special ones left out."""
@@ -232,3 +238,12 @@ class TokenCounter:
     def _count(self, words: list[str]) -> list[int]:
         lengths: list[int] = self._tokenizer.tokenize(words).row_lengths().numpy().tolist()
         return lengths
+
+
+def _ends(word: str) -> Iterator[str]:
+    """Yields what a word begins and ends with, up to the places where one may cut it."""
+    places = [found.end() for found in _PART_OF_WORD.finditer(word)]
+    if len(places) <= _MOST_PARTS:
+        for place in places[:-1]:
+            yield word[:place]
+            yield word[place:]

@@ -112,7 +112,8 @@ def read_folder(
                 intake.leave_out("links out of the folder or to files of other kinds")
             elif target not in known:
                 rule = "a link must lead to a file of the folder."
-                intake.bad(DataError(root / name, None, rule, href), "link to nowhere")
+                line = _line_of(root / name, href)
+                intake.bad(DataError(root / name, line, rule, href), "link to nowhere")
             elif target != name:
                 page_ids[href] = quote(target)
         found = True
@@ -146,6 +147,12 @@ def _files(root: Path, intake: Intake) -> list[str]:
                 pages.append(place.relative_to(root).as_posix())
         _leave_out(intake, "symbolic links out of the folder", folder, outside)
     return sorted(pages)
+
+
+def _line_of(path: Path, href: str) -> int | None:
+    """Returns where in a file a link stands first; `None` where it is spelled in another way."""
+    before, found, _ = path.read_bytes().partition(href.encode())
+    return before.count(b"\n") + 1 if found else None
 
 
 def _leave_out(intake: Intake, kind: str, folder: str, names: Collection[str]) -> None:

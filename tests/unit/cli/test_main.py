@@ -146,9 +146,9 @@ def test_the_help_of_train_names_the_fields_of_a_stage(capsys):
     with pytest.raises(SystemExit):
         main(["train", "--help"])
     shown = " ".join(capsys.readouterr().out.split())
-    assert "a stage has the fields data, split, dataset, mixture, homogeneous" in shown
-    assert "its optimizer has the fields name, learning_rate" in shown
-    assert "its refresh has the fields count, min_rank" in shown
+    assert "fields of a stage: data, split, dataset, mixture, homogeneous" in shown
+    assert "fields of its optimizer: name, learning_rate" in shown
+    assert "fields of its refresh: count, min_rank" in shown
     assert "Only the first so many layers of a checkpoint; `null` for all." in shown
     assert "<class" not in shown
 

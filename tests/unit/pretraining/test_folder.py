@@ -136,13 +136,13 @@ def test_a_folder_is_read(folder):
         (
             "c.md",
             b"[x](" + 300 * b"l" + b")",
-            r"c\.md: a link must lead to a file of the folder\. Received: 'lll",
+            r"c\.md:\d+: a link must lead to a file of the folder\. Received: 'lll",
             "link to nowhere",
         ),
         (
             "c.md",
             b"[x](no.html)",
-            r"c\.md: a link must lead to a file of the folder\. .*'no.html'",
+            r"c\.md:\d+: a link must lead to a file of the folder\. .*'no.html'",
             "link to nowhere",
         ),
     ],
