@@ -228,17 +228,12 @@ def test_documents_are_added_with_the_share_of_their_parents(work, model, kind, 
 
 def test_what_is_refused_changes_nothing(work, capsys):
     before = status(capsys, work)
-    documents = list(DatasetDirectory(work / "data").documents())
-    file = write(work / "twice.jsonl.gz", [documents[0], documents[1], documents[0]])
-    add = ["index", "add", work / "i", "--input", file, "--model"]
+    add = ["index", "add", work / "i", "--input", work / "data", "--model"]
     code, _, error = tfde(capsys, *add, work / "other")
     assert code == 1
     assert re.fullmatch(
         r"tfde index: the index was made with model \w+, not with model \w+; .*\n", error
     )
-    code, _, error = tfde(capsys, *add, work / "model")
-    assert code == 1
-    assert f"{file}:3: field '_id' must be unique; line 1 has it too." in error
     (work / "ids.txt").write_text("d1\nd 2\n")
     code, _, error = tfde(capsys, "index", "delete", work / "i", "--ids_file", work / "ids.txt")
     assert code == 1
@@ -251,6 +246,18 @@ def test_what_is_refused_changes_nothing(work, capsys):
         code, _, error = tfde(capsys, "index", action, work / "nowhere")
         assert (code, error) == (1, f"tfde index: {work}/nowhere: no index.json there.\n")
     assert status(capsys, work) == before
+
+
+def test_what_stands_before_a_bad_line_is_added_and_counted(work, capsys):
+    before = status(capsys, work)
+    documents = list(DatasetDirectory(work / "data").documents())
+    file = write(work / "twice.jsonl.gz", [documents[0], documents[1], documents[0]])
+    add = ["index", "add", work / "i", "--input", file, "--model", work / "model"]
+    code, said, error = tfde(capsys, *add)
+    assert code == 1
+    assert f"{file}:3: field '_id' must be unique; line 1 has it too." in error
+    assert said == f"{work}/i: 2 documents added or replaced, those before the fault\n"
+    assert status(capsys, work)["sequence"] == before["sequence"] + 2  # one a document
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shlex
 import time
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from jsonargparse.typing import PositiveInt
 
@@ -17,6 +19,10 @@ from tfde.cli.parser import (
     run_action,
 )
 from tfde.cli.shared_options import add_lengths, load_encoder
+from tfde.errors import DataError
+
+if TYPE_CHECKING:
+    from tfde.types import Document
 
 
 def build_parser() -> CommandParser:
@@ -94,6 +100,7 @@ def _add(args: Any) -> None:
             documents = in_parents(documents, index.parents.separator)
         fingerprint = model.fingerprint()
         index.check_model(fingerprint)
+        documents = _UntilBad(documents)
         for window in batched(documents, args.batch_size * BATCHES_PER_WINDOW):
             embeddings = encode_finite(
                 model, window, batch_size=args.batch_size, dtype=np.dtype(np.float32)
@@ -101,9 +108,27 @@ def _add(args: Any) -> None:
             index.add(window, embeddings, fingerprint=fingerprint)
             added += len(window)
             progress.update(len(window))
+        if documents.fault is not None:
+            progress.close()
+            print(f"{args.index}: {added:,} documents added or replaced, those before the fault")
+            raise documents.fault
         seconds = time.perf_counter() - start
         print(f"{args.index}: {added:,} documents added or replaced, {seconds:.1f} s")
         _print_documents(args.index, index.status())
+
+
+class _UntilBad:
+    """Documents up to the first bad one, and what is wrong with that."""
+
+    def __init__(self, documents: Iterable[Document]) -> None:
+        self._documents = documents
+        self.fault: DataError | None = None
+
+    def __iter__(self) -> Iterator[Document]:
+        try:
+            yield from self._documents
+        except DataError as error:
+            self.fault = error
 
 
 def _delete(args: Any) -> None:
@@ -188,7 +213,10 @@ def _print_documents(index: str, status: Any) -> None:
     print(f"documents {status.documents:,}")
     changed = status.base_deleted + status.added
     if status.compaction_advised:
-        print(f"{changed:,} changes of {status.compact_from:,}: run `tfde index compact {index}`")
+        print(
+            f"{changed:,} changes, and from {status.compact_from:,} on the index should be built"
+            f" anew: tfde index compact {shlex.quote(index)}"
+        )
 
 
 _ACTIONS: dict[str, Action] = {

@@ -18,6 +18,15 @@ from tfde.errors import ConfigError, DataError
 from tfde.plain_errors import field_names, plain_message
 
 
+class _Help(jsonargparse.DefaultHelpFormatter):
+    """Help texts without the default of what may be left out and then is not there."""
+
+    def _expand_help(self, action: Any) -> str:
+        return re.sub(
+            r" \(default: null\)$|, default: null(?=\)$)", "", super()._expand_help(action)
+        )
+
+
 class CommandParser(jsonargparse.ArgumentParser):
     """A parser whose errors are one line on stderr, with exit code 2.
 
@@ -127,6 +136,7 @@ def command_parser(
         description=description,
         allow_abbrev=False,
         parser_mode=PARSER_MODE,
+        formatter_class=_Help,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
+import shlex
 import shutil
 import sys
 import tempfile
@@ -61,7 +62,7 @@ def build_parser() -> CommandParser:
         nargs="+",
         metavar="MODEL",
         help="serve these models of the bundle alone, which starts sooner and takes less memory:"
-        " retriever documents is what search needs (default: all)",
+        " `BUNDLE --models retriever documents` is what search needs (default: all)",
     )
     parser.add_argument(
         "--index",
@@ -135,7 +136,10 @@ def _serve(args: Any) -> int:
     engine = args.tower_engine
     chosen = args.index is not None or engine not in ("auto", "tensorflow")
     # Models alone are served too, as by TensorFlow Serving.
-    manifest = read_manifest(args.bundle) if chosen or Path(args.bundle, MANIFEST).is_file() else {}
+    there = Path(args.bundle, MANIFEST).is_file()
+    manifest = read_manifest(args.bundle) if chosen or there else {}
+    if not there:
+        _log.warning("%s: has no %s; whether it is whole is not known", args.bundle, MANIFEST)
     if engine not in ("auto", "tensorflow"):  # of auto each version's own files tell
         engine = engine_of(manifest, engine, use="query")
     models = config.model_config_list.config
@@ -223,7 +227,8 @@ def _answer_until(
             _tell_ready(args, server, http, retrieves=retrieves)
             asked.wait()
     except StatusError as error:  # a bundle is whole, or it is not served
-        return error
+        hint = f" `tfde verify {shlex.quote(args.bundle)}` names damaged files."
+        return StatusError(error.code, error.message + hint)
     return None
 
 

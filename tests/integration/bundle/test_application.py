@@ -349,6 +349,8 @@ def test_an_index_that_changes_while_it_is_served(bundle, exact, model, tmp_path
             ),
             ({"documents": [{"id": "x", "text": "t" * 65_537}]}, "at most 65536 bytes"),
             ({"documents": [{"id": "x y", "text": "t"}]}, "white space"),
+            ({"documents": [{"id": "x", "_id": "y", "text": "t"}]}, "one of `id` and `_id`"),
+            ({"documents": [{"text": "t"}]}, "`documents.0.id`: Field required"),
             ({"documents": [new, new]}, "new"),
             ({"documents": []}, "at least 1 item"),
         ):
@@ -412,6 +414,15 @@ def test_what_a_path_does_not_take_is_told(server):
     with pytest.raises(urllib.error.HTTPError) as found:
         urllib.request.urlopen(request, timeout=30)
     assert (found.value.code, found.value.headers["Allow"]) == (405, "GET")
+    assert json.loads(found.value.read())["error"]["type"] == "UNIMPLEMENTED"
+
+
+def test_one_model_is_told_of(server):
+    status, body = http(f"{server.search_url}/v1/models/query_encoder")
+    assert (status, json.loads(body)["id"]) == (200, "query_encoder")
+    status, body = http(f"{server.search_url}/v1/models/other")
+    assert status == 404
+    assert "`model` must be one of" in json.loads(body)["error"]["message"]
 
 
 def test_health_and_description(server):
@@ -419,7 +430,8 @@ def test_health_and_description(server):
     assert http(f"{server.search_url}/readyz") == (200, b"ready\n")
     description = json.loads(http(f"{server.search_url}/openapi.json")[1])
     # Calls that change the index are off unless they are asked for.
-    assert {"/v1/search", "/v1/embeddings", "/v1/models", "/healthz", "/readyz"} == set(
+    models = {"/v1/models", "/v1/models/{name}"}
+    assert {"/v1/search", "/v1/embeddings", *models, "/healthz", "/readyz"} == set(
         description["paths"]
     )
     assert http(f"{server.search_url}/v1/index/status")[0] == 404

@@ -227,6 +227,15 @@ def test_an_error_of_the_models_own_ops(prediction):
     code, message = refusal(prediction.Predict, request)
     assert code == "INVALID_ARGUMENT"
     assert message.startswith("assertion failed: [`k` is bad] [0]")
+    assert "must have the shape" not in message
+
+
+def test_an_op_that_fails_over_a_shape_names_the_input(prediction):
+    request = request_of(signature="guarded", k=np.array([[0]], np.int32))
+    code, message = refusal(prediction.Predict, request)
+    assert code == "INVALID_ARGUMENT"
+    assert message.startswith("In[0] should be a scalar: [1]\n")
+    assert message.endswith("; k must have the shape (any). Received: (1, 1)")
 
 
 def test_long_messages_are_cut(prediction):

@@ -32,7 +32,7 @@ def slow_request(steps):
     return request
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_signal_drains(start_server, toy_config, number):
     server = start_server(toy_config)
     channel = grpc.insecure_channel(server.target)

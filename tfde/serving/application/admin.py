@@ -31,10 +31,17 @@ class DocumentModel(BaseModel):
 
     model_config = ConfigDict(extra="allow")
 
-    id: str = Field(min_length=1, validation_alias=AliasChoices("_id", "id"))
+    id: str = Field(min_length=1, validation_alias=AliasChoices("id", "_id"))
     title: str = ""
     text: str
     metadata: dict[str, Any] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_one_id(cls, value: Any) -> Any:
+        if isinstance(value, dict) and {"id", "_id"} <= value.keys():
+            raise ValueError("a document must have one of `id` and `_id`, not both")
+        return value
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:

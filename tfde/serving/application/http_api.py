@@ -189,7 +189,8 @@ def create_app(service: SearchService, *, admin: APIRouter | None = None) -> Fas
     def no_such_call(request: Request, error: HTTPException) -> JSONResponse:
         path = request.url.path[:_SHOWN_PATH]
         message = f"{request.method} {path}: {error.detail}"
-        kind = "NOT_FOUND" if error.status_code in (404, 405) else "INVALID_ARGUMENT"
+        kinds = {404: "NOT_FOUND", 405: "UNIMPLEMENTED"}
+        kind = kinds.get(error.status_code, "INVALID_ARGUMENT")
         return _error(error.status_code, message, kind, headers=error.headers)
 
     @app.exception_handler(TfdeError)
@@ -252,6 +253,16 @@ def create_app(service: SearchService, *, admin: APIRouter | None = None) -> Fas
     def models() -> ModelsResponse:
         """Lists what `/v1/embeddings` takes as `model`, as OpenAI's API of this name does."""
         return ModelsResponse(data=[ModelDetail(id=name) for name in service.encoders()])
+
+    @app.get("/v1/models/{name}", response_model=ModelDetail)
+    def model(name: str) -> ModelDetail:
+        """Tells of one of them."""
+        if name not in (known := service.encoders()):
+            raise StatusError(
+                StatusCode.NOT_FOUND,
+                f"`model` must be one of {', '.join(known)}. Received: {shorten(name)!r}",
+            )
+        return ModelDetail(id=name)
 
     @app.head("/healthz", include_in_schema=False)
     @app.get("/healthz", response_class=Response)

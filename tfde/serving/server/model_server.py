@@ -70,9 +70,11 @@ class StopRequest:
 
 @contextmanager
 def asked_to_stop() -> Iterator[StopRequest]:
-    """Gives what SIGTERM and SIGINT set; for the main thread."""
+    """Gives what SIGTERM and SIGINT set, and SIGHUP unless it is ignored; for the main thread."""
     asked = StopRequest()
-    signals = (signal.SIGTERM, signal.SIGINT)
+    signals = [signal.SIGTERM, signal.SIGINT]
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as `nohup` has it
+        signals.append(signal.SIGHUP)
     previous = {number: signal.signal(number, asked.ask) for number in signals}
     try:
         yield asked

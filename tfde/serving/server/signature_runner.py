@@ -19,15 +19,21 @@ from grpc import StatusCode
 from tensorflow.core.protobuf import meta_graph_pb2
 
 from tfde.environment import load_text_ops
-from tfde.errors import shorten, utf8_fault
 from tfde.protos.batching_parameters_pb2 import BatchingParameters
 from tfde.serving.server import session_run
 from tfde.serving.server.batching import Arrays, Batcher, check_batching_parameters, in_parts
 from tfde.serving.server.calls import current_call
 from tfde.serving.server.shared_batches import SharedBatches, cores_to_share
 from tfde.serving.server.short_graphs import short_signatures
+from tfde.serving.server.signature_inputs import (
+    check_dtype,
+    check_names,
+    encoded,
+    fit,
+    naming_shapes,
+    outputs_of,
+)
 from tfde.serving.server.status import CODES, StatusError, invalid_argument
-from tfde.serving.server.tensors import dtype_name
 
 DEFAULT_SIGNATURE = "serving_default"
 
@@ -127,15 +133,15 @@ class SignatureRunner:
         """
         current_call().check()
         signature = self._signature(signature_name)
-        _check_names(signature, inputs)
+        check_names(signature, inputs)
         given = {**self._defaults(signature), **inputs}
-        inputs = {alias: _encoded(alias, given[alias]) for alias in signature.inputs}
+        inputs = {alias: encoded(alias, given[alias]) for alias in signature.inputs}
         feeds = self._feeds(signature, inputs)
-        aliases = _outputs(signature, output_filter)
+        aliases = outputs_of(signature, output_filter)
         batcher = self._batchers.get(signature_name or DEFAULT_SIGNATURE)
         in_order = [inputs[alias] for alias in sorted(signature.inputs)]
         # A batch would fail for all over one unfit shape.
-        rows = batcher.rows(in_order) if batcher is not None and _fit(feeds) else 0
+        rows = batcher.rows(in_order) if batcher is not None and fit(feeds) else 0
         arrays: Arrays
         if batcher is not None and rows and not output_filter:
             with _status_errors():
@@ -156,7 +162,8 @@ class SignatureRunner:
             )
         else:
             short = (signature_name or DEFAULT_SIGNATURE) in self._short
-            arrays = self._run(fetches, feeds, timeout_s, short=short)
+            with naming_shapes(signature, inputs):
+                arrays = self._run(fetches, feeds, timeout_s, short=short)
         return dict(zip(aliases, arrays, strict=True))
 
     def run_together(
@@ -212,7 +219,7 @@ class SignatureRunner:
         by_name = sorted((signature.inputs[alias].name, array) for alias, array in inputs.items())
         for position, (name, array) in enumerate(by_name):
             tensor = self._tensor(name)
-            _check_dtype(position, array, tensor.dtype)
+            check_dtype(position, array, tensor.dtype)
             feeds[tensor] = array
         return feeds
 
@@ -308,70 +315,6 @@ def _status_errors() -> Iterator[None]:
         # A function of Python's in a graph adds its traceback, which is nobody's outside.
         message = error.message.partition("\nTraceback (most recent call last):")[0]
         raise StatusError(CODES[error.error_code], message) from error
-
-
-def _fit(feeds: Mapping[tf.Tensor, np.ndarray]) -> bool:
-    """Whether all arrays have the shapes that the signature names."""
-    return all(tensor.shape.is_compatible_with(array.shape) for tensor, array in feeds.items())
-
-
-def _check_names(signature: meta_graph_pb2.SignatureDef, inputs: Mapping[str, Any]) -> None:
-    sent, expected = set(inputs), set(signature.inputs)
-    if len(sent) > len(expected) or (len(sent) < len(expected) and not signature.defaults):
-        raise invalid_argument(
-            f"input size does not match signature: {len(sent)}!={len(expected)}"
-            f" len({{{_join(sent)}}}) != len({{{_join(expected)}}})."
-            f" Sent extra: {{{_join(sent - expected)}}}."
-            f" Missing but required: {{{_join(expected - sent)}}}."
-        )
-    for alias in sorted(expected - sent - set(signature.defaults)):
-        raise invalid_argument(
-            f"Signature input alias: {alias}(feed name: {signature.inputs[alias].name})"
-            " not found in request and no default value provided. Inputs expected to be in the"
-            f" request {{{_join(sent)}}}, or default input alias set: {_join(signature.defaults)}"
-        )
-
-
-def _encoded(alias: str, array: np.ndarray) -> np.ndarray:
-    """Returns strings as the bytes that the session takes, before they stand beside others'."""
-    if array.dtype.kind not in "OU":
-        return array
-    found = np.empty(array.size, object)
-    for number, text in enumerate(array.ravel()):
-        if not isinstance(text, bytes | str):
-            raise invalid_argument(f"`{alias}` must hold strings. Received: {shorten(text)}")
-        if isinstance(text, str) and (fault := utf8_fault(text)) is not None:
-            raise invalid_argument(
-                f"`{alias}` must hold texts that UTF-8 can write. Received: {fault}"
-            )
-        found[number] = text if isinstance(text, bytes) else text.encode()
-    return found.reshape(array.shape)
-
-
-def _check_dtype(position: int, array: np.ndarray, expected: tf.DType) -> None:
-    # The session would cast; TensorFlow Serving refuses, with these words.
-    received = tf.string if array.dtype.kind in "OSU" else tf.dtypes.as_dtype(array.dtype)
-    if received != expected:
-        raise invalid_argument(
-            f"Expects arg[{position}] to be {dtype_name(expected)}"
-            f" but {dtype_name(received)} is provided"
-        )
-
-
-def _outputs(signature: meta_graph_pb2.SignatureDef, output_filter: Sequence[str]) -> list[str]:
-    for position, alias in enumerate(output_filter):
-        if alias not in signature.outputs:
-            raise invalid_argument(
-                f"output tensor alias not found in signature: {alias}"
-                f" Outputs expected to be in the set {{{_join(signature.outputs)}}}."
-            )
-        if alias in output_filter[:position]:
-            raise invalid_argument("duplicate output tensor alias: ", alias)
-    return list(output_filter) or sorted(signature.outputs)
-
-
-def _join(names: Any) -> str:
-    return ",".join(sorted(names))
 
 
 class Progress:
