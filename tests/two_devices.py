@@ -204,6 +204,8 @@ def refusals(strategy: tf.distribute.Strategy) -> dict[str, str]:
         scorer = Matcher.from_backbone(tiny.BERT, kind="siamese", tokenizer=tiny.tokenizer())
         scorer.compile("sgd")
     rows = [(pair.query.text, pair.positive.text, 1) for pair in pairs]
+    columns = [pair.query.text for pair in pairs[:7]], [pair.positive.text for pair in pairs[:7]]
+    strings = tf.data.Dataset.from_tensor_slices(columns).batch(4)
     attempts = {
         "batch_size": lambda: model.fit(data(pairs, batch_size=3)),
         "groups": lambda: rank_groups(strategy, group_size=3, batch_size=9),
@@ -213,6 +215,8 @@ def refusals(strategy: tf.distribute.Strategy) -> dict[str, str]:
         "held_out": lambda: scorer.fit(rows, batch_size=4, validation_data=rows[:3]),
         "measured": lambda: scorer.evaluate(rows[:7], batch_size=4),
         "one_batch": lambda: scorer.train_on_batch(rows[:5]),
+        "batches": lambda: model.fit(strings, verbose=0),
+        "measured_batches": lambda: model.evaluate(strings),
         "jit_compile": lambda: model.compile("sgd", jit_compile=True),
         "metrics": lambda: model.compile("sgd", metrics=measures_of_others()),
         "late": lambda: open_strategy("multi_worker", timeout_s=5),

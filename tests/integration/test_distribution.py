@@ -111,6 +111,8 @@ def test_what_replicas_cannot_do_is_refused(together):
         "held_out": r"`batch_size` must be a multiple of the 2 replicas, .* Received: 3",
         "measured": r"the last batch must be a multiple of the 2 replicas, .* Received: 3",
         "one_batch": r"`batch_size` must be a multiple of the 2 replicas, .* Received: 5",
+        "batches": r"each batch of `x` must have a multiple .*drop_remainder=.* Received: 3 rows",
+        "measured_batches": r"each batch of `x` must have a multiple .* Received: 3 rows",
         "jit_compile": r"`jit_compile` must be false with 2 replicas, .* jit_compile=True",
         "metrics": r"`metrics` must be made in the scope of the strategy. Rec",
         "late": r"`distribution: multi_worker` must come before anything else .* Received: ",

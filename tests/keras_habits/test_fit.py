@@ -163,10 +163,51 @@ def test_evaluate_takes_the_arguments_of_keras(capsys):
     assert model.evaluate(queries, documents, verbose=1) == pytest.approx([loss, accuracy])
     line = f"loss: {loss:.4f} - in_batch_accuracy: {accuracy:.4f}\n"
     assert capsys.readouterr().out == line
-    with pytest.raises(ConfigError, match="`callbacks` must be None"):
-        model.evaluate(PAIRS, callbacks=[keras.callbacks.Callback()])
     with pytest.raises(ConfigError, match="`sample_weight` must be None"):
         model.evaluate(PAIRS, sample_weight=np.ones(24))
+
+
+class Heard(keras.callbacks.Callback):
+    def __init__(self):
+        super().__init__()
+        self.calls = []
+
+    def on_test_begin(self, logs=None):
+        self.calls.append("begin")
+
+    def on_test_batch_begin(self, batch, logs=None):
+        self.calls.append(f"batch {batch}")
+
+    def on_test_batch_end(self, batch, logs=None):
+        self.calls.append(f"loss {'loss' in logs}")
+
+    def on_test_end(self, logs=None):
+        self.calls.append(sorted(logs))
+
+
+def test_callbacks_hear_of_validation_and_evaluate_as_in_keras():
+    model, heard = model_of(), Heard()
+    each = ["begin", "batch 0", "loss True", "batch 1", "loss True", "batch 2"]
+    end = [["in_batch_accuracy", "loss"]]
+    model.evaluate(PAIRS, batch_size=12, callbacks=heard)
+    assert heard.calls == each + end
+    heard.calls.clear()
+    model.fit(PAIRS, validation_data=PAIRS, batch_size=12, epochs=2, callbacks=[heard], verbose=0)
+    assert heard.calls == (each + end) * 2
+
+
+def test_averaged_weights_are_those_that_validation_sees():
+    """`SwapEMAWeights` puts them in place where validation begins, and away where it ends."""
+    losses = []
+    for callbacks in ([], [keras.callbacks.SwapEMAWeights()]):
+        model = model_of()
+        model.compile(keras.optimizers.SGD(1.0, use_ema=True, ema_momentum=0.9))
+        options = {"validation_data": PAIRS, "callbacks": callbacks, "verbose": 0}
+        history = model.fit(PAIRS, batch_size=8, epochs=2, **options)
+        losses.append(history.history)
+    plain, swapped = losses
+    assert swapped["loss"] == pytest.approx(plain["loss"])  # training goes on with its own
+    assert abs(swapped["val_loss"][0] - plain["val_loss"][0]) > 1e-3
 
 
 def test_retrieval_is_measured_every_so_many_steps_and_each_epoch(tmp_path):

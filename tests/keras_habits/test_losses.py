@@ -90,6 +90,19 @@ def test_a_task_of_tfrs_has_its_own_value_and_gradient(options):
     same(loss_of(as_task(task)), theirs)
 
 
+@pytest.mark.parametrize("more", [0, 3])
+def test_our_task_takes_embeddings_alone_as_theirs_does(more):
+    rng = np.random.default_rng(1)
+    queries = rng.normal(size=(4, 5)).astype("float32")
+    candidates = rng.normal(size=(4 + more, 5)).astype("float32")
+    ours = tfde.RetrievalTask(temperature=0.2)
+    theirs = tfrs.tasks.Retrieval(temperature=0.2)(
+        tf.constant(queries), tf.constant(candidates), compute_metrics=False
+    )
+    for make in (tf.constant, np.array):
+        assert float(ours(make(queries), make(candidates))) * 4 == pytest.approx(float(theirs))
+
+
 def test_compile_takes_a_task_of_tfrs():
     """The loss in the logs is what TFRS says of the embeddings: the sum over the batch."""
     task = tfrs.tasks.Retrieval(temperature=0.1, remove_accidental_hits=True)

@@ -136,6 +136,37 @@ def test_generators_of_batches_and_of_pairs():
         model.fit(PAIRS, validation_data=(batch for batch in [(WORDS, DOCUMENTS)]), verbose=0)
 
 
+def test_an_array_of_rows_is_pairs(model, whole):
+    rows = np.array(PAIRS)
+    assert model.evaluate(rows, batch_size=24) == pytest.approx(whole)
+
+
+@pytest.mark.parametrize(
+    ("x", "rule"),
+    [
+        ((WORDS, DOCUMENTS, np.ones(24)), "`x` must be two columns, .* pairs have no weights"),
+        (in_pair, "`x` must be pairs; a function that makes them must be called. .*'in_pair'"),
+    ],
+)
+def test_what_is_no_pairs_is_told_by_its_kind(model, x, rule):
+    for use in (model.fit, model.evaluate):
+        with pytest.raises(ConfigError, match=rule):
+            use(x)
+    with pytest.raises(ConfigError, match=rule):
+        model.fit(PAIRS, validation_data=x, verbose=0)
+
+
+def test_given_negatives_that_are_left_out_are_told(caplog):
+    rows = [(*pair, "other", "third") for pair in PAIRS]
+    batch = next(iter(tfde.pairs(rows, batch_size=4)))
+    assert batch["negative_text"].shape == (4, 0)
+    assert "up to 2 given negatives, which are left out; negatives_per_query=2" in caplog.text
+    caplog.clear()
+    tfde.pairs(rows, batch_size=4, negatives_per_query=1)
+    tfde.pairs(PAIRS, batch_size=4)
+    assert not caplog.text
+
+
 def test_pairs_iterate_and_have_a_length(model):
     pairs = tfde.pairs([*PAIRS, ("red", "green")], batch_size=10, shuffle=False)
     batches = list(pairs)

@@ -231,6 +231,26 @@ def test_weights_alone(tmp_path):
     assert other.fingerprint() == model.fingerprint()
 
 
+@pytest.mark.parametrize(
+    ("saved", "built"), [("ade", "sde"), ("sde", "ade"), ("ade", "ade_ste"), ("sde", "wide")]
+)
+def test_weights_of_a_model_built_otherwise_change_nothing(tmp_path, saved, built):
+    def model_of(kind, seed):
+        options = {"embedding_dim": 5} if kind == "wide" else {"sharing": kind}
+        return tiny.dual_encoder(**options, seed=seed)
+
+    path = tmp_path / "w.weights.h5"
+    model_of(saved, 1).save_weights(path)
+    other = model_of(built, 2)
+    before = other.fingerprint()
+    with pytest.raises(ConfigError, match=r"w\.weights\.h5: must hold the weights of a model bui"):
+        other.load_weights(path)
+    assert other.fingerprint() == before
+    alike = model_of(saved, 3)
+    alike.load_weights(path)
+    assert alike.fingerprint() == model_of(saved, 1).fingerprint()
+
+
 FULL_DISK = """
 import resource, sys, tfde, tiny
 from tfde.training.checkpoint import Progress, save_checkpoint

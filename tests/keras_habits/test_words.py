@@ -238,10 +238,16 @@ def test_a_cross_encoder_predicts_and_ranks():
     with pytest.raises(ConfigError, match="`pairs` must be a list of pairs"):
         scorer.score(None)
     three = tfde.CrossEncoder.from_backbone(
-        tiny.BERT, num_labels=3, tokenizer=tiny.tokenizer(), seed=1
+        tiny.BERT, num_labels=3, labels=["no", "yes", "?"], tokenizer=tiny.tokenizer(), seed=1
     )
-    with pytest.raises(ConfigError, match="`the model` must be one of one label"):
-        three.rank("red apple", WORDS)
+    ranked = three.rank("red apple", WORDS, label="yes")
+    logits = three.score(pairs).astype(np.float64)
+    chances = np.exp(logits)[:, 1] / np.exp(logits).sum(1)
+    assert [one["corpus_id"] for one in ranked] == np.argsort(-chances).tolist()
+    assert ranked[0]["score"] == pytest.approx(np.log(chances.max()), abs=1e-5)
+    for label in (None, "maybe"):
+        with pytest.raises(ConfigError, match=r"`label` must be one of no, yes, \?, the one that"):
+            three.rank("red apple", WORDS, label=label)
 
 
 def test_documents_come_in_a_frame(model):

@@ -66,7 +66,8 @@ def run(args: Any) -> int:
     }
 
     from tfde.matching.load import load_pair_scorer
-    from tfde.retrieval.rerank import relevant_label, rerank
+    from tfde.matching.relevance import relevant_label
+    from tfde.retrieval.rerank import rerank
     from tfde.retrieval.runs import write_run
 
     with naming("model"):

@@ -141,7 +141,7 @@ class CrossEncoder(PairScorer):
             sizes,
             pooling=pooling or sizes.pair_pooling,
             num_labels=count,
-            labels=tuple(labels),
+            labels=tuple(labels or ()),
             dropout=sizes.dropout,
         )
         if head is not None:

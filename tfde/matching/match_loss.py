@@ -11,6 +11,7 @@ from tfde.config.matching import LogitLoss, Objective
 from tfde.errors import ConfigError, require
 
 
+@tf.autograph.experimental.do_not_convert  # which knows no `match`
 def task_loss(
     objective: Objective, logits: tf.Tensor, labels: tf.Tensor, *, group_size: int = 1
 ) -> tf.Tensor:

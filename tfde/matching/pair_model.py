@@ -13,6 +13,7 @@ from tfde.backbones.backbone import build_backbone
 from tfde.config.backbones import backbone_from_mapping, from_mapping
 from tfde.errors import ConfigError, require, shorten
 from tfde.matching.pair_states import PairStates, TextTokens, Tokens
+from tfde.matching.relevance import relevance_of
 from tfde.matching.scorer_training import ScorerTraining
 from tfde.text.batch_preprocessor import BatchPreprocessor
 from tfde.text.graph_function import graph_function
@@ -233,6 +234,7 @@ class PairScorer(OtherWords, ScorerTraining, StoredModel):
         documents: Iterable[str | Document],
         *,
         top_k: int | None = None,
+        label: str | None = None,
         return_documents: bool = False,
         batch_size: int = 32,
         show_progress: bool = False,
@@ -243,6 +245,8 @@ class PairScorer(OtherWords, ScorerTraining, StoredModel):
             query: The query.
             documents: What it is paired with.
             top_k: How many to return; `None` for all.
+            label: Of a model with labels the one that says relevant: the score is the logarithm of
+                its probability. `None` takes `1`, if there is such a label.
             return_documents: Whether each result has its `text`.
             batch_size: Pairs per batch.
             show_progress: Whether a progress bar goes to stderr.
@@ -251,14 +255,14 @@ class PairScorer(OtherWords, ScorerTraining, StoredModel):
             Dicts with `corpus_id`, the position among the documents, and `score`.
 
         Raises:
-            ConfigError: the model has several labels; or as of `score`.
+            ConfigError: the model has no such label, or one must be chosen; or as of `score`.
         """
-        require(self.num_labels == 1, "the model", "one of one label", f"{self.num_labels} labels")
+        score = relevance_of(self, label)
         require(top_k is None or top_k >= 1, "top_k", "at least 1", top_k)
         require(not isinstance(documents, str | Document), "documents", "a list", documents)
         documents = list(documents)
         pairs = [(query, document) for document in documents]
-        scores = self.score(pairs, batch_size=batch_size, show_progress=show_progress)
+        scores = score(pairs, batch_size, show_progress)
         best = np.argsort(-scores, kind="stable")[:top_k]
         found: list[dict[str, Any]] = []
         for row in best:

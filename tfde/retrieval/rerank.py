@@ -2,38 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
-
-import numpy as np
-from scipy.special import log_softmax
 
 from tfde.argument_types import typed
 from tfde.data.batched import batched
 from tfde.data.ranking import ranking
 from tfde.errors import DataError, require
+from tfde.matching.relevance import PairModel, relevance_of
 from tfde.progress import progress_bar
 from tfde.types import Document, Query, Run
 
 _QUERIES_AT_ONCE = 64  # whose pairs are sorted by length together
-
-
-class PairModel(Protocol):
-    """What scores pairs: `CrossEncoder`, `Matcher`."""
-
-    num_labels: int
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """Names of the logits; of one logit, both that it tells apart; may be empty."""
-        ...
-
-    def score(
-        self, pairs: Sequence[tuple[str, Document]], *, batch_size: int, show_progress: bool
-    ) -> np.ndarray:
-        """Returns (P,) or (P, N) logits."""
-        ...
 
 
 @typed
@@ -70,7 +50,7 @@ def rerank(
         ConfigError: `depth` is below 1; the model has no such label, or one must be chosen.
         DataError: a document of the run is not among `documents`.
     """
-    score = _scorer(model, label)
+    score = relevance_of(model, label)
     require(depth >= 1, "depth", "at least 1", depth)
     reranked: Run = {}
     wanted = [query for query in queries if query.query_id in run]
@@ -96,40 +76,3 @@ def rerank(
                 reranked[query.query_id] = found | below
             progress.update(len(some))
     return reranked
-
-
-def relevant_label(model: PairModel, label: str | None) -> str | None:
-    """Returns the label by whose probability a model's pairs are ranked; `None`: by its score.
-
-    Args:
-        model: Its labels have names, or are known by their numbers from 0.
-        label: The one asked for; `None` takes `1` where there is a label of this name.
-
-    Raises:
-        ConfigError: there is no such label; none was asked for where none is called `1`.
-    """
-    names = _label_names(model)
-    if label is None and (not names or "1" in names):
-        return "1" if names else None
-    rule = f"one of {', '.join(names)}" if names else "left out: the model gives a score"
-    require(label in names, "label", f"{rule}, the one that says relevant", label)
-    return label
-
-
-def _label_names(model: PairModel) -> tuple[str, ...]:
-    if model.labels or model.num_labels == 1:
-        return model.labels
-    return tuple(map(str, range(model.num_labels)))
-
-
-def _scorer(model: PairModel, label: str | None) -> Callable[[Any, int], np.ndarray]:
-    label = relevant_label(model, label)
-    place = -1 if label is None else _label_names(model).index(label)
-
-    def score(pairs: list[tuple[str, Document]], batch_size: int) -> np.ndarray:
-        logits = model.score(pairs, batch_size=batch_size, show_progress=False)
-        if model.num_labels == 1:
-            return -logits if place == 0 else logits
-        return log_softmax(logits.astype(np.float64), axis=1)[:, place]
-
-    return score

@@ -128,18 +128,26 @@ class RetrievalTask(Task):
         return candidate_mask(candidates["keys"], queries["positive_keys"])
 
     def __call__(
-        self, queries: Rows, candidates: Rows, *, other_queries: Rows | None = None
+        self,
+        queries: Rows | tf.Tensor,
+        candidates: Rows | tf.Tensor,
+        *,
+        other_queries: Rows | None = None,
     ) -> tf.Tensor:
         """Returns the mean loss of the queries, a scalar, float32 or float64 as the embeddings.
 
         Args:
-            queries: `embeddings` (B, D) and `positive_keys` (B, P), as `Task` says.
+            queries: `embeddings` (B, D) and `positive_keys` (B, P), as `Task` says. Or, as in
+                tensorflow-recommenders, embeddings alone on both sides: (B, D), and (C, D) of which
+                the first B are the answers of the queries, and all others negatives.
             candidates: `embeddings` (C, D) and `keys` (C,); `expected_counts` (C,) float above 0,
                 how often each candidate is expected among the documents of the other queries of a
                 batch, 1 for a given negative: its logarithm is subtracted from the score, but for
                 the own positive. Absent: no correction.
             other_queries: Queries among which documents choose too, beside the B.
         """
+        if not isinstance(queries, Mapping) and not isinstance(candidates, Mapping):
+            queries, candidates = _in_order(queries, candidates)
         mask = self.allowed(queries, candidates)
         embeddings = queries["embeddings"]
         num_queries = tf.shape(embeddings)[0]
@@ -186,3 +194,13 @@ def candidate_mask(candidate_keys: tf.Tensor, positive_keys: tf.Tensor) -> tf.Te
         parallel_iterations=1,
     )
     return tf.linalg.set_diag(mask, tf.ones([tf.reduce_min(shape)], tf.bool))
+
+
+def _in_order(queries: Any, candidates: Any) -> tuple[Rows, Rows]:
+    """Returns embeddings with keys by which query i has candidate i alone."""
+    queries, candidates = tf.convert_to_tensor(queries), tf.convert_to_tensor(candidates)
+    keys = tf.range(1, tf.shape(candidates, tf.int64)[0] + 1)
+    return (
+        {"embeddings": queries, "positive_keys": keys[: tf.shape(queries)[0], tf.newaxis]},
+        {"embeddings": candidates, "keys": keys},
+    )

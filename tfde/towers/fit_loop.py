@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import re
 import statistics
 import time
 from collections import deque
@@ -19,7 +20,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfde.errors import require
+from tfde.errors import ConfigError, require
 from tfde.tasks.replicas import mean_over_replicas, take_summed_gradients
 from tfde.text.cut_texts import cut_line
 from tfde.text.graph_function import graph_function
@@ -28,6 +29,8 @@ from tfde.towers.keras_saving import WholeFiles
 _LOG = logging.getLogger(__name__)
 # Early enough for whoever would train for a day, late enough to say something.
 _FIRST_AT = 100
+# Told of a batch in a graph, before the number of its rows.
+_UNEVEN = "rows that replicas cannot share:"
 
 
 def fit_epochs(
@@ -37,7 +40,7 @@ def fit_epochs(
     epochs: int,
     steps: int | None,
     initial_epoch: int = 0,
-    validate: Callable[[], dict[str, float]] | None = None,
+    validate: Callable[..., dict[str, float]] | None = None,
     validation_freq: int = 1,
     callbacks: Sequence[keras.callbacks.Callback],
     verbose: str | int,
@@ -52,7 +55,8 @@ def fit_epochs(
         steps: Batches an epoch, one iterator through all; `None` takes all batches in each.
         initial_epoch: The number of the first epoch; a callback that puts the weights of a killed
             `fit` back, as `keras.callbacks.BackupAndRestore` does, brings its place too.
-        validate: What stands, as `val_...`, in the logs of an epoch.
+        validate: Gives what stands, as `val_...`, in the logs of an epoch; `listeners` are the
+            callbacks that hear of it.
         validation_freq: Epochs from one validation to the next.
         callbacks: Keras callbacks.
         verbose: As in Keras.
@@ -86,22 +90,24 @@ def fit_epochs(
             iterator = iter(batches(epoch, 0))
         for step in itertools.count(done) if steps is None else range(done, steps):
             listeners.on_train_batch_begin(step)
-            try:
-                logs = model.train_function(iterator)
-            except (StopIteration, tf.errors.OutOfRangeError):
+            if (found := next_step(model.train_function, iterator)) is None:
                 rule = f"{steps} batches an epoch, and so many epochs; it ended early"
                 require(steps is None, "x", rule, f"{step} batches in epoch {epoch + 1}")
                 break
+            logs = found
             model.position = epoch, step + 1
             listeners.on_train_batch_end(step, logs)
             if model.stop_training:
                 break
         if done and not logs:  # the fit was killed after the last batch of an epoch
             logs = model.get_metrics_result()
-        require(bool(logs), "x", "one or more batches in each epoch", f"none in {epoch + 1}")
+        rule = "one or more batches in each epoch (a generator is read once, a list again)"
+        require(bool(logs), "x", rule, f"none in {epoch + 1}")
         values = {name: float(value) for name, value in logs.items()}
         if validate is not None and (epoch + 1) % validation_freq == 0:
-            values |= {f"val_{name}": value for name, value in validate().items()}
+            values |= {
+                f"val_{name}": value for name, value in validate(listeners=listeners).items()
+            }
         model.position = epoch + 1, 0
         listeners.on_epoch_end(epoch, values)
         if model.stop_training:
@@ -109,6 +115,28 @@ def fit_epochs(
     model.optimizer.finalize_variable_values(model.trainable_weights)
     listeners.on_train_end(logs)
     return model.history
+
+
+def next_step(
+    function: Callable[[Any], dict[str, tf.Tensor]], iterator: Any
+) -> dict[str, tf.Tensor] | None:
+    """Returns the logs of a step on the next batch, `None` where there is none left.
+
+    Raises:
+        ConfigError: the rows of the batch cannot be shared out evenly among replicas.
+    """
+    try:
+        return function(iterator)
+    except (StopIteration, tf.errors.OutOfRangeError):
+        return None
+    except tf.errors.InvalidArgumentError as error:
+        rows = re.search(rf"{_UNEVEN}\] \[(\d+)\]", error.message)
+        if rows is None:
+            raise
+        raise ConfigError(
+            "each batch of `x` must have a multiple of the replicas, which share its rows out"
+            f" evenly; `x.batch(..., drop_remainder=True)` does. Received: {rows[1]} rows"
+        ) from None
 
 
 def step_function(
@@ -252,6 +280,9 @@ class SingleBatches:
 def _split_rows(part: tf.Tensor, count: int) -> tf.Tensor:
     """(B, ...) -> (count, B / count, ...)."""
     shape = tf.shape(part)
+    check = tf.debugging.Assert(shape[0] % count == 0, [_UNEVEN, shape[0]])
+    with tf.control_dependencies([check]):
+        part = tf.identity(part)
     return tf.reshape(part, tf.concat([[count, shape[0] // count], shape[1:]], 0))
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+import h5py
 import keras
 import numpy as np
 import tensorflow as tf
@@ -37,6 +38,7 @@ from tfde.towers.saved_models import save
 from tfde.towers.weights import fingerprint, read_weights, stored_dtype, write_weights
 
 _LOG = logging.getLogger(__name__)
+_WEIGHTS = "weights"  # names and shapes of all, in a file of them
 
 
 class WholeFiles(keras.Model):
@@ -168,6 +170,24 @@ class StoredModel(WholeFiles):
             preprocessor: Texts to token ids.
             dtype: Keras dtype policy of the backbone; `None` takes Keras' current one.
         """
+
+    def save_own_variables(self, store: Any) -> None:
+        """Writes the state that stands in no layer's weights; called by Keras."""
+        super().save_own_variables(store)
+        store[_WEIGHTS] = np.frombuffer(json.dumps(self._weight_shapes()).encode(), np.uint8)
+
+    def load_weights(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
+        """Loads all weights, as in Keras, of a model built alike.
+
+        Raises:
+            ConfigError: the file holds those of another; nothing is changed.
+        """
+        if _is_local(filepath, ".weights.h5") and Path(filepath).is_file():
+            _check_built_alike(Path(filepath), self._weight_shapes())
+        super().load_weights(filepath, *args, **kwargs)
+
+    def _weight_shapes(self) -> dict[str, list[int]]:
+        return {name: list(weight.shape) for name, weight in self.named_weights().items()}
 
     def description(self) -> dict[str, Any]:
         """Returns `config` as JSON values."""
@@ -325,6 +345,24 @@ class StoredModel(WholeFiles):
         for weight, value in zip(other.weights, model.weights, strict=True):
             weight.assign(keras.ops.cast(value, weight.dtype))
         return other
+
+
+def _check_built_alike(path: Path, shapes: Mapping[str, list[int]]) -> None:
+    """Refuses a file of other weights: Keras would read what it finds, layer by layer."""
+    try:
+        with h5py.File(path) as file:
+            if _WEIGHTS not in (own := file.get("vars", {})):
+                return  # an earlier version wrote it, or another program
+            saved = json.loads(bytes(own[_WEIGHTS][()]))
+    except (OSError, ValueError):
+        return  # Keras says what is wrong
+    for name in [*saved, *shapes]:
+        there, here = saved.get(name), shapes.get(name)
+        if there != here:
+            raise ConfigError(
+                f"{path}: must hold the weights of a model built alike, in its sharing and all"
+                f" sizes. Received: {name} of the shape {there or 'none'}, here {here or 'none'}"
+            )
 
 
 def stored_compile(arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
+import itertools
 import numbers
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from tfde.errors import require
-from tfde.towers.fit_loop import SingleBatches, distribute_batches, step_function
+from tfde.towers.fit_loop import (
+    SingleBatches,
+    distribute_batches,
+    next_step,
+    step_function,
+)
 from tfde.towers.keras_saving import WholeFiles
 
 _COUNTED = ("epochs", "initial_epoch", "initial_step", "validation_freq")
@@ -48,7 +54,7 @@ class Measured(WholeFiles):
         verbose: str | int = 0,
         sample_weight: None = None,
         steps: int | None = None,
-        callbacks: None = None,
+        callbacks: Sequence[keras.callbacks.Callback] | None = None,
         return_dict: bool = False,
     ) -> Any:
         """Returns the loss and the metrics of pairs, means over all of them.
@@ -63,19 +69,20 @@ class Measured(WholeFiles):
             verbose: 0: nothing is shown; else the values in one line, at the end.
             sample_weight: None: pairs have no weights.
             steps: Batches to take; `None`: all.
-            callbacks: None: those of `fit` have `validation_data`.
+            callbacks: Keras callbacks.
             return_dict: Name -> value instead of a list; of the loss alone, a number.
 
         Raises:
-            ConfigError: as `fit`; weights; callbacks.
+            ConfigError: as `fit`; weights.
         """
         refuse_weights(sample_weight=sample_weight)
-        require(not callbacks, "callbacks", "None: `fit(validation_data=...)` has them", callbacks)
         check_counts(batch_size=batch_size, steps=steps)
         require(batch_size is None or batch_size >= 1, "batch_size", "at least 1", batch_size)
         self.check_compiled()
         batches = self.batches_of(x, y, name="x", batch_size=batch_size, steps=steps)
-        values = self.measure(batches)
+        given = keras.tree.flatten(callbacks) if callbacks else []
+        listeners = keras.callbacks.CallbackList(given, model=self)
+        values = self.measure(batches, listeners=listeners)
         if verbose:
             line = " - ".join(f"{name}: {value:.4f}" for name, value in values.items())
             sys.stdout.write(f"{line}\n")
@@ -114,23 +121,40 @@ class Measured(WholeFiles):
         self.check_compiled()
         return self._on_batch(x, y, self._make_test_function(), return_dict)
 
-    def measure(self, batches: tf.data.Dataset, **options: Any) -> dict[str, float]:
+    def measure(
+        self,
+        batches: tf.data.Dataset,
+        *,
+        listeners: keras.callbacks.CallbackList | None = None,
+        **options: Any,
+    ) -> dict[str, float]:
         """Returns name -> value over batches.
 
         Args:
             batches: Of `batches_of`.
+            listeners: Callbacks that hear of each batch, as in Keras.
             options: Of `prepare_batch`.
         """
+        listeners = listeners or keras.callbacks.CallbackList([], model=self)
         prepare = functools.partial(self.prepare_batch, **options)
         iterator = iter(distribute_batches(batches, prepare, self.distribute_strategy))
+        self.stop_evaluating = False  # Keras' own, which a callback may set
         test_function = self._make_test_function()
         self.reset_metrics()
         logs: dict[str, Any] = {}
-        with contextlib.suppress(StopIteration, tf.errors.OutOfRangeError):
-            while True:
-                logs = test_function(iterator)
+        listeners.on_test_begin()
+        for step in itertools.count():
+            listeners.on_test_batch_begin(step)
+            if (found := next_step(test_function, iterator)) is None:
+                break
+            logs = found
+            listeners.on_test_batch_end(step, logs)
+            if self.stop_evaluating:
+                break
         require(bool(logs), "x", "one or more batches", "none")
-        return {name: float(value) for name, value in logs.items()}
+        values = {name: float(value) for name, value in logs.items()}
+        listeners.on_test_end(values)
+        return values
 
     def _on_batch(self, x: Any, y: Any, function: Any, return_dict: bool) -> Any:
         batch = self.batch_of(x, y)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -28,11 +29,17 @@ def plain_rows(x: Any) -> Any:
 
     Args:
         x: Two columns of equally many texts, `(queries, documents)`, or a dict of columns: lists,
-            arrays or tensors.
+            arrays or tensors. Or an array of rows, (N, 2) or wider.
 
     Raises:
-        ConfigError: columns of other lengths or names.
+        ConfigError: columns of other lengths or names; a third column, of weights; a function.
     """
+    rule = "pairs; a function that makes them must be called"
+    require(not inspect.isroutine(x), "x", rule, getattr(x, "__name__", x))
+    if isinstance(x, tuple) and len(x) == 3 and all(map(is_column, x)):
+        require(False, "x", "two columns, (queries, documents): pairs have no weights", "three")
+    if isinstance(x, np.ndarray) and x.ndim == 2:
+        return [tuple(row) for row in x.tolist()]
     if isinstance(x, list) and len(x) == 2 and all(isinstance(part, list) for part in x):
         # Keras' list of two inputs, or two rows of a query with its documents?
         sure = len(x[0]) <= 2 or len(x[0]) != len(x[1])

@@ -116,11 +116,15 @@ class TextEncoder(OtherWords, EncodesTexts, PairTrainer):
         super().set_weights(weights)
         self._encoders = {}
 
-    def load_weights(self, *args: Any, **kwargs: Any) -> None:
-        """Loads all weights, as in Keras; of a compiled model those of its optimizer too."""
+    def load_weights(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
+        """Loads all weights, as in Keras; of a compiled model those of its optimizer too.
+
+        Raises:
+            ConfigError: the file holds those of a model built otherwise; nothing is changed.
+        """
         if self.compiled and self.optimizer is not None and not self.optimizer.built:
             self.optimizer.build(self.trainable_weights)
-        super().load_weights(*args, **kwargs)
+        super().load_weights(filepath, *args, **kwargs)
         self._encoders = {}
 
     @property

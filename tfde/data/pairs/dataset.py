@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from tfde.data.pairs.read_pairs import read_pairs
 from tfde.data.pairs.table import PairTable
 from tfde.errors import ConfigError, require
 from tfde.types import CONTEXT, Pair
+
+_LOG = logging.getLogger(__name__)
 
 
 @typed
@@ -56,6 +59,13 @@ def pairs(
         DataError: as `read_pairs`.
     """
     table = read_pairs(path, split=split, dataset=dataset, limit=limit, columns=columns)
+    if table.max_negatives and not negatives_per_query:
+        _LOG.warning(
+            "the pairs have up to %d given negatives, which are left out; negatives_per_query=%d"
+            " takes them",
+            table.max_negatives,
+            table.max_negatives,
+        )
     return PairDataset(
         table,
         batch_size=batch_size,
