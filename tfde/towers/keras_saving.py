@@ -176,15 +176,22 @@ class StoredModel(WholeFiles):
         super().save_own_variables(store)
         store[_WEIGHTS] = np.frombuffer(json.dumps(self._weight_shapes()).encode(), np.uint8)
 
-    def load_weights(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
+    def load_weights(self, filepath: Any, skip_mismatch: bool = False, **kwargs: Any) -> None:
         """Loads all weights, as in Keras, of a model built alike.
+
+        Args:
+            filepath: What `save_weights` wrote.
+            skip_mismatch: Whether a file of another model is read as far as Keras finds the same
+                layers in it.
+            **kwargs: As in Keras.
 
         Raises:
             ConfigError: the file holds those of another; nothing is changed.
         """
-        if _is_local(filepath, ".weights.h5") and Path(filepath).is_file():
+        local = _is_local(filepath, ".weights.h5") and Path(filepath).is_file()
+        if local and not skip_mismatch:
             _check_built_alike(Path(filepath), self._weight_shapes())
-        super().load_weights(filepath, *args, **kwargs)
+        super().load_weights(filepath, skip_mismatch=skip_mismatch, **kwargs)
 
     def _weight_shapes(self) -> dict[str, list[int]]:
         return {name: list(weight.shape) for name, weight in self.named_weights().items()}

@@ -116,15 +116,20 @@ class TextEncoder(OtherWords, EncodesTexts, PairTrainer):
         super().set_weights(weights)
         self._encoders = {}
 
-    def load_weights(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
+    def load_weights(self, filepath: Any, skip_mismatch: bool = False, **kwargs: Any) -> None:
         """Loads all weights, as in Keras; of a compiled model those of its optimizer too.
+
+        Args:
+            filepath: As of `StoredModel`.
+            skip_mismatch: The same.
+            **kwargs: As in Keras.
 
         Raises:
             ConfigError: the file holds those of a model built otherwise; nothing is changed.
         """
         if self.compiled and self.optimizer is not None and not self.optimizer.built:
             self.optimizer.build(self.trainable_weights)
-        super().load_weights(filepath, *args, **kwargs)
+        super().load_weights(filepath, skip_mismatch, **kwargs)
         self._encoders = {}
 
     @property
