@@ -34,6 +34,8 @@ def slow_request(steps):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_signal_drains(start_server, toy_config, number):
+    if signal.getsignal(number) == signal.SIG_IGN:  # as under `nohup`, which a server inherits
+        signal.signal(number, signal.SIG_DFL)
     server = start_server(toy_config)
     channel = grpc.insecure_channel(server.target)
     stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)

@@ -43,7 +43,7 @@ COUNTS = {
     "pretraining_links": (30, 0),
     "sharing": (70, 0),
     "sharing_t5": (45, 0),
-    "sharing_answers": (6, 1),
+    "sharing_answers": (18, 3),
     "gtr_stages": (45, 0),
     "gtr_losses": (14, 0),
     "gtr_curves": (13, 0),
