@@ -7,12 +7,14 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tfde.errors import ConfigError, CorruptError, shorten
-from tfde.text.preprocessor import TextPreprocessor
+
+if TYPE_CHECKING:  # a server reads what was written, without Keras
+    from tfde.text.preprocessor import TextPreprocessor
 
 # The file's name, beside a tower.
 NATIVE_QUERIES = "native_queries.json"
