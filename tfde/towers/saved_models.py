@@ -15,9 +15,8 @@ from keras import ops
 
 from tfde.backbones.seeded_layer import SeededLayer
 from tfde.config.engines import Use
-from tfde.engines.tower_engine import note_times, tower_file
+from tfde.engines.tower_engine import note_times
 from tfde.storage.rows import scale_rows
-from tfde.text.native_queries import NATIVE_QUERIES, write_native_queries
 from tfde.text.preprocessor import TextPreprocessor
 from tfde.towers.engines import check_engine, time_engine, write_engine
 
@@ -122,13 +121,6 @@ class QueryEncoder(Encoder):
     def encode(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns `embeddings` (B, D) float32 of queries (B,)."""
         return self.encode_tokens(**self.tokenize(text))
-
-    def write_engine(self, engine: str, directory: Path) -> dict[str, float]:
-        """Does what `Encoder.write_engine` does, and writes what makes tokens of plain queries."""
-        about = super().write_engine(engine, directory)
-        path = tower_file(engine, directory).with_name(NATIVE_QUERIES)
-        write_native_queries(self.preprocessor, path)
-        return about
 
 
 class DocumentEncoder(Encoder):

@@ -12,6 +12,7 @@ from tfde.config.model import TextConfig
 from tfde.engines.tower_engine import note_times
 from tfde.errors import CorruptError
 from tfde.serving.server.signature_runner import SignatureRunner
+from tfde.text.native_queries import write_native_queries
 from tfde.text.word_piece.tokenizer import WordPieceTokenizer
 from tfde.towers.dual_encoder import DualEncoder
 from tfde.towers.saved_models import QueryEncoder, save_encoder
@@ -39,6 +40,9 @@ def version(tmp_path_factory):
     encoder = QueryEncoder(model.query_tower, model.preprocessor)
     save_encoder(encoder, directory, trained_dims=(3,))
     encoder.write_engine("openvino", directory)
+    path = directory / "openvino/native_queries.json"
+    assert not path.exists()  # no export writes it yet: it makes the start slower
+    write_native_queries(model.preprocessor, path)
     return directory
 
 
