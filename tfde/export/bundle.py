@@ -242,7 +242,7 @@ class _Exporter:
                 "normalize": config.normalize,
             }
         self._encoder("query_encoder", self._query_encoder, cut)
-        self._warm_up("query_encoder")
+        self._warm_up("query_encoder", [{"text": [text]} for text in self._golden])
         self._encoder("document_encoder", self._document_encoder, cut)
         return [{"embedding": row.tolist()} for row in self._golden_embeddings]
 
@@ -332,18 +332,16 @@ class _Exporter:
         answers: list[dict[str, Any]],
     ) -> None:
         """Writes warm-up requests; records what `index` answers and what is to be known."""
-        self._warm_up(name, k=np.int32(GOLDEN_K))
+        k = np.int32(GOLDEN_K)
+        self._warm_up(name, [{"text": [text], "k": k} for text in self._golden])
         self.retrievers[name] = about
         scores, positions = index.search_positions(self._golden_embeddings, GOLDEN_K)
         for answer, row, found in zip(answers, scores, positions, strict=True):
             ids = [doc_ids[position] for position in found]
             answer[name] = {"doc_ids": ids, "scores": row.tolist()}
 
-    def _warm_up(self, name: str, **others: Any) -> None:
-        if self._golden:
-            # Without a graph another engine may answer the golden queries, but not the last.
-            texts = [*self._golden, "\u00e9"]
-            requests = [{"text": [text], **others} for text in texts]
+    def _warm_up(self, name: str, requests: list[dict[str, Any]]) -> None:
+        if requests:
             write_warmup(self._directory / name / self._version, name, requests)
 
 

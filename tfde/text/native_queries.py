@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import functools
-import json
 import re
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfde.errors import ConfigError, CorruptError, shorten
+from tfde.errors import ConfigError
+from tfde.text.preprocessor import TextPreprocessor
 
-if TYPE_CHECKING:  # a server reads what was written, without Keras
-    from tfde.text.preprocessor import TextPreprocessor
-
-# The file's name, beside a tower.
-NATIVE_QUERIES = "native_queries.json"
 # More texts, or longer ones, the graph does as fast.
 _MOST_TEXTS, _MOST_CHARACTERS = 8, 1000
 
@@ -36,19 +30,6 @@ class NativeRows(NamedTuple):
     counts: tuple[int, int, int, int]
 
 
-class _Frame(NamedTuple):
-    """What a preprocessor puts around the tokens of a query."""
-
-    prompt: str
-    start_id: int | None
-    mark_id: int | None
-    separator_id: int
-    end_id: int
-    pad_id: int
-    fill_id: int | None
-    buckets: tuple[int, ...]  # the last is the longest query
-
-
 class NativeQueries:
     """Does for a few plain queries what a preprocessor does, in a fifth of the time.
 
@@ -57,41 +38,43 @@ class NativeQueries:
     that a library has, and there the graph is what was exported. A text that spells out a special
     token is not plain either.
 
-    Nothing is made before the first query that is plain. Safe to call from many threads.
+    Nothing is made before the first query that is plain.
 
     Args:
-        frame: What stands around the tokens.
-        tokenizer_json: Returns Hugging Face's tokenizer as JSON; `None`: it has no equal there.
+        preprocessor: What it is to do; its tokenizer `is_equal_in_ascii`.
     """
 
-    def __init__(self, frame: _Frame, tokenizer_json: Callable[[], str | None]) -> None:
-        self._frame = frame
-        self._tokenizer_json = tokenizer_json
-        self._before = [token for token in (frame.start_id, frame.mark_id) if token is not None]
-        self._room = frame.buckets[-1] - 1 - len(self._before)
+    def __init__(self, preprocessor: TextPreprocessor) -> None:
+        self._text = text = preprocessor.text_config
+        self._tokenizer = tokenizer = preprocessor.tokenizer
+        mark, self._fill = preprocessor.query_mark_id, preprocessor.query_fill_id
+        self._marks = int(mark is not None)
+        self._before = [token for token in (tokenizer.start_id, mark) if token is not None]
+        limit = text.query_max_length_tokens
+        self._room = limit - 1 - len(self._before)
+        self._buckets = (*(b for b in text.buckets if b < limit), limit)
 
     def __call__(self, texts: Sequence[str]) -> NativeRows | None:
         """Returns the rows of a few plain queries; `None` where the graph is to make them."""
         if len(texts) > _MOST_TEXTS:
             return None
-        texts = [self._frame.prompt + text for text in texts]
+        texts = [self._text.query_prompt + text for text in texts]
         if not all(map(_is_plain, texts)) or self._library is None:
             return None
         tokenizer, special = self._library
         if any(map(special.search, texts)):
             return None
         rows, cut, tokens, lost = [], 0, 0, 0
-        marks = int(self._frame.mark_id is not None)
         for text in texts:
             ids = tokenizer.encode(text, add_special_tokens=False).ids
             kept = ids
             if len(ids) > self._room:
                 kept = ids[: self._room]
-                if kept and kept[-1] == self._frame.separator_id:
+                if kept and kept[-1] == self._tokenizer.separator_id:
                     kept.pop()
                 cut, lost = cut + 1, lost + len(ids) - len(kept)
-                tokens += marks + len(ids)
-            rows.append([*self._before, *kept, self._frame.end_id])
+                tokens += self._marks + len(ids)
+            rows.append([*self._before, *kept, self._tokenizer.end_id])
         return self._packed(rows, (len(texts), cut, tokens, lost))
 
     @functools.cached_property
@@ -99,20 +82,21 @@ class NativeQueries:
         """The library's tokenizer, and what finds its special tokens; `None`: it has no equal."""
         import tokenizers
 
-        as_json = self._tokenizer_json()
-        if as_json is None:
+        try:
+            files = self._tokenizer.hugging_face_files(max_length_tokens=None)
+        except ConfigError:
             return None
-        tokenizer = tokenizers.Tokenizer.from_str(as_json)
+        tokenizer = tokenizers.Tokenizer.from_str(files["tokenizer.json"].decode())
         special = (token.content for token in tokenizer.get_added_tokens_decoder().values())
         pattern = "|".join(map(re.escape, special))
         return tokenizer, re.compile(pattern or r"\Z.", re.IGNORECASE)
 
     def _packed(self, rows: list[list[int]], counts: tuple[int, int, int, int]) -> NativeRows:
         longest = max(map(len, rows), default=1)
-        length = next(b for b in self._frame.buckets if b >= longest)
-        padding = self._frame.pad_id
-        if self._frame.fill_id is not None:
-            length, padding = self._frame.buckets[-1], self._frame.fill_id
+        length = next(b for b in self._buckets if b >= longest)
+        padding = self._tokenizer.pad_id
+        if self._fill is not None:
+            length, padding = self._buckets[-1], self._fill
         token_ids = np.full((len(rows), length), padding, np.int32)
         padding_mask = np.zeros((len(rows), length), np.int32)
         for number, row in enumerate(rows):
@@ -123,63 +107,7 @@ class NativeQueries:
 
 def native_queries(preprocessor: TextPreprocessor) -> NativeQueries | None:
     """Returns what makes the rows of plain queries; `None` where only the graph can."""
-    if not preprocessor.tokenizer.is_equal_in_ascii:
-        return None
-    return NativeQueries(_frame_of(preprocessor), lambda: _tokenizer_json(preprocessor))
-
-
-def write_native_queries(preprocessor: TextPreprocessor, path: Path) -> None:
-    """Writes what `read_native_queries` reads; nothing where only the graph can make the rows."""
-    if not preprocessor.tokenizer.is_equal_in_ascii:
-        return
-    tokenizer = _tokenizer_json(preprocessor)
-    if tokenizer is not None:
-        content = {"frame": _frame_of(preprocessor)._asdict(), "tokenizer": tokenizer}
-        path.write_text(json.dumps(content), "utf-8")
-
-
-def read_native_queries(path: Path) -> NativeQueries | None:
-    """Returns what `write_native_queries` wrote; `None` where there is no such file.
-
-    Raises:
-        CorruptError: it cannot be read.
-    """
-    if not path.is_file():
-        return None
-    try:
-        content = json.loads(path.read_text("utf-8"))
-        frame, tokenizer = _Frame(**content["frame"]), content["tokenizer"]
-        queries = NativeQueries(frame, lambda: tokenizer)
-        queries(["a"])
-    except Exception as error:  # the library raises bare ones
-        raise CorruptError(
-            f"{path}: does not say how queries become tokens."
-            f" Received: {shorten(' '.join(str(error).split()))}"
-        ) from error
-    return queries
-
-
-def _frame_of(preprocessor: TextPreprocessor) -> _Frame:
-    text, tokenizer = preprocessor.text_config, preprocessor.tokenizer
-    limit = text.query_max_length_tokens
-    return _Frame(
-        prompt=text.query_prompt,
-        start_id=tokenizer.start_id,
-        mark_id=preprocessor.query_mark_id,
-        separator_id=tokenizer.separator_id,
-        end_id=tokenizer.end_id,
-        pad_id=tokenizer.pad_id,
-        fill_id=preprocessor.query_fill_id,
-        buckets=(*(b for b in text.buckets if b < limit), limit),
-    )
-
-
-def _tokenizer_json(preprocessor: TextPreprocessor) -> str | None:
-    try:
-        files = preprocessor.tokenizer.hugging_face_files(max_length_tokens=None)
-    except ConfigError:
-        return None
-    return files["tokenizer.json"].decode()
+    return NativeQueries(preprocessor) if preprocessor.tokenizer.is_equal_in_ascii else None
 
 
 def _is_plain(text: str) -> bool:

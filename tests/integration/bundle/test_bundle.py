@@ -62,8 +62,6 @@ def test_configuration_files_parse(bundle):
     request = logs[0].predict_log.request
     assert request.model_spec.name == "retriever"
     assert request.inputs["text"].string_val[0] == b"green red"
-    last = logs[-1].predict_log.request.inputs["text"].string_val[0]
-    assert not last.isascii()  # an engine that takes plain queries itself leaves the graph cold
 
 
 RELOAD = """
