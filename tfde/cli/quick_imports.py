@@ -32,8 +32,8 @@ def quick_imports() -> Iterator[None]:
     """Imports TensorFlow without Keras; what its block imports is here to stay.
 
     TensorFlow imports Keras for programs that train, and Keras what it finds of pandas,
-    scikit-learn and Matplotlib: together longer than TensorFlow itself, and 190 MiB. Whoever needs
-    Keras later can import it.
+    scikit-learn and Matplotlib: together longer than TensorFlow itself, and 190 MiB. SciPy's sparse
+    matrices are for an old Keras within TensorFlow. Whoever needs them later can import them.
 
     Python's collector looks through nothing meanwhile, and never through what was imported: that
     takes a tenth of a second each time.
@@ -50,7 +50,7 @@ def quick_imports() -> Iterator[None]:
 def _import_tensorflow() -> None:
     if "tensorflow" in sys.modules or "keras" in sys.modules:
         return
-    with _without(["keras"]):
+    with _without(["keras", "scipy"]):
         import tensorflow  # noqa: F401
 
 

@@ -17,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 from grpc import StatusCode
 from tensorflow.core.protobuf import meta_graph_pb2
+from tensorflow.python.saved_model.loader_impl import SavedModelLoader
 
 from tfde.environment import load_text_ops
 from tfde.protos.batching_parameters_pb2 import BatchingParameters
@@ -74,13 +75,20 @@ class SignatureRunner:
     ) -> None:
         if batching is not None:
             check_batching_parameters(batching)
-        self._session = tf.compat.v1.Session(graph=tf.Graph(), config=session_config)
         self._tensors: dict[str, tf.Tensor] = {}
         self.progress = Progress()
+        read = _Read(str(path), list(tags), prefer_tflite, engine)
+        self._tower = read.tower  # it lives as long as the graph
+        config = session_config
+        if self._tower is not None:
+            from tfde.serving.server.engine_graph import without_passes
+
+            config = without_passes(session_config)
+        self._session = tf.compat.v1.Session(graph=tf.Graph(), config=config)
         try:
             with _quiet_tensorflow(), self._session.graph.as_default():
-                loaded = _load(self._session, str(path), list(tags), prefer_tflite, engine)
-            self.signature_defs, self._held = loaded.signature_defs, loaded.held
+                loaded = read.add_to(self._session)
+            self.signature_defs = loaded.signature_defs
             # A user who chose threads gets them.
             chosen = session_config is not None and session_config.inter_op_parallelism_threads
             self._short = set() if chosen else loaded.short
@@ -267,31 +275,47 @@ class SignatureRunner:
 
 
 class _Loaded(NamedTuple):
-    """Signatures, which of them are short, and what they need alive."""
+    """Signatures, and which of them are short."""
 
     signature_defs: dict[str, meta_graph_pb2.SignatureDef]
     short: set[str]
-    held: Any = None
 
 
-def _load(
-    session: tf.compat.v1.Session, path: str, tags: list[str], prefer_tflite: bool, engine: str
-) -> _Loaded:
-    """Adds a model to the session's graph."""
-    tflite = f"{path}/model.tflite"
-    if prefer_tflite and tf.io.gfile.exists(tflite):
-        from tfde.serving.server.tflite_graph import add_tflite_model
+class _Read:
+    """A model that has been read, and is in no session yet.
 
-        return _Loaded(add_tflite_model(tflite), set())
-    if engine:
-        from tfde.serving.server.engine_graph import load_with_engine
+    Attributes:
+        tower: What an engine runs of it; `None` where TensorFlow runs it all.
+    """
 
-        meta_graph, held = load_with_engine(session, tags, path, engine)
-    else:
-        held, meta_graph = None, tf.compat.v1.saved_model.loader.load(session, tags, path)
-    # A copy: a part of a message keeps the memory of all of it, weights included.
-    about = meta_graph_pb2.MetaGraphDef(signature_def=meta_graph.signature_def)
-    return _Loaded(dict(about.signature_def), short_signatures(meta_graph), held)
+    def __init__(self, path: str, tags: list[str], prefer_tflite: bool, engine: str) -> None:
+        self.tower = None
+        self._tags = tags
+        self._tflite = f"{path}/model.tflite"
+        self._loader = None
+        if prefer_tflite and tf.io.gfile.exists(self._tflite):
+            return
+        self._loader = SavedModelLoader(path)
+        meta_graph = self._loader.get_meta_graph_def_from_tags(tags)
+        if engine:
+            from tfde.serving.server.engine_graph import put_in_engine
+
+            self.tower = put_in_engine(meta_graph, path, engine)
+
+    def add_to(self, session: tf.compat.v1.Session) -> _Loaded:
+        """Adds it to a session and its graph."""
+        if self._loader is None:
+            from tfde.serving.server.tflite_graph import add_tflite_model
+
+            return _Loaded(add_tflite_model(self._tflite), set())
+        # What its `load` does, which reads the file once more.
+        saver, _ = self._loader.load_graph(session.graph, self._tags)
+        self._loader.restore_variables(session, saver)
+        self._loader.run_init_ops(session, self._tags)
+        meta_graph = self._loader.get_meta_graph_def_from_tags(self._tags)
+        # A copy: a part of a message keeps the memory of all of it, weights included.
+        about = meta_graph_pb2.MetaGraphDef(signature_def=meta_graph.signature_def)
+        return _Loaded(dict(about.signature_def), short_signatures(meta_graph))
 
 
 @contextmanager
