@@ -79,6 +79,16 @@ def test_the_road(work, capsys):
     run = read_run(work / "run.trec")
     assert len(run) == sum(1 for _ in DatasetDirectory(data).queries())
     assert {len(results) for results in run.values()} == {200}
+    args = ["retrieve", "--model", model, "--index", work / "index", "-k", 200, "--output"]
+    split = ["--dataset", data, "--split", "dev"]
+    code, _, _ = tfde(capsys, *args, work / "dev.trec", *split)
+    judged = DatasetDirectory(data).qrels("dev")
+    assert code == 0
+    assert read_run(work / "dev.trec").keys() == judged.keys() < run.keys()
+    for wrong in ([], [*split, "--queries", queries], ["--queries", queries, "--split", "dev"]):
+        code, _, error = tfde(capsys, *args, work / "none.trec", *wrong)
+        assert code == 1
+        assert "--queries` or `--dataset`" in error or "`--split` must be beside" in error
 
     code, out, error = tfde(
         capsys, "evaluate", "--dataset", data, "--split", "dev", "--model", model, "--run_file",

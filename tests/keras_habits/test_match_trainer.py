@@ -44,6 +44,43 @@ def test_the_same_pairs_in_any_form_are_the_same_training(form):
     assert len(history["virt_loss"]) == 2
 
 
+def test_metrics_are_of_labels_and_logits():
+    trainer = build(metrics=["accuracy"])
+    history = trainer.fit(ROWS, epochs=2, validation_data=ROWS[:7], verbose=0).history
+    logits = trainer.student.score([(a, b) for a, b, _ in ROWS])
+    right = logits.argmax(1) == LABELS
+    assert history["val_accuracy"][-1] == pytest.approx(right[:7].mean())
+    assert trainer.evaluate(ROWS, return_dict=True)["accuracy"] == pytest.approx(right.mean())
+    assert {"loss", "label_loss", "virt_loss", "accuracy"} <= set(history)
+
+
+def test_accuracy_of_groups_is_how_often_the_right_one_is_best():
+    student = tfde.Matcher.from_backbone(
+        tiny.BERT, kind="siamese", seed=1, tokenizer=tiny.tokenizer(), num_labels=1
+    )
+    trainer = tfde.MatchTrainer(student, objective="ranking", group_size=3)
+    trainer.compile("adam", metrics=["accuracy"])
+    groups = [(FIRST[i], *(SECOND[(i + j) % 12] for j in range(3))) for i in range(12)]
+    scores = np.stack([student.score([(q, text) for text in texts]) for q, *texts in groups])
+    found = trainer.evaluate(groups, batch_size=6, return_dict=True)
+    assert found["accuracy"] == pytest.approx((scores.argmax(1) == 0).mean())
+    assert 0 < found["accuracy"] < 1
+
+
+def test_numbers_have_no_accuracy():
+    student = tfde.Matcher.from_backbone(
+        tiny.BERT, kind="siamese", seed=1, tokenizer=tiny.tokenizer(), num_labels=1
+    )
+    trainer = tfde.MatchTrainer(student, objective="regression")
+    with pytest.raises(ConfigError, match="`metrics` must be of numbers with regression"):
+        trainer.compile("adam", metrics=["accuracy"])
+    trainer.compile("adam", metrics=["mae"])
+    rows = list(zip(FIRST, SECOND, map(float, LABELS), strict=True))
+    errors = np.abs(student.score([(a, b) for a, b, _ in rows]) - LABELS)
+    measured = trainer.evaluate(rows, return_dict=True)
+    assert min(abs(measured[k] - errors.mean()) for k in measured if k != "loss") < 1e-4
+
+
 def test_validation_evaluate_and_single_batches():
     trainer = build()
     history = trainer.fit(ROWS, epochs=2, validation_data=ROWS[:7], verbose=0).history

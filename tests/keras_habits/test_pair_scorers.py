@@ -55,6 +55,7 @@ def test_the_same_pairs_in_any_form(cross_encoder):
         "nested": (list(zip(TEXTS, LABELS, strict=True)),),
         "x and y": (TEXTS, LABELS),
         "columns": ((FIRST, SECOND), LABELS),
+        "a list of columns": ([FIRST, np.array(SECOND)], LABELS),
         "named columns": ({"second": tf.constant(SECOND), "first": np.array(FIRST)}, LABELS),
         "an array": (np.array(TEXTS), tf.constant(LABELS)),
         "a frame and y": (pandas.DataFrame({"sentence2": SECOND, "sentence1": FIRST}), LABELS),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jsonargparse.typing import PositiveInt
 
@@ -17,6 +17,10 @@ from tfde.cli.shared_options import (
     passages_wanted,
     tell_cut_texts,
 )
+from tfde.errors import require
+
+if TYPE_CHECKING:
+    from tfde.types import Query
 
 
 def build_parser() -> CommandParser:
@@ -28,7 +32,9 @@ def build_parser() -> CommandParser:
     )
     parser.add_argument("--model", required=True, help="model directory, preset or checkpoint")
     parser.add_argument("--index", required=True, help="directory that `tfde build-index` wrote")
-    parser.add_argument("--queries", required=True, help="JSON Lines with _id and text, or .gz")
+    parser.add_argument("--queries", help="JSON Lines with _id and text, or .gz")
+    parser.add_argument("--dataset", help="dataset directory, whose queries are taken instead")
+    parser.add_argument("--split", help="with --dataset: only the queries that this split judges")
     parser.add_argument("--output", required=True, help="the run, six columns; .gz packs it")
     parser.add_argument("-k", type=PositiveInt, default=100, help="documents a query")
     parser.add_argument(
@@ -46,11 +52,10 @@ def build_parser() -> CommandParser:
 
 def run(args: Any) -> int:
     """Retrieves."""
-    from tfde.retrieval.retrieve import read_queries
     from tfde.retrieval.runs import check_output
 
     check_output(args.output, args.tag)
-    queries = list(read_queries(args.queries))
+    queries = _read_queries(args)
 
     from tfde.data.ranking import without_query
     from tfde.retrieval.live.load_index import load_index
@@ -78,3 +83,15 @@ def run(args: Any) -> int:
     lines = sum(map(len, results.values()))
     print(f"{args.output}: {len(results):,} queries, {lines:,} lines, {seconds:.1f} s")
     return 0
+
+
+def _read_queries(args: Any) -> list[Query]:
+    from tfde.data.dataset_directory import DatasetDirectory
+    from tfde.retrieval.retrieve import read_queries
+
+    if (args.queries is None) == (args.dataset is None):
+        raise ValueError("`--queries` or `--dataset` must be given, and not both.")
+    require(args.split is None or args.dataset, "--split", "beside --dataset", args.split)
+    if args.dataset is None:
+        return list(read_queries(args.queries))
+    return list(DatasetDirectory(args.dataset).queries(args.split))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import math
+import numbers
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -13,12 +15,13 @@ from ir_measures.providers import registry
 
 from tfde.argument_types import typed
 from tfde.data.ranking import first_documents, without_query
-from tfde.errors import ConfigError, shorten
+from tfde.errors import ConfigError, require, shorten
 from tfde.evaluation.answer_matching import AnswerTexts, answer_ranks
 from tfde.types import Qrels, Run
 
 DEFAULT_MEASURES = ("P@1", "RR", "RR@10", "nDCG@10", "R@10", "R@100")
 EXAMPLES = "P@1, RR, RR@10, R@100, nDCG@10, Success@20, AP"
+_log = logging.getLogger(__name__)
 _MEANS = ("P", "R", "RR", "AP", "nDCG", "Success", "Rprec")
 
 
@@ -43,18 +46,56 @@ def evaluate(
     by document id, descending.
 
     Args:
-        run: Query -> document -> score.
-        qrels: Query -> document -> relevance; relevant from 1.
+        run: Query -> document -> score; ids are texts, scores numbers of Python's or NumPy's.
+        qrels: Query -> document -> relevance, a whole number; relevant from 1.
         measures: ir-measures' names, such as P@1, RR, RR@10, R@100, nDCG@10, Success@20; or one.
         ignore_identical_ids: Leave out a document whose id is that of the query (BEIR's rule for
             tasks whose queries stand in the corpus).
 
     Raises:
-        ConfigError: an unknown measure, no measures, no judged queries, a score that is not finite.
+        ConfigError: an unknown measure, no measures, no judged queries, a score that is not finite;
+            an id that is no text, a score that is no number, a relevance that is not whole.
     """
     measures = (measures,) if isinstance(measures, str) else measures
+    qrels = _plain("qrels", qrels, int)
+    run = _plain("run", run, float)
+    if run and not run.keys() & qrels.keys():
+        _log.warning(
+            "no query of the run is judged: it has %r, the judgements %r",
+            next(iter(run)),
+            next(iter(qrels), None),
+        )
+    if qrels and not any(value > 0 for judged in qrels.values() for value in judged.values()):
+        _log.warning("no document is relevant (1 or more) in the judgements: measures are 0")
     rows = per_query(run, qrels, measures, ignore_identical_ids=ignore_identical_ids)
     return mean_values(rows)
+
+
+def _plain(name: str, given: Any, number: type[int] | type[float]) -> dict[str, dict[str, Any]]:
+    """Returns a run or judgements with Python's own numbers, which alone pytrec_eval reads."""
+    form, ids = "a mapping of query ids to mappings of document ids", "of ids that are texts"
+    require(isinstance(given, Mapping), name, form, given)
+    plain: dict[str, dict[str, Any]] = {}
+    for query_id, documents in given.items():
+        require(isinstance(query_id, str), name, ids, query_id)
+        require(isinstance(documents, Mapping), name, form, {query_id: documents})
+        if not set(map(type, documents)) <= {str}:
+            odd = next((doc_id for doc_id in documents if not isinstance(doc_id, str)), None)
+            require(odd is None, name, ids, {query_id: odd})
+        if set(map(type, documents.values())) <= {number}:
+            plain[query_id] = dict(documents)
+        else:
+            plain[query_id] = {key: _number(name, v, number) for key, v in documents.items()}
+    return plain
+
+
+def _number(name: str, value: Any, number: type[int] | type[float]) -> int | float:
+    real = isinstance(value, numbers.Real)
+    if number is float:
+        require(real, name, "of scores that are numbers", value)
+        return float(value)
+    require(real and value % 1 == 0, name, "of whole numbers", value)
+    return int(value)
 
 
 def mean_values(rows: Mapping[str, Mapping[str, float]]) -> dict[str, float]:

@@ -30,7 +30,8 @@ def labelled_pairs(
         x: `LabelledPairs`; a list of `(first, second, label)` or `((first, second), label)`; of
             mappings, or a pandas frame, with `first`, `second` and `label` or GLUE's columns; with
             `y`, a list of `(first, second)`. A second text may be a `tfde.Document`.
-            `(firsts, seconds)`, two columns of texts, which may have the names of a frame's.
+            `(firsts, seconds)`, two columns of texts, which may have the names of a frame's; as a
+            list too, as Keras has its inputs, but of two pairs, which are rows.
         y: The labels, where `x` has none.
         labels: The names of a model's labels, in their order.
         num_labels: Of several, a label must be the number or the name of one.
@@ -120,7 +121,7 @@ def columns_of(pairs: LabelledPairs) -> dict[str, Any]:
 
 def _rows(x: Any, y: Any) -> Iterator[Any]:
     if y is not None:
-        x = _without_labels(x)
+        x = _without_labels(x, rows=len(y) if hasattr(y, "__len__") else None)
     elif hasattr(x, "itertuples"):
         x = [dict(zip(x.columns, row, strict=True)) for row in x.itertuples(index=False)]
     if isinstance(x, str | Mapping) or not isinstance(x, Iterable):
@@ -132,8 +133,10 @@ def _rows(x: Any, y: Any) -> Iterator[Any]:
     return zip(pairs, values, strict=True)
 
 
-def _without_labels(x: Any) -> Any:
+def _without_labels(x: Any, *, rows: int | None) -> Any:
     """Returns the rows of two columns, and what has no columns as it is."""
+    if isinstance(x, list) and len(x) == 2 and rows != 2:
+        x = tuple(x)
     if isinstance(x, np.ndarray):
         return x.tolist()
     if isinstance(x, Mapping) or hasattr(x, "itertuples"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -27,6 +27,7 @@ class LabelledTraining(Measured):
     """
 
     group_size: int = 1
+    _own_metrics: Callable[[], list[keras.metrics.Metric]] = staticmethod(list)
 
     def pairs_of(self, x: Any, y: Any) -> LabelledPairs:
         """Returns what `fit` takes as pairs in memory."""
@@ -59,6 +60,11 @@ class LabelledTraining(Measured):
         """Makes `train_function`, an iterator of batches -> logs of one step."""
         if force or getattr(self, "train_function", None) is None:
             self.train_function = step_function(self, self.train_step)
+
+    def count_metrics(self, labels: tf.Tensor, logits: tf.Tensor) -> None:
+        """Counts what `compile` was given as metrics, in the form of `logit_metrics`."""
+        for metric in self._own_metrics():
+            metric.update_state(labels, tf.stop_gradient(logits))
 
     def compute_metrics(
         self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None

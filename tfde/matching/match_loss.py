@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, get_args
+from typing import get_args
 
 import tensorflow as tf
 
 from tfde.config.matching import LogitLoss, Objective
-from tfde.errors import ConfigError, require
+from tfde.errors import require
 
 
 @tf.autograph.experimental.do_not_convert  # which knows no `match`
@@ -108,33 +107,3 @@ def check_objective(
 
 def _groups(logits: tf.Tensor, group_size: int) -> tf.Tensor:
     return tf.reshape(logits, (-1, group_size))
-
-
-def try_on_logits(
-    argument: str, function: Callable[[Any, Any], Any], given: object, num_labels: int
-) -> None:
-    """Calls a loss or metric on labels and logits, as training does, of two batches.
-
-    Of as many pairs as labels, a mean error of other ranks would be broadcast and say nothing.
-
-    Raises:
-        ConfigError: it raises whatever; a loss is neither a scalar nor one of each pair.
-    """
-    several = num_labels > 1
-    wanted = f"labels {'(B,) int32' if several else '(B, 1)'} and logits (B, {num_labels})"
-    for rows in (num_labels + 1, num_labels + 2):
-        labels = tf.cast(tf.range(rows) % max(num_labels, 2), tf.int32 if several else tf.float32)
-        labels = labels if several else labels[:, tf.newaxis]
-        logits = tf.fill([rows, num_labels], 0.5)
-        try:
-            found = function(labels, logits)
-        except Exception as error:  # whatever a loss of anybody's raises
-            reason = " ".join(str(error).split())[:200]
-            raise ConfigError(
-                f"`{argument}` must be of {wanted}. Received: {given!r}: {reason}"
-            ) from error
-        shape = tuple(getattr(found, "shape", ()))
-        if shape and shape[0] != rows:
-            raise ConfigError(
-                f"`{argument}` must be of {wanted}, a number for each pair. Received: {given!r}"
-            )

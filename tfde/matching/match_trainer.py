@@ -15,6 +15,7 @@ from tfde.data.pairs.read_pairs import pairs_of_rows
 from tfde.errors import ConfigError, require
 from tfde.matching.labelled_input import check_binary, labelled_pairs
 from tfde.matching.labelled_training import LabelledTraining
+from tfde.matching.logit_metrics import logit_metrics
 from tfde.matching.match_loss import check_objective, logit_loss, task_loss
 from tfde.matching.pair_model import PairScorer
 from tfde.matching.pair_states import PairStates
@@ -78,17 +79,40 @@ class MatchTrainer(LabelledTraining):
         self.built = True
 
     def compile(
-        self, optimizer: Any = "adam", *, jit_compile: bool = False, run_eagerly: bool = False
+        self,
+        optimizer: Any = "adam",
+        *,
+        metrics: Any = None,
+        jit_compile: bool = False,
+        run_eagerly: bool = False,
     ) -> None:
-        """Sets the optimizer.
+        """Sets optimizer and metrics.
 
         Args:
             optimizer: A Keras optimizer, such as `tfde.adamw(5e-5, decay_steps=1000)`.
+            metrics: Keras metrics of labels and logits, as a student's own `compile` takes them.
+                With `ranking`, of the place of the right pair in its group, 0, (B / G,) int32, and
+                the scores of the group, (B / G, G): "accuracy" is how often that is the best.
             jit_compile: XLA, which compiles anew for every length.
             run_eagerly: For debugging.
+
+        Raises:
+            ConfigError: a metric that is none, or wants labels of another shape; accuracy where the
+                labels are no classes.
         """
+        named = metrics if isinstance(metrics, list | tuple) else [metrics]
+        classes = self.objective != "regression" or not {"accuracy", "acc"} & set(map(str, named))
+        require(classes, "metrics", "of numbers with regression, such as mae", metrics)
+        outcomes = self.group_size if self.objective == "ranking" else self.student.num_labels
+        own_metrics = logit_metrics(metrics, self.distribute_strategy, outcomes)
+        self._own_metrics = lambda: own_metrics
         options = {"jit_compile": jit_compile, "run_eagerly": run_eagerly}
         compile_in_scope(self, super().compile, optimizer=optimizer, **options)
+
+    @property
+    def metrics(self) -> list[keras.metrics.Metric]:
+        """The loss, its parts, and what `compile` was given."""
+        return [*super().metrics, *self._own_metrics()]
 
     def check_compiled(self) -> None:
         """Refuses a trainer that is not compiled."""
@@ -177,6 +201,15 @@ class MatchTrainer(LabelledTraining):
         self._loss_tracker.update_state(share * replicas, sample_weight=rows)
         return share
 
+    def _count(self, labels: tf.Tensor, logits: tf.Tensor) -> None:
+        if self.objective == "ranking":
+            scores = tf.reshape(logits, (-1, self.group_size))
+            self.count_metrics(tf.zeros(tf.shape(scores)[:1], tf.int32), scores)
+        elif self.objective == "classification":
+            self.count_metrics(tf.cast(labels, tf.int32), logits)
+        else:
+            self.count_metrics(labels[:, tf.newaxis], logits)
+
     def call(self, inputs: Mapping[str, tf.Tensor], training: bool = False) -> tf.Tensor:
         """Returns the student's logits, (B, N) float32."""
         return self.student(inputs, training=training)
@@ -214,6 +247,7 @@ class MatchTrainer(LabelledTraining):
             )
         logits = tf.cast(logits, tf.float32) * self.score_scale
         losses = task_loss(self.objective, logits, data["label"], **groups)
+        self._count(data["label"], logits)
         if teaching is None:
             return losses
         parts = [("label", losses)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -14,8 +13,8 @@ from tfde.data.pairs.labelled import LabelledPairs
 from tfde.errors import ConfigError, require
 from tfde.matching.labelled_input import check_binary, labelled_pairs
 from tfde.matching.labelled_training import LabelledTraining
-from tfde.matching.match_loss import task_loss, try_on_logits
-from tfde.tasks.batch_metrics import as_metrics
+from tfde.matching.logit_metrics import logit_metrics, try_on_logits
+from tfde.matching.match_loss import task_loss
 from tfde.tasks.replicas import share_of_mean, sum_gradients
 from tfde.tasks.score_task import losses_of
 from tfde.towers.fit_loop import compile_in_scope
@@ -32,7 +31,6 @@ class ScorerTraining(LabelledTraining):
     prepare: Callable[..., dict[str, tf.Tensor]]
     _pair_losses: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
     _sums = False
-    _own_metrics: Callable[[], list[keras.metrics.Metric]] = staticmethod(list)
 
     def compile(
         self,
@@ -67,22 +65,12 @@ class ScorerTraining(LabelledTraining):
                 shape.
         """
         require(loss_weights is None, "loss_weights", "None: there is one loss", loss_weights)
-        several = self.num_labels > 1
-        accuracy: Callable[..., keras.metrics.Metric] = keras.metrics.SparseCategoricalAccuracy
-        if not several:
-            accuracy = functools.partial(keras.metrics.BinaryAccuracy, threshold=0.0)
-        own_metrics = as_metrics(metrics, self.distribute_strategy, accuracy=accuracy)
-        objective: Objective = "classification" if several else "binary"
+        own_metrics = logit_metrics(metrics, self.distribute_strategy, self.num_labels)
+        objective: Objective = "classification" if self.num_labels > 1 else "binary"
         losses, reduction = None, None
         if loss is not None:
             losses, reduction = losses_of(loss)
             try_on_logits("loss", losses, loss, self.num_labels)
-        run = self.distribute_strategy.run
-        for metric in own_metrics:
-            update = functools.partial(_update, run, metric)
-            try_on_logits("metrics", update, metric.name, self.num_labels)
-            with self.distribute_strategy.scope():
-                metric.reset_state()
         compile_in_scope(
             self,
             super().compile,
@@ -157,10 +145,5 @@ class ScorerTraining(LabelledTraining):
             loss *= tf.cast(rows * replicas, loss.dtype)
         share = share_of_mean(loss)
         self._loss_tracker.update_state(share * replicas, sample_weight=rows)
-        for metric in self._own_metrics():
-            metric.update_state(labels, tf.stop_gradient(logits))
+        self.count_metrics(labels, logits)
         return share
-
-
-def _update(run: Callable[..., Any], metric: keras.metrics.Metric, *of: tf.Tensor) -> None:
-    run(metric.update_state, args=of)

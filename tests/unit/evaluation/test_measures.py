@@ -125,3 +125,43 @@ def test_bad_input_is_named():
         evaluate({}, {}, ["RR"])
     with pytest.raises(ConfigError, match=r"scores must be finite\. Received: query 'q'"):
         evaluate({"q": {"a": float("nan")}}, {"q": {"a": 1}}, ["RR"])
+
+
+def test_numbers_are_python_s_or_numpy_s():
+    run = {"q": {"a": np.float32(0.1), "b": np.int64(1), "c": 0.5}}
+    qrels = {"q": {"a": np.int64(1), "b": 1.0, "c": np.int32(0)}}
+    plain = evaluate({"q": {"a": 0.1, "b": 1.0, "c": 0.5}}, {"q": {"a": 1, "b": 1, "c": 0}}, ALL)
+    assert evaluate(run, qrels, ALL) == plain
+
+
+@pytest.mark.parametrize(
+    ("run", "qrels", "words"),
+    [
+        ({"q": {"a": 1.0}}, {1: {"a": 1}}, "`qrels` must be of ids that are texts. Received: 1"),
+        (
+            {"q": {7: 1.0}},
+            {"q": {"a": 1}},
+            "`run` must be of ids that are texts. Received: {'q': 7",
+        ),
+        ({"q": {"a": "1.0"}}, {"q": {"a": 1}}, "scores that are numbers. Received: '1.0'"),
+        ({"q": {"a": 1.0}}, {"q": {"a": 0.5}}, "whole numbers. Received: 0.5"),
+        ({"q": {"a": 1.0}}, {"q": {"a": math.inf}}, "whole numbers. Received: inf"),
+        ({"q": ["a"]}, {"q": {"a": 1}}, "`run` must be a mapping of query ids to mappings"),
+        ({"q": {"a": 1.0}}, {"q": {"a"}}, "`qrels` must be a mapping of query ids to mappings"),
+    ],
+)
+def test_what_is_no_run_and_no_judgement_is_named(run, qrels, words):
+    with pytest.raises(ConfigError) as told:
+        evaluate(run, qrels)
+    assert words in str(told.value)
+
+
+def test_measures_that_can_only_be_0_are_warned_of(caplog):
+    assert evaluate({"1": {"a": 1.0}}, {"q1": {"a": 1}}, ["RR"]) == {"RR": 0}
+    assert "no query of the run is judged: it has '1', the judgements 'q1'" in caplog.text
+    caplog.clear()
+    assert evaluate({"q": {"a": 1.0}}, {"q": {"a": 0}}, ["RR"]) == {"RR": 0}
+    assert "no document is relevant (1 or more)" in caplog.text
+    caplog.clear()
+    evaluate({"q": {"a": 1.0}}, {"q": {"b": 1}}, ["RR"])
+    assert not caplog.text
