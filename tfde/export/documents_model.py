@@ -14,9 +14,9 @@ from tfde.types import Document
 
 
 class DocumentsModel(tf.Module):
-    """Looks documents up by id; an unknown id has an empty title and text.
+    """Looks documents up by id; an unknown id has an empty title and text, and is not found.
 
-    Where a document has metadata, there is a third output for it.
+    Where a document has metadata, there is an output for it.
 
     Args:
         documents: With unique ids.
@@ -48,15 +48,19 @@ class DocumentsModel(tf.Module):
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="doc_ids")])
     def look_up(self, doc_ids: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns `titles` and `texts`, (B,) string, of `doc_ids` (B,).
+        """Returns `titles` and `texts`, (B,) string, of `doc_ids` (B,), and `found`, (B,) bool.
 
         Where any document has it, `metadata` too: a JSON object, "" for none.
         """
         rows = self._rows.lookup(doc_ids)
-        found = {"titles": tf.gather(self._titles, rows), "texts": tf.gather(self._texts, rows)}
+        outputs = {
+            "titles": tf.gather(self._titles, rows),
+            "texts": tf.gather(self._texts, rows),
+            "found": rows < self._unknown,
+        }
         if self._metadata is not None:
-            found["metadata"] = tf.gather(self._metadata, tf.gather(self._metadata_rows, rows))
-        return found
+            outputs["metadata"] = tf.gather(self._metadata, tf.gather(self._metadata_rows, rows))
+        return outputs
 
 
 def _column(values: list[str]) -> tf.Variable:

@@ -98,7 +98,9 @@ def test_a_bundle_has_equal_metadata_once(tmp_path):
         Document("d", "", "four", {"context": SECOND}),
     ]
     model = DocumentsModel(corpus, tmp_path / "ids.txt")
-    found = model.look_up(tf.constant(["d", "b", "nowhere", "c", "a"]))["metadata"].numpy()
+    outputs = model.look_up(tf.constant(["d", "b", "nowhere", "c", "a"]))
+    found = outputs["metadata"].numpy()
+    assert outputs["found"].numpy().tolist() == [True, True, False, True, True]
     expected = [json.dumps({"context": text}).encode() for text in (SECOND, FIRST, FIRST)]
     assert found.tolist() == [expected[0], expected[1], b"", b"", expected[2]]
     kept = [variable for variable in model.variables if variable.dtype == tf.string]
