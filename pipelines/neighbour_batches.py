@@ -24,13 +24,12 @@ def neighbours(
 ) -> dict[str, int]:
     """Returns the cluster of each query of a split; every cluster has `size` queries or more.
 
-    A split of fewer is one cluster.
+    A split of fewer is one cluster. Queries without an answer in the corpus have none.
     """
     places = {document.doc_id: place for place, document in enumerate(dataset.documents())}
+    relevant = dataset.relevant(split).items()
     first = {
-        query_id: min(places[doc_id] for doc_id, relevance in judged.items() if relevance > 0)
-        for query_id, judged in dataset.qrels(split).items()
-        if any(relevance > 0 for relevance in judged.values())
+        query: min(places[doc_id] for doc_id in doc_ids) for query, doc_ids in relevant if doc_ids
     }
     ordered = sorted(first, key=first.__getitem__)
     rows = [ordered[i : i + together] for i in range(0, len(ordered), together)]
@@ -70,6 +69,11 @@ def _write(args: argparse.Namespace) -> None:
         dataset, args.split, size=args.size, together=args.together, seed=args.seed
     )
     write_clusters(args.output, clusters)
+    left_out = len(dataset.qrels(args.split)) - len(clusters)
+    sys.stdout.write(
+        f"{args.output}: {len(clusters):,} queries in {len(set(clusters.values())):,} clusters;"
+        f" {left_out:,} judged queries have no answer in the corpus\n"
+    )
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ def test_clusters_follow_the_corpus_and_none_is_too_small(tmp_path, monkeypatch,
     (data / "qrels").mkdir(parents=True)
     corpus = [json.dumps({"_id": f"d{i}", "title": "", "text": f"text {i}"}) for i in range(5)]
     (data / "corpus.jsonl").write_text("\n".join(corpus))
-    queries = [json.dumps({"_id": f"q{i}", "text": f"query {i}"}) for i in range(5)]
+    queries = [json.dumps({"_id": f"q{i}", "text": f"query {i}"}) for i in range(6)]
     (data / "queries.jsonl").write_text("\n".join(queries))
     judged = [
         "q0\td4\t1",
@@ -25,6 +25,8 @@ def test_clusters_follow_the_corpus_and_none_is_too_small(tmp_path, monkeypatch,
         "q3\td0\t1",
         "q4\td2\t1",
         "q4\td0\t0",
+        "q4\tgone\t1",
+        "q5\tgone\t1",
     ]
     (data / "qrels" / "train.tsv").write_text(
         "\n".join(["query-id\tcorpus-id\tscore", *judged]) + "\n"
@@ -34,6 +36,8 @@ def test_clusters_follow_the_corpus_and_none_is_too_small(tmp_path, monkeypatch,
     main = runpy.run_path(str(SCRIPT))["main"]
     monkeypatch.setattr(sys, "argv", ["script", *arguments])
     assert main() == 0
+    told = "near.jsonl: 5 queries in 2 clusters; 1 judged queries have no answer in the corpus\n"
+    assert capsys.readouterr().out.endswith(told)
     # By first answer: q1 and q3 (d0), q2 (d1), q4 (d2), q0 (d4); the last cluster takes the rest.
     assert read_clusters(output) == {"q1": 0, "q3": 0, "q2": 1, "q4": 1, "q0": 1}
     arguments = ["--dataset", str(data), "--size", "4", "--together", "2", "--output", str(output)]
