@@ -222,6 +222,20 @@ def test_large_requests_of_some_outputs_run_in_parts_too(load):
     assert answer["rows"].tolist() == [8] * 16 + [4] * 4
 
 
+def test_requests_of_some_outputs_run_beside_others(load):
+    text = "batch_timeout_micros { value: 2000000 } num_batch_threads { value: 1 }"
+    runner = load(text, lenient_batching=True)
+    inputs = {"x": np.arange(2, dtype=np.float32), "k": np.int32(1)}
+    filters = [["rows"], ["y"], []]
+    asked = [partial(runner.run, "first", inputs, output_filter=names) for names in filters]
+    rows, y, both = together(asked)
+    assert set(rows) == {"rows"}
+    assert rows["rows"].tolist() == [6, 6]
+    assert set(y) == {"y"}
+    assert y["y"].tolist() == [[0], [1]] == both["y"].tolist()
+    assert set(both) == {"rows", "y"}
+
+
 def test_an_answer_in_parts_is_bounded():
     """Rows that fit in a message may ask for more than fits in memory."""
     done = []

@@ -168,11 +168,6 @@ class Batcher:
             )
         return self._run(inputs, rows, timeout_s)
 
-    @property
-    def largest_run(self) -> int | None:
-        """Rows that may run at once, where requests of more are cut."""
-        return self._max_rows if self._lenient else None
-
     def _run(self, inputs: Arrays, rows: int, timeout_s: float | None) -> Arrays:
         request = _Request(inputs)
         number = next(self._numbers)

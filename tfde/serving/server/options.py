@@ -48,8 +48,8 @@ class ServerOptions:
     batching_parameters_file: str = _flag("", "BatchingParameters, text format")
     lenient_batching: bool = _flag(
         False,
-        "batch requests with inputs without rows where these are equal, run requests larger"
-        " than a batch by themselves (this server's own; else both are refused)",
+        "batch requests with inputs without rows where these are equal, and those that filter"
+        " outputs; run requests larger than a batch by themselves (this server's own)",
     )
     enable_per_model_batching_parameters: bool = _flag(
         False, "batch the models with a batching_params.pbtxt beside them, by that file"

@@ -22,7 +22,7 @@ from tensorflow.python.saved_model.loader_impl import SavedModelLoader
 from tfde.environment import load_text_ops
 from tfde.protos.batching_parameters_pb2 import BatchingParameters
 from tfde.serving.server import session_run
-from tfde.serving.server.batching import Arrays, Batcher, check_batching_parameters, in_parts
+from tfde.serving.server.batching import Arrays, Batcher, check_batching_parameters
 from tfde.serving.server.calls import current_call
 from tfde.serving.server.shared_batches import SharedBatches, cores_to_share
 from tfde.serving.server.short_graphs import short_signatures
@@ -52,7 +52,8 @@ class SignatureRunner:
             was fastest; "" for TensorFlow.
         session_config: Threads, devices and memory; `None` takes TensorFlow's defaults.
         batching: How concurrent runs of a signature are joined; `None` runs each by itself.
-        lenient_batching: Whether requests are taken that TensorFlow Serving refuses to batch.
+        lenient_batching: Whether requests are batched that TensorFlow Serving refuses to batch,
+            or, where they filter outputs, runs by themselves.
         queued: Told the seconds that each request has waited for its batch.
 
     Raises:
@@ -75,6 +76,7 @@ class SignatureRunner:
     ) -> None:
         if batching is not None:
             check_batching_parameters(batching)
+        self._lenient = lenient_batching
         self._tensors: dict[str, tf.Tensor] = {}
         self.progress = Progress()
         read = _Read(str(path), list(tags), prefer_tflite, engine)
@@ -148,30 +150,19 @@ class SignatureRunner:
         aliases = outputs_of(signature, output_filter)
         batcher = self._batchers.get(signature_name or DEFAULT_SIGNATURE)
         in_order = [inputs[alias] for alias in sorted(signature.inputs)]
+        if output_filter and not self._lenient:
+            batcher = None  # as in TensorFlow Serving: a batch computes all outputs for all
         # A batch would fail for all over one unfit shape.
         rows = batcher.rows(in_order) if batcher is not None and fit(feeds) else 0
-        arrays: Arrays
-        if batcher is not None and rows and not output_filter:
+        if batcher is not None and rows:
             with _status_errors():
                 arrays = batcher.run(in_order, rows, timeout_s=timeout_s)
-            return dict(zip(aliases, arrays, strict=True))
-        # A batch computes all outputs for all: who wants some runs by itself.
+            found = dict(zip(sorted(signature.outputs), arrays, strict=True))
+            return {alias: found[alias] for alias in aliases}
         fetches = [self._tensor(signature.outputs[alias].name) for alias in aliases]
-        largest = batcher.largest_run if batcher is not None else None
-        if largest is not None and rows > largest:
-            tensors = [self._tensor(signature.inputs[a].name) for a in sorted(signature.inputs)]
-            arrays = in_parts(
-                lambda part, _, left: self._run(
-                    fetches, dict(zip(tensors, part, strict=True)), left
-                ),
-                in_order,
-                largest,
-                timeout_s=timeout_s,
-            )
-        else:
-            short = (signature_name or DEFAULT_SIGNATURE) in self._short
-            with naming_shapes(signature, inputs):
-                arrays = self._run(fetches, feeds, timeout_s, short=short)
+        short = (signature_name or DEFAULT_SIGNATURE) in self._short
+        with naming_shapes(signature, inputs):
+            arrays = self._run(fetches, feeds, timeout_s, short=short)
         return dict(zip(aliases, arrays, strict=True))
 
     def run_together(
