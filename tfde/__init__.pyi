@@ -43,6 +43,7 @@ from tfde.retrieval.retrieve import retrieve as retrieve
 from tfde.retrieval.runs import read_run as read_run
 from tfde.retrieval.runs import write_run as write_run
 from tfde.retrieval.scann_index import ScannIndex as ScannIndex
+from tfde.retrieval.scann_parameters import ScannParameters as ScannParameters
 from tfde.serving.client import Client as Client
 from tfde.serving.sharded_client import ShardedClient as ShardedClient
 from tfde.tasks.anchor import AnchorTask as AnchorTask

@@ -147,6 +147,12 @@ def load_cross_encoder(
     return _join(path, backbone, tokenizer, max_length_tokens, two_segments=two, head=head)
 
 
+def is_sentence_encoder(path: str | Path) -> bool:
+    """Whether it is a sentence-transformers directory of an encoder, which scores no pairs."""
+    files = CheckpointFiles(path)
+    return files.find("modules.json") is not None and _find_classifier(files) is None
+
+
 def _load_encoder(
     path: str | Path, num_labels: int | None, *, dropout: float | None, dtype: str | None
 ) -> LoadedCrossEncoder:

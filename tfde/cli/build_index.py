@@ -140,6 +140,11 @@ def run(args: Any) -> int:
         f"recall@{measured.k} {measured.recall:.4f} against exact search,"
         f" {measured.num_queries:,} {kind}"
     )
+    if args.dataset is None and args.engine == "scann" and index.parameters.kind != "exact":
+        print(
+            "real questions may find less, in a tree above all: --dataset and --model"
+            f"{' choose and' if tuned else ''} measure with them"
+        )
     print(
         f"time per query: {measured.seconds_per_single_query * 1e3:.3f} ms alone,"
         f" {measured.seconds_per_query * 1e3:.3f} ms in a batch"

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tfde.data.dataset_directory import DatasetDirectory
     from tfde.evaluation.report import Row
     from tfde.text.cut_texts import CutTexts
-    from tfde.types import Query, Run
+    from tfde.types import Qrels, Query, Run
 
 MEASURES = "P@1,RR,RR@10,nDCG@10,R@10,R@100"
 _GUARD_MEASURE, _GUARD_SPLIT = "nDCG@10", "test"
@@ -190,7 +190,7 @@ def run(args: Any) -> int:
         require(name not in ("", "mean"), "--guard", "NAME=DATASET, not 'mean'", name)
         guards[name] = DatasetDirectory(path)
         guards[name].validate([_GUARD_SPLIT])
-    systems = _systems(args, dataset, queries, k)
+    systems = _systems(args, dataset, queries, k, qrels)
     if args.save_runs:
         Path(args.save_runs).mkdir(parents=True, exist_ok=True)
     rows, told = list[Row](), False
@@ -249,9 +249,12 @@ def run(args: Any) -> int:
     return 0
 
 
-def _systems(args: Any, dataset: DatasetDirectory, queries: list[Query], k: int) -> list[_System]:
+def _systems(
+    args: Any, dataset: DatasetDirectory, queries: list[Query], k: int, qrels: Qrels
+) -> list[_System]:
     """Reads all run files and loads all models: a wrong name costs no hours of encoding."""
     from tfde.errors import ConfigError
+    from tfde.evaluation.measures import any_judged
     from tfde.retrieval.runs import read_run
 
     if args.parent_weight is not None and not args.model:
@@ -263,7 +266,15 @@ def _systems(args: Any, dataset: DatasetDirectory, queries: list[Query], k: int)
     wanted = passages_wanted(args, k + args.ignore_identical_ids)
     runs = [(text, read_run(split_name(text)[1])) for text in args.run_file]
     for text, results in runs:
-        _check_coverage(split_name(text)[1], results, [query.query_id for query in queries])
+        path = split_name(text)[1]
+        _check_coverage(path, results, [query.query_id for query in queries])
+        if qrels and not any_judged(results, qrels):
+            found = next((doc_id for documents in results.values() for doc_id in documents), "none")
+            print(
+                f"tfde evaluate: {path}: no document of it is judged, as one of other ids would be:"
+                f" it has {found}",
+                file=sys.stderr,
+            )
     bm25 = [_System("BM25", _bm25(args, wanted), True)] if args.bm25 else []
     return [
         *(_model(text, wanted, args) for text in args.model),

@@ -27,8 +27,8 @@ def build_parser() -> CommandParser:
     parser.add_argument(
         "--model",
         required=True,
-        help="directory of `tfde train-matcher` or `tfde train` (a dual encoder), or a sequence"
-        " classification checkpoint",
+        help="directory of `tfde train-matcher` or `tfde train` (a dual encoder), a sequence"
+        " classification checkpoint, or a sentence-transformers encoder",
     )
     parser.add_argument("--run_file", required=True, help="TREC run, plain or packed")
     parser.add_argument("--dataset", required=True, help="dataset directory of its documents")

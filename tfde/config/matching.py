@@ -186,7 +186,8 @@ class MatchRun:
         batch_size: Pairs a batch; for `ranking`, whose groups are not torn, a multiple of one plus
             `data.negatives`.
         warmup: Share of the steps in which the learning rate grows.
-        score_scale: For `ranking` alone, one over the temperature of the scores.
+        score_scale: For `ranking` alone, what scores are multiplied by before their softmax
+            and before they are compared with a teacher's: one over the temperature of a cosine.
         optimizer: Optimizer and learning rate; its `warmup_steps` are left to `warmup`.
         seed: Of new weights, dropout, and the order of pairs.
         precision: Keras' dtype policy; `auto` as in `tfde train`.

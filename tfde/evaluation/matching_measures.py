@@ -36,8 +36,8 @@ def matching_measures(
         group_size: Pairs of a group, of which the first one is right.
 
     Raises:
-        ConfigError: an unknown objective; not as many labels as logits; labels are all equal,
-            where a measure needs different ones.
+        ConfigError: an unknown objective; not as many labels as logits, or logits that are not
+            finite; labels are all equal, where a measure needs different ones.
     """
     known = get_args(Objective)
     require(objective in known, "objective", f"one of {', '.join(known)}", objective)
@@ -50,6 +50,8 @@ def matching_measures(
     fits = logits.ndim == 2 and len(logits) == len(labels)
     fits = fits and (objective == "classification" or logits.shape[1] == 1)
     require(fits, "logits", f"of shape {rule}", logits.shape)
+    finite = np.isfinite(logits).all(axis=1)
+    require(bool(finite.all()), "logits", "finite", logits[~finite][:1])
     kinds = labels if objective == "regression" else labels > 0
     if objective != "classification" and len(set(kinds.tolist())) < 2:
         raise ConfigError(f"`labels` must differ for {objective}. Received: {labels[:1]} alone")

@@ -59,7 +59,12 @@ def evaluate(
     measures = (measures,) if isinstance(measures, str) else measures
     qrels = _plain("qrels", qrels, int)
     run = _plain("run", run, float)
-    if run and not run.keys() & qrels.keys():
+    asked = run.keys() & qrels.keys()
+    if asked and not any_judged(run, qrels):
+        _log.warning(
+            "no document of the run is judged: it has %r", next(iter(run[next(iter(asked))]), None)
+        )
+    if run and not asked:
         _log.warning(
             "no query of the run is judged: it has %r, the judgements %r",
             next(iter(run)),
@@ -69,6 +74,13 @@ def evaluate(
         _log.warning("no document is relevant (1 or more) in the judgements: measures are 0")
     rows = per_query(run, qrels, measures, ignore_identical_ids=ignore_identical_ids)
     return mean_values(rows)
+
+
+def any_judged(run: Run, qrels: Qrels) -> bool:
+    """Returns whether any document of a run is judged for its query; else ids may be others'."""
+    return any(
+        not judged.keys().isdisjoint(run.get(query_id, ())) for query_id, judged in qrels.items()
+    )
 
 
 def _plain(name: str, given: Any, number: type[int] | type[float]) -> dict[str, dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,12 @@ import tensorflow as tf
 
 from tfde.backbones.backbone import Backbone, cut_backbone
 from tfde.backbones.transformer import EncoderStates
-from tfde.checkpoints.cross_encoder_files import LoadedCrossEncoder, load_cross_encoder, pair_limits
+from tfde.checkpoints.cross_encoder_files import (
+    LoadedCrossEncoder,
+    LoadedHead,
+    load_cross_encoder,
+    pair_limits,
+)
 from tfde.checkpoints.initial_backbones import check_vocabulary, load_start
 from tfde.checkpoints.loading import LoadedBackbone
 from tfde.config.backbones import BackboneConfig, PairPooling
@@ -30,6 +36,7 @@ from tfde.text.tokenizer import Tokenizer
 from tfde.towers.preset import is_for_from_preset, preset_class
 from tfde.towers.weights import named_weights
 
+_LOG = logging.getLogger(__name__)
 _WITH_WEIGHTS = ("token_embedder", "encoder", "hidden", "classifier")
 
 
@@ -101,7 +108,9 @@ class CrossEncoder(PairScorer):
             num_labels: Logits of a pair. `None`: those of the checkpoint's classifier, which must
                 be there then; 1 for a description.
             labels: What the logits are called, in their order; of one logit, the two labels that
-                it tells apart. Empty: what the checkpoint says, if anything.
+                it tells apart. Empty: what the checkpoint says, if anything. Its own names in
+                another order order its logits so; other names are given to them as they stand,
+                which is logged.
             num_layers: Only the first so many layers of the checkpoint; `None` for all.
             pooling: What a new head reads: the `first` token or the `mean`; `None` takes the first
                 token, for T5 the mean.
@@ -159,9 +168,11 @@ class CrossEncoder(PairScorer):
         )
         preprocessor = PairPreprocessor(tokenizer, text)
         model = cls(parts, config, preprocessor=preprocessor, seed=seed)
+        model.untrained = head is None and isinstance(backbone, str | Path)
         if head is not None:
             model._parts.hidden.set_weights(list(head.hidden))
-            model._parts.classifier.set_weights(list(head.classifier))
+            order = _order_of_logits(head, config.labels)
+            model._parts.classifier.set_weights([part[..., order] for part in head.classifier])
         return model
 
     @classmethod
@@ -216,6 +227,21 @@ class CrossEncoder(PairScorer):
         states: Any
         logits, states = self._parts.score(inputs, training=training, return_states=True)
         return logits, PairStates(states, None, tokens)
+
+
+def _order_of_logits(head: LoadedHead, labels: Sequence[str]) -> list[int]:
+    """Returns which logit of a checkpoint's head each label has."""
+    as_they_are = list(range(head.num_labels))
+    if not head.labels or head.num_labels == 1 or head.labels == tuple(labels):
+        return as_they_are
+    if set(head.labels) == set(labels):
+        return [head.labels.index(label) for label in labels]
+    _LOG.warning(
+        "the checkpoint's logits are called %s, and %s from now on, in this order",
+        ", ".join(head.labels),
+        ", ".join(labels),
+    )
+    return as_they_are
 
 
 def _load(

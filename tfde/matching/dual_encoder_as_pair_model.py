@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tfde.matching.networks import SIDES
-from tfde.matching.pair_model import PairScorer, prepare_apart
+from tfde.matching.pair_model import PairScorer, prepare_apart, texts_of_pairs
 from tfde.matching.pair_states import PairStates, Tokens
 from tfde.text.preprocessor import TextPreprocessor
 from tfde.towers.dual_encoder import DualEncoder
 from tfde.towers.pair_steps import tokens_of
+from tfde.types import Document
 
 
 class DualEncoderScorer(PairScorer):
@@ -56,6 +58,30 @@ class DualEncoderScorer(PairScorer):
     def model(self) -> DualEncoder:
         """The dual encoder."""
         return self._model()
+
+    def score(
+        self,
+        pairs: Iterable[tuple[str, str | Document]],
+        *,
+        batch_size: int = 32,
+        show_progress: bool = False,
+    ) -> np.ndarray:
+        """Returns the scores of pairs as `PairScorer.score`; each text is encoded once."""
+        texts = texts_of_pairs(pairs)
+        queries: dict[str, int] = {}
+        documents: dict[tuple[str, str], int] = {}
+        for first, *second in texts:
+            queries.setdefault(first, len(queries))
+            documents.setdefault((second[0], second[1]), len(documents))
+        options: dict[str, Any] = {"batch_size": batch_size, "show_progress": show_progress}
+        found = self.model.encode_queries(list(queries), **options)
+        others = self.model.encode_documents(
+            [Document("", title, text) for title, text in documents], **options
+        )
+        rows = [(queries[first], documents[title, text]) for first, title, text in texts]
+        of_queries, of_documents = np.array(rows, np.int64).reshape(-1, 2).T
+        scores = np.einsum("pd,pd->p", found[of_queries], others[of_documents], dtype=np.float32)
+        return scores.astype(np.float32)
 
     def named_weights(self) -> dict[str, keras.Variable]:
         """Returns every weight by `part/shared/...`, or `part/query/...` and so on."""
@@ -100,7 +126,7 @@ class DualEncoderScorer(PairScorer):
             embedded = parts.token_embedder(of_side["token_ids"], training=training)
             found = parts.encoder(embedded, mask, training=training, return_states=True)
             x = tower.get_layer("pooling")(found["sequence_output"], mask)
-            if parts.projection is not None:
+            if parts.projection is not None and not self.model.config.encode_before_projection:
                 x = parts.projection(x)
             if self.model.config.normalize:
                 x = tower.get_layer("unit_norm")(x)

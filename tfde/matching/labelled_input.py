@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -59,6 +60,60 @@ def labelled_pairs(
     return LabelledPairs(first, titles, texts, np.array(values, np.float32), tuple(labels))
 
 
+class LabelRules(NamedTuple):
+    """What labels a model learns from.
+
+    Args:
+        labels: Their names, in the order of the logits; may be empty.
+        num_labels: Logits of a pair.
+        binary: Whether one logit is learned from by its sigmoid.
+    """
+
+    labels: tuple[str, ...]
+    num_labels: int
+    binary: bool
+
+    def of_pairs(self, x: Any, y: Any) -> LabelledPairs:
+        """Returns what `labelled_pairs` does.
+
+        Raises:
+            ConfigError, DataError: as that and `check_binary`.
+        """
+        pairs = labelled_pairs(x, y, labels=self.labels, num_labels=self.num_labels)
+        if self.binary:
+            check_binary(pairs)
+        return pairs
+
+    def of_numbers(self, given: tf.Tensor) -> tf.Tensor:
+        """Returns labels of a dataset, (B,) float32, as those of pairs in memory (graph ops).
+
+        Raises:
+            tf.errors.InvalidArgumentError: when it runs, a label that is none.
+        """
+        names = [float(name) for name in self.labels if _is_number(name)]
+        found = given
+        if names and len(names) == len(self.labels) and names != [*map(float, range(len(names)))]:
+            same = given[:, tf.newaxis] == tf.constant(names)
+            found = tf.where(tf.reduce_any(same, 1), tf.cast(tf.argmax(same, 1), given.dtype), -1.0)
+        elif self.num_labels == 1 and not self.binary:
+            return given
+        most = 1 if self.num_labels == 1 else self.num_labels - 1
+        fits = (found >= 0) & (found <= most)
+        if self.num_labels > 1:
+            fits &= found == tf.round(found)
+        rule = f"one of {', '.join(self.labels)}" if names else f"a number from 0 to {most}"
+        message = f"a label must be {rule}."
+        with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(fits), [message, given])]):
+            return tf.identity(found)
+
+
+def _is_number(name: str) -> bool:
+    try:
+        return bool(np.isfinite(float(name)))
+    except ValueError:
+        return False
+
+
 def check_binary(pairs: LabelledPairs) -> None:
     """Refuses labels that one logit cannot be learned from by its sigmoid.
 
@@ -71,12 +126,15 @@ def check_binary(pairs: LabelledPairs) -> None:
         raise DataError(_PLACE, int(wrong[0]) + 1, rule, float(pairs.labels[wrong[0]]))
 
 
-def labelled_strings(x: tf.data.Dataset, *, batch_size: int, replicas: int = 1) -> tf.data.Dataset:
+def labelled_strings(
+    x: tf.data.Dataset, rules: LabelRules, *, batch_size: int, replicas: int = 1
+) -> tf.data.Dataset:
     """Returns a dataset of strings and numbers as batches of `first`, `title`, `text`, `label`.
 
     Args:
         x: Elements `((first, second), label)`, `(first, second, label)`, or dicts of these, single
             or in batches.
+        rules: Of the labels, which are numbers.
         batch_size: Of single ones.
         replicas: How many share the rows of a batch; with several, single elements that fill no
             batch are left out.
@@ -108,7 +166,7 @@ def labelled_strings(x: tf.data.Dataset, *, batch_size: int, replicas: int = 1) 
             "first": row["first"],
             "title": tf.fill(tf.shape(row["first"]), ""),
             "text": row["second"],
-            "label": tf.cast(tf.reshape(row["label"], [-1]), tf.float32),
+            "label": rules.of_numbers(tf.cast(tf.reshape(row["label"], [-1]), tf.float32)),
         }
     )
 
@@ -168,8 +226,12 @@ def _parts(row: Any, number: int) -> tuple[Any, Any, Any]:
 
 
 def _value(label: Any, number: int, *, labels: Sequence[str], num_labels: int) -> float:
-    if str(label) in labels:  # whose names may be numbers
-        return float(labels.index(str(label)))
+    written = [str(label)]  # names may be numbers, of which pandas makes fractions
+    if isinstance(label, numbers.Real) and float(label).is_integer():
+        written.append(str(int(float(label))))
+    for name in written:
+        if name in labels:
+            return float(labels.index(name))
     try:
         value = float(label)
     except (TypeError, ValueError):
@@ -177,9 +239,9 @@ def _value(label: Any, number: int, *, labels: Sequence[str], num_labels: int) -
     whole = num_labels == 1 or value in range(num_labels)
     if np.isfinite(value) and whole:
         return value
-    numbers = "a number" if num_labels == 1 else f"a number from 0 to {num_labels - 1}"
+    rule = "a number" if num_labels == 1 else f"a number from 0 to {num_labels - 1}"
     names = f", or one of {', '.join(labels)}" if labels else ""
-    raise DataError(_PLACE, number, f"a label must be {numbers}{names}.", label)
+    raise DataError(_PLACE, number, f"a label must be {rule}{names}.", label)
 
 
 def batched(columns: Mapping[str, Any], size: int) -> tf.data.Dataset:

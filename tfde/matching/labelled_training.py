@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfde.data.pairs.labelled import LabelledBatches, LabelledPairs
 from tfde.errors import require
-from tfde.matching.labelled_input import batched, columns_of, labelled_strings
+from tfde.matching.labelled_input import LabelRules, batched, columns_of, labelled_strings
 from tfde.towers.fit_loop import Throughput, distribute_batches, fit_epochs, step_function
 from tfde.towers.measured import Measured, check_fit_words
 from tfde.towers.pair_input import check_rows, plan_fit
@@ -24,20 +24,28 @@ class LabelledTraining(Measured):
 
     Attributes:
         group_size: Pairs of a group; 1: each stands alone.
+        untrained: Whether a checkpoint's encoder has a new head on it that has learned nothing.
     """
 
     group_size: int = 1
+    untrained: bool = False
     _own_metrics: Callable[[], list[keras.metrics.Metric]] = staticmethod(list)
+
+    def label_rules(self) -> LabelRules:
+        """Returns what labels the model learns from."""
+        raise NotImplementedError
 
     def pairs_of(self, x: Any, y: Any) -> LabelledPairs:
         """Returns what `fit` takes as pairs in memory."""
-        raise NotImplementedError
+        return self.label_rules().of_pairs(x, y)
 
     def batches_of(
         self, x: Any, y: Any, *, name: str, batch_size: int | None, steps: int | None
     ) -> tf.data.Dataset:
         """Returns batches to measure, of all pairs, the last one perhaps smaller."""
         require(steps is None or steps >= 1, "steps", "at least 1", steps)
+        if isinstance(x, LabelledBatches | tf.data.Dataset):
+            require(y is None, "y", "None: the data has the labels", y)
         if isinstance(x, LabelledBatches):
             x, batch_size = x.pairs, x.batch_size
         if isinstance(x, tf.data.Dataset):
@@ -58,6 +66,7 @@ class LabelledTraining(Measured):
 
     def make_train_function(self, force: bool = False) -> None:
         """Makes `train_function`, an iterator of batches -> logs of one step."""
+        self.untrained = False
         if force or getattr(self, "train_function", None) is None:
             self.train_function = step_function(self, self.train_step)
 
@@ -116,8 +125,9 @@ class LabelledTraining(Measured):
             validation_batch_size: Pairs in a batch of it; `None`: as `batch_size`.
             validation_freq: Epochs from one validation to the next.
             validation_split: 0: what is measured stands in `validation_data`.
-            shuffle: Whether pairs in memory get another order in each epoch; what comes in batches
-                has its own order, as in Keras.
+            shuffle: Whether pairs in memory get another order in each epoch, and in each `fit`
+                that does not go on at an epoch or step; what comes in batches has its own order,
+                as in Keras.
             sample_weight: None: pairs have no weights.
             class_weight: None.
             callbacks: Keras callbacks.
@@ -145,7 +155,8 @@ class LabelledTraining(Measured):
             validation_freq=validation_freq,
         )
         self.check_compiled()
-        x = self._training_batches(x, y, batch_size=batch_size, shuffle=shuffle)
+        seed = self.seed_of_order(initial_epoch, initial_step)
+        x = self._training_batches(x, y, batch_size=batch_size, shuffle=shuffle, seed=seed)
         plan = plan_fit(
             x,
             epochs=epochs,
@@ -181,7 +192,7 @@ class LabelledTraining(Measured):
         )
 
     def _training_batches(
-        self, x: Any, y: Any, *, batch_size: int | None, shuffle: bool
+        self, x: Any, y: Any, *, batch_size: int | None, shuffle: bool, seed: int
     ) -> LabelledBatches | tf.data.Dataset:
         if isinstance(x, LabelledBatches | tf.data.Dataset):
             require(y is None, "y", "None: `x` has the labels", y)
@@ -192,7 +203,7 @@ class LabelledTraining(Measured):
         else:
             pairs, whole = self.pairs_of(x, y), self.distribute_strategy.num_replicas_in_sync == 1
             size = self._size(batch_size)
-            x = LabelledBatches(pairs, batch_size=size, seed=0, shuffle=shuffle, whole=whole)
+            x = LabelledBatches(pairs, batch_size=size, seed=seed, shuffle=shuffle, whole=whole)
         rule = f"{self.group_size}, as the trainer's"
         require(x.group_size == self.group_size, "group_size", rule, x.group_size)
         self._check_rows(x.batch_size, x.smallest_batch)
@@ -201,7 +212,8 @@ class LabelledTraining(Measured):
     def _streamed(self, x: tf.data.Dataset, batch_size: int | None) -> tf.data.Dataset:
         require(self.group_size == 1, "x", "rows in memory, for groups of pairs", x)
         replicas = self.distribute_strategy.num_replicas_in_sync
-        return labelled_strings(x, batch_size=self._size(batch_size), replicas=replicas)
+        size = self._size(batch_size)
+        return labelled_strings(x, self.label_rules(), batch_size=size, replicas=replicas)
 
     def _size(self, batch_size: int | None) -> int:
         group = self.group_size

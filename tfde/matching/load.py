@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tfde.checkpoints.cross_encoder_files import is_sentence_encoder
 from tfde.errors import naming
 from tfde.matching.cross_encoder import CrossEncoder
 from tfde.matching.dual_encoder_as_pair_model import DualEncoderScorer
@@ -14,7 +15,7 @@ from tfde.towers.preset import DUAL_ENCODER, preset_class
 
 
 def load_pair_scorer(path: str | Path) -> PairScorer:
-    """Loads a model directory of any class, or whatever `CrossEncoder.load` takes.
+    """Loads a model directory of any class, a sentence encoder, or what `CrossEncoder.load` takes.
 
     Raises:
         ConfigError: as these, or it is a dual encoder whose document template has `{context}`.
@@ -25,4 +26,7 @@ def load_pair_scorer(path: str | Path) -> PairScorer:
     if found == DUAL_ENCODER:
         with naming(str(path)):
             return DualEncoderScorer(DualEncoder.from_preset(path))
+    if found is None and is_sentence_encoder(path):
+        with naming(str(path)):
+            return DualEncoderScorer(DualEncoder.load(path))
     return CrossEncoder.load(path)

@@ -3,14 +3,43 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from tfde.errors import ConfigError
+from tfde.errors import ConfigError, require
 from tfde.tasks.batch_metrics import as_metrics
+
+# Keras' names whose metrics want probabilities, of one logit and of several -> what is as good.
+_OF_ONE: dict[str, Callable[..., keras.metrics.Metric]] = {
+    "auc": functools.partial(keras.metrics.AUC, from_logits=True),
+    "binary_accuracy": functools.partial(keras.metrics.BinaryAccuracy, threshold=0.0),
+    "precision": functools.partial(keras.metrics.Precision, thresholds=0.0),
+    "recall": functools.partial(keras.metrics.Recall, thresholds=0.0),
+    "binary_crossentropy": functools.partial(keras.metrics.BinaryCrossentropy, from_logits=True),
+}
+_OF_SEVERAL: dict[str, Callable[..., keras.metrics.Metric]] = {
+    "sparse_categorical_crossentropy": functools.partial(
+        keras.metrics.SparseCategoricalCrossentropy, from_logits=True
+    )
+}
+_SAME = {"bce": "binary_crossentropy"}
+_HALF = 0.5  # a probability
+_OF_PROBABILITIES = (
+    keras.metrics.PrecisionAtRecall,
+    keras.metrics.RecallAtPrecision,
+    keras.metrics.SensitivityAtSpecificity,
+    keras.metrics.SpecificityAtSensitivity,
+)
+# Which want a row of labels for a pair.
+_ONE_HOT = (
+    keras.metrics.CategoricalAccuracy,
+    keras.metrics.CategoricalCrossentropy,
+    keras.metrics.TopKCategoricalAccuracy,
+    keras.metrics.FBetaScore,
+)
 
 
 def logit_metrics(
@@ -19,24 +48,53 @@ def logit_metrics(
     """Returns what `compile` was given as metrics, of labels and logits.
 
     Args:
-        metrics: As in Keras; "accuracy" is that of the largest logit, or of the one logit's sign.
+        metrics: As in Keras; "accuracy" is that of the largest logit, or of the one logit's sign,
+            and "auc", "precision", "recall", "binary_accuracy" and the cross-entropies are those of
+            logits.
         strategy: On whose replicas they are counted.
         num_labels: N. Of several, metrics see labels (B,) int32 and logits (B, N) float32; of one,
             (B, 1) float32 each.
 
     Raises:
-        ConfigError: one is no metric, or wants others.
+        ConfigError: one is no metric, or wants others, or probabilities.
     """
     accuracy: Callable[..., keras.metrics.Metric] = keras.metrics.SparseCategoricalAccuracy
     if num_labels == 1:
         accuracy = functools.partial(keras.metrics.BinaryAccuracy, threshold=0.0)
-    made = as_metrics(metrics, strategy, accuracy=accuracy)
+    known = _OF_ONE if num_labels == 1 else _OF_SEVERAL
+    given = metrics if isinstance(metrics, list | tuple) else [metrics]
+    with strategy.scope():
+        own = [_named(metric, known) for metric in given] if metrics is not None else None
+    made = as_metrics(metrics if isinstance(metrics, dict) else own, strategy, accuracy=accuracy)
     for metric in made:
+        _check_reads_logits(metric, num_labels)
         update = functools.partial(_update, strategy.run, metric)
         try_on_logits("metrics", update, metric.name, num_labels)
         with strategy.scope():
             metric.reset_state()
     return made
+
+
+def _named(metric: Any, known: Mapping[str, Callable[..., keras.metrics.Metric]]) -> Any:
+    if not isinstance(metric, str):
+        return metric
+    name = _SAME.get(metric.lower(), metric.lower())
+    return known[name](name=metric) if name in known else metric
+
+
+def _check_reads_logits(metric: keras.metrics.Metric, num_labels: int) -> None:
+    """Refuses metrics of Keras that would take logits for probabilities."""
+    rule = "of logits"
+    options = {**getattr(metric, "_fn_kwargs", {}), **metric.__dict__}
+    from_logits = options.get("from_logits", options.get("_from_logits"))
+    require(from_logits in (None, True), "metrics", f"{rule}: from_logits=True", metric.name)
+    cut = options.get("threshold", options.get("init_thresholds", "none"))
+    halves = cut in (_HALF, [_HALF]) or (cut is None and hasattr(metric, "thresholds"))
+    require(not halves, "metrics", f"{rule}, cut at 0 (a probability of 0.5)", metric.name)
+    require(not isinstance(metric, _OF_PROBABILITIES), "metrics", rule, metric.name)
+    one, several = "the one logit, as binary_accuracy", "numbers of labels, as accuracy"
+    rule = f"of {several if num_labels > 1 else one}"
+    require(not isinstance(metric, _ONE_HOT), "metrics", rule, metric.name)
 
 
 def try_on_logits(

@@ -13,7 +13,7 @@ from tfde.config.matching import Objective
 from tfde.data.pairs.labelled import LabelledPairs, ranked_pairs
 from tfde.data.pairs.read_pairs import pairs_of_rows
 from tfde.errors import ConfigError, require
-from tfde.matching.labelled_input import check_binary, labelled_pairs
+from tfde.matching.labelled_input import LabelRules
 from tfde.matching.labelled_training import LabelledTraining
 from tfde.matching.logit_metrics import logit_metrics
 from tfde.matching.match_loss import check_objective, logit_loss, task_loss
@@ -33,8 +33,8 @@ class MatchTrainer(LabelledTraining):
         student: A `CrossEncoder`, a `Matcher`, or a `DualEncoderScorer`; it is trained in place.
         objective: What the labels are, see `task_loss`.
         group_size: With `ranking`, how many pairs share a first text, the right one first.
-        score_scale: With `ranking`, what scores are multiplied by before their softmax: one over
-            the temperature of a cosine.
+        score_scale: With `ranking`, what scores are multiplied by before their softmax, and before
+            they are compared with a teacher's: one over the temperature of a cosine.
         teaching: What it learns from teachers; `None` for nothing.
 
     Raises:
@@ -63,6 +63,7 @@ class MatchTrainer(LabelledTraining):
         fits = score_scale == 1 or objective == "ranking"
         require(fits, "score_scale", f"1 with objective {objective}", score_scale)
         self.student = student
+        student.untrained = False
         self.objective = objective
         self.group_size = group_size
         self.score_scale = score_scale
@@ -119,6 +120,12 @@ class MatchTrainer(LabelledTraining):
         if not self.compiled:
             raise ConfigError("the trainer has no optimizer: call `compile` before `fit`.")
 
+    def label_rules(self) -> LabelRules:
+        """Returns what labels the objective takes."""
+        named = self.objective in ("classification", "binary")
+        labels = tuple(self.student.labels) if named else ()
+        return LabelRules(labels, self.student.num_labels, self.objective == "binary")
+
     def pairs_of(self, x: Any, y: Any) -> LabelledPairs:
         """Returns pairs in memory: groups of them with objective `ranking`."""
         if isinstance(x, LabelledPairs):
@@ -129,13 +136,7 @@ class MatchTrainer(LabelledTraining):
             require(y is None, "y", "None with ranking: the right one comes first", y)
             rows = pairs_of_rows(plain_rows(x))
             return ranked_pairs(rows, negatives=self.group_size - 1, path="x")
-        num_labels = self.student.num_labels
-        named = self.objective in ("classification", "binary")
-        labels = self.student.labels if named else ()
-        pairs = labelled_pairs(x, y, labels=labels, num_labels=num_labels)
-        if self.objective == "binary":
-            check_binary(pairs)
-        return pairs
+        return super().pairs_of(x, y)
 
     def predict(self, *args: Any, **kwargs: Any) -> Any:
         """Refuses: `predict` is the student's."""

@@ -83,6 +83,7 @@ class Matcher(PairScorer):
         super().__init__(networks.scorer, config, preprocessor, name=config.kind, dtype=dtype)
         self.networks = networks
         self._own_texts: Callable[[], StoredTexts | None] = lambda: None  # checked last
+        self._weights_then = b""  # of the model, when they were
         self._encode_first = graph_function(self._encode_first_texts, input_signature=[_STRINGS])
         self._encode_second = graph_function(
             self._encode_second_texts, input_signature=[_STRINGS, _STRINGS]
@@ -159,7 +160,9 @@ class Matcher(PairScorer):
         config = from_mapping(MatcherConfig, values, "options")
         preprocessor = TextPreprocessor(start.tokenizer, text_config(text, [start]))
         model = cls(start.backbone, config, preprocessor=preprocessor, seed=seed)
+        model.untrained = isinstance(backbone, str | Path)
         if colbert is not None and config.embedding_dim == colbert.kernel.shape[1]:
+            model.untrained = False
             model.networks.layers["projection"].set_weights([colbert.kernel])
         return model
 
@@ -274,20 +277,22 @@ class Matcher(PairScorer):
         Args:
             pairs: The first text, and the id of the stored one.
             stored: What `store` of this model gave, with the weights that it has now: this is
-                checked when an object comes for the first time.
+                checked when an object comes for the first time, and after training.
             batch_size: Pairs per batch; those of like length share one.
             show_progress: Whether a progress bar goes to stderr.
 
         Raises:
             MismatchError: another model computed what is stored; an id is not stored.
         """
-        if self._own_texts() is not stored:  # all weights are read for it, so it is done once
+        # All weights are read for the check: the last of them tells whether it must be done again.
+        weights = self.weights[-1].numpy().tobytes()
+        if self._own_texts() is not stored or weights != self._weights_then:
             own = self.fingerprint()
             if stored.fingerprint != own:
                 raise MismatchError(
                     f"`stored` must be of this model ({own}). Received: {stored.fingerprint}"
                 )
-            self._own_texts = weakref.ref(stored)
+            self._own_texts, self._weights_then = weakref.ref(stored), weights
         rows = np.array([stored.row(doc_id) for _, doc_id in pairs], np.int64)
         scores = np.zeros((len(pairs), self.num_labels), np.float32)
         counts = stored.offsets[rows + 1] - stored.offsets[rows]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
@@ -24,6 +25,7 @@ from tfde.towers.measured import refuse_callbacks
 from tfde.towers.other_words import OF_PAIR_SCORER, OtherWords, takes_words_of_predict
 from tfde.types import Document, Query
 
+_LOG = logging.getLogger(__name__)
 _STRINGS = tf.TensorSpec([None], tf.string)
 
 # A first text, the title of the second (may be empty), the second text.
@@ -188,9 +190,9 @@ class PairScorer(OtherWords, ScorerTraining, StoredModel):
         Raises:
             ConfigError: an entry is no such pair; `batch_size` is below 1.
         """
-        single = isinstance(pairs, str | Mapping | Document) or not isinstance(pairs, Iterable)
-        require(not single and not hasattr(pairs, "columns"), "pairs", "a list of pairs", pairs)
-        texts = [_texts_of(pair) for pair in pairs]
+        if self.untrained:
+            _LOG.warning("%s scores with a new head of random weights: train it first", self)
+        texts = texts_of_pairs(pairs)
         scores = np.zeros((len(texts), self.num_labels), np.float32)
         lengths = [sum(map(len, pair)) for pair in texts]
         for rows in batches_by_length(
@@ -301,6 +303,17 @@ def prepare_apart(
         for name, tensor in zip(("token_ids", "padding_mask"), tensors, strict=True)
     }
     return inputs, (places[0], places[1])
+
+
+def texts_of_pairs(pairs: Any) -> list[PairTexts]:
+    """Returns the first text of each pair, and title and text of the second.
+
+    Raises:
+        ConfigError: as of `PairScorer.score`.
+    """
+    single = isinstance(pairs, str | Mapping | Document) or not isinstance(pairs, Iterable)
+    require(not single and not hasattr(pairs, "columns"), "pairs", "a list of pairs", pairs)
+    return [_texts_of(pair) for pair in pairs]
 
 
 def _texts_of(pair: Any) -> PairTexts:

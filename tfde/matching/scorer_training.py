@@ -9,15 +9,16 @@ import keras
 import tensorflow as tf
 
 from tfde.config.matching import Objective
-from tfde.data.pairs.labelled import LabelledPairs
 from tfde.errors import ConfigError, require
-from tfde.matching.labelled_input import check_binary, labelled_pairs
+from tfde.matching.labelled_input import LabelRules
 from tfde.matching.labelled_training import LabelledTraining
 from tfde.matching.logit_metrics import logit_metrics, try_on_logits
 from tfde.matching.match_loss import task_loss
 from tfde.tasks.replicas import share_of_mean, sum_gradients
 from tfde.tasks.score_task import losses_of
 from tfde.towers.fit_loop import compile_in_scope
+
+_SIGMOIDS = (None, "binary_crossentropy", "bce", "BinaryCrossentropy")
 
 
 class ScorerTraining(LabelledTraining):
@@ -105,13 +106,13 @@ class ScorerTraining(LabelledTraining):
         if not self.compiled:
             raise ConfigError("the model has no loss: call `compile` before `fit` and `evaluate`.")
 
-    def pairs_of(self, x: Any, y: Any) -> LabelledPairs:
-        """Returns pairs in memory, as `labelled_pairs` takes them."""
-        labels = self.labels if self.num_labels > 1 or len(self.labels) == 2 else ()
-        pairs = labelled_pairs(x, y, labels=labels, num_labels=self.num_labels)
-        if self.num_labels == 1 and self._compile_arguments()["loss"] is None:
-            check_binary(pairs)
-        return pairs
+    def label_rules(self) -> LabelRules:
+        """Returns what labels the model and its loss take."""
+        single = self.num_labels == 1
+        labels = self.labels if not single or len(self.labels) == 2 else ()
+        loss = self._compile_arguments()["loss"]
+        cross_entropy = isinstance(loss, keras.losses.BinaryCrossentropy) or loss in _SIGMOIDS
+        return LabelRules(tuple(labels), self.num_labels, single and cross_entropy)
 
     def prepare_batch(self, batch: Mapping[str, tf.Tensor], **options: Any) -> dict[str, Any]:
         """Returns token ids and masks of a batch, as `call` takes them, and `label` (B,)."""

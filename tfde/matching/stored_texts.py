@@ -11,6 +11,7 @@ import numpy as np
 from tfde.errors import ConfigError, CorruptError, MismatchError, require
 from tfde.storage.atomic import atomic_directory
 from tfde.storage.files import (
+    check_id,
     check_sha256,
     open_array,
     read_ids,
@@ -43,6 +44,7 @@ class StoredTexts:
     Raises:
         MismatchError: offsets, ids and vectors do not belong together.
         ConfigError: an id stands twice.
+        DataError: an id is empty or holds white space.
     """
 
     def __init__(
@@ -61,7 +63,7 @@ class StoredTexts:
             )
         self.vectors = vectors
         self.offsets = offsets
-        self.doc_ids = list(doc_ids)
+        self.doc_ids = [check_id(doc_id, "doc_ids", n) for n, doc_id in enumerate(doc_ids, start=1)]
         self.kind = kind
         self.fingerprint = fingerprint
         self._rows = {doc_id: row for row, doc_id in enumerate(self.doc_ids)}

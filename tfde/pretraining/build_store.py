@@ -56,7 +56,7 @@ def page_store(
         directory: Where the store lies or is to lie.
         language: As `build_store`.
         workers: As `build_store`.
-        intake: As `build_store`; that of an existing store stands in its `about`.
+        intake: As `build_store`; of an existing store it counts what was skipped then.
 
     Raises:
         ConfigError: a store stands there that was made of another file or in another language.
@@ -71,6 +71,9 @@ def page_store(
                 f"{directory}: was made with another `{name}`; remove it or choose another"
                 f" directory. Received: {value!r}, there {about[name]!r}"
             )
+    if intake is not None:
+        intake.kinds.update(about["skipped"])
+        intake.skipped += sum(about["skipped"].values())
     return PageStore(directory)
 
 

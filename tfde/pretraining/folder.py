@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import functools
 import itertools
 import logging
@@ -180,7 +181,7 @@ def _parse(path: Path) -> HtmlText:
     declared = _CHARSET.search(raw[:4096]) if is_html else None
     encoding = declared[1].decode() if declared else "utf-8"
     try:
-        text = raw.decode("utf-8-sig" if encoding.lower() in ("utf-8", "utf8") else encoding)
+        text = _decoded(raw, encoding)
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         rule = f"must be {encoding} (byte {error.start} of the file is not)."
@@ -188,6 +189,22 @@ def _parse(path: Path) -> HtmlText:
     except (LookupError, UnicodeError) as error:  # "undefined" is a codec that refuses everything
         raise DataError(path, None, "must declare a known encoding.", encoding) from error
     return parse_html(text if is_html else _render_markdown(text))
+
+
+def _decoded(raw: bytes, encoding: str) -> str:
+    """Returns the text of a file as a browser reads it.
+
+    Source: the Encoding Standard, in which these names are labels of windows-1252.
+    """
+    codec = codecs.lookup(encoding).name
+    if codec == "utf-8":
+        return raw.decode("utf-8-sig")
+    if codec not in ("iso8859-1", "ascii", "cp1252"):
+        return raw.decode(encoding)
+    try:
+        return raw.decode("cp1252")
+    except UnicodeDecodeError:  # five bytes that Python's table leaves open
+        return raw.decode("latin-1")
 
 
 def _render_markdown(text: str) -> str:

@@ -72,7 +72,7 @@ def read_mediawiki(
 def _titles(path: str | Path, site: SiteInfo, intake: Intake) -> TitleTable:
     table = TitleTable(first_letter=site.first_letter)
     for page in read_dump(path, site, Intake(skip_bad=intake.skip_bad)):
-        if page.namespace == 0 and page.redirect is None:
+        if page.namespace == 0 and page.redirect is None and page.is_wikitext:
             table.add_page(page.title, page.number)
         elif page.namespace == 0 and page.redirect:
             table.add_redirect(page.title, page.redirect)

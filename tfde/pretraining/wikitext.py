@@ -26,7 +26,8 @@ templatedata section templatestyles table style script hiero syntaxhighlight sou
 mapframe maplink indicator includeonly
 """
 _HIDDEN_TAGS = frozenset(_HIDDEN_NAMES.split())
-_LANGUAGE = re.compile(r"[a-z]{2,3}(-[a-z]+)*")
+# "fr:Pomme" as such links are written; "CSI: Miami" and "Re:Zero" are articles.
+_LANGUAGE = re.compile(r"[a-z]{2,3}(-[a-z]+)*:[^\s:]")
 _FILE, _CATEGORY = 6, 14
 # A wiki has other names for its files than its dump says ("Bild" beside "Datei").
 _MEDIA = re.compile(
@@ -34,12 +35,21 @@ _MEDIA = re.compile(
     re.IGNORECASE,
 )
 _LEFTOVERS = (
-    (re.compile(r"'{2,}"), ""),  # marks of bold and italic
-    (re.compile(r"__[A-Z]+__"), ""),  # __NOTOC__ and its kin
+    # __NOTOC__ and its kin; __FILE__ is text.
+    (
+        re.compile(
+            r"__(?:(?:NO|FORCE)?TOC|NOEDITSECTION|(?:NO)?NEWSECTIONLINK|NOGALLERY|HIDDENCAT"
+            r"|EXPECTUNUSEDCATEGORY|(?:NO)?INDEX|STATICREDIRECT|NO(?:TITLE|CONTENT)CONVERT|NOTC|NOCC"
+            r"|DISAMBIG)__"
+        ),
+        "",
+    ),
     # Tags without their other half: MediaWiki shows them, and what comes after.
     (re.compile(r"</?(?:ref|includeonly|noinclude|onlyinclude)\b[^<>\n]*>", re.IGNORECASE), " "),
-    (re.compile(r"[ \t\xa0]*\(\s*(?:[,;:]\s*)*\)"), ""),  # brackets that held only a template
+    # Brackets that held only a template; "main()" held nothing.
+    (re.compile(r"[ \t\xa0]+\(\s*(?:[,;:]\s*)*\)|\((?:\s|[,;:])+\)"), ""),
 )
+_APOSTROPHES = re.compile(r"('{2,})")
 
 
 class WikiText(NamedTuple):
@@ -141,7 +151,7 @@ class _Renderer:
         is_file = namespace == _FILE or (colon and not namespace and _MEDIA.search(plain))
         if (is_file or namespace == _CATEGORY) and not target.startswith(":"):
             return ""
-        if colon and not namespace and node.text is None and _LANGUAGE.fullmatch(prefix):
+        if not namespace and node.text is None and _LANGUAGE.match(target):
             return ""  # the same page in another language
         if not namespace and not plain.startswith("#"):
             self.links.append(plain)
@@ -150,6 +160,34 @@ class _Renderer:
 
 
 def _clean(text: str) -> str:
+    text = "\n".join(map(_without_styles, text.split("\n")))
     for pattern, replacement in _LEFTOVERS:
         text = pattern.sub(replacement, text)
     return text
+
+
+def _without_styles(line: str) -> str:
+    """Returns a line without its marks of bold and italic, and with its apostrophes.
+
+    Source: MediaWiki's `Parser::doQuotes`.
+    """
+    if "''" not in line:
+        return line
+    parts = _APOSTROPHES.split(line)  # every other one is a run of apostrophes
+    # What is no mark of a run of 2, 3 or 5 stands before the mark.
+    sizes = [3 if len(run) == 4 else min(len(run), 5) for run in parts[1::2]]
+    kept = [len(run) - size for run, size in zip(parts[1::2], sizes, strict=True)]
+    bold, italic = (sum(size in (own, 5) for size in sizes) for own in (3, 2))
+    if bold % 2 and italic % 2:  # one mark of bold is an apostrophe and a mark of italic
+        bolds = [place for place, size in enumerate(sizes) if size == 3]
+        if bolds:
+            kept[min(bolds, key=lambda place: _rank(parts[2 * place]))] += 1
+    ends = ["'" * count for count in kept]
+    return "".join(text + end for text, end in zip(parts[::2], [*ends, ""], strict=True))
+
+
+def _rank(before: str) -> int:
+    """Returns when the text before a mark is chosen: a word of one letter, any word, a blank."""
+    if before[-1:] == " ":
+        return 2
+    return 0 if before[-2:-1] == " " else 1

@@ -10,6 +10,7 @@ from typing import cast
 from tfde.argument_types import typed
 from tfde.config.model import ParentConfig
 from tfde.data.batched import batched
+from tfde.errors import require
 from tfde.progress import progress_bar
 from tfde.retrieval.embeddings import Embeddings
 from tfde.retrieval.embeddings_writer import DocumentEncoder, EmbeddingDtype, EmbeddingsWriter
@@ -58,6 +59,7 @@ def encode_corpus(
         CorruptError: a finished shard is damaged.
         DataError: an id with white space.
     """
+    documents = map(_checked, documents)
     settings = {}
     if parents is not None:
         settings = {"parents": asdict(parents)}
@@ -81,3 +83,13 @@ def encode_corpus(
             writer.write(shards, shard, model, done=progress.update)
             shards += 1
         return writer.finish(shards)
+
+
+def _checked(document: Document) -> Document:
+    require(
+        isinstance(document, Document),
+        "documents",
+        "of tfde.Document(doc_id, title, text), which bring their ids",
+        document,
+    )
+    return document

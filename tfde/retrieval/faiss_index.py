@@ -104,7 +104,7 @@ class FaissIndex(Index):
     ) -> tuple[np.ndarray, np.ndarray]:
         """Like `search`, with positions `(Q, K)` int64 in place of ids."""
         queries = check_queries(query_embeddings, k, self.shape[1])
-        k = min(k, self.shape[0])
+        k = min(int(k), self.shape[0])
         scores, positions = self._structure.search(queries, k)
         short = np.flatnonzero((positions < 0).any(axis=1))  # what was not found is -1
         if len(short):

@@ -18,6 +18,7 @@ from tfde.environment import require_extra
 from tfde.errors import ConfigError, CorruptError, MismatchError, require
 from tfde.retrieval.embeddings import Embeddings
 from tfde.retrieval.index_directory import (
+    CHANGES,
     DOC_IDS,
     MANIFEST,
     check_doc_ids,
@@ -271,9 +272,19 @@ class Index(ABC):
 
         Raises:
             FileNotFoundError: no index there.
-            MismatchError: an index of another kind.
+            MismatchError: an index of another kind, or one that was changed since it was built.
             CorruptError: a file is missing or differs.
         """
+        if (Path(path) / CHANGES).is_file():
+            raise MismatchError(
+                f"{path}: was changed since it was built; `tfde.LiveIndex.open(PATH)` reads it as"
+                " it is now."
+            )
+        return cls.as_built(path, verify=verify)
+
+    @classmethod
+    def as_built(cls, path: str | Path, *, verify: bool = True) -> Self:
+        """Does what `load` does, without a look at changes made since."""
         path = Path(path)
         manifest = read_index(path, cls.kind, verify=verify)
         try:
@@ -296,7 +307,7 @@ class Index(ABC):
         Raises:
             CorruptError: the files there are damaged.
         """
-        return self.load(path, verify=False)
+        return self.as_built(path, verify=False)
 
     @classmethod
     def parameters_of(cls, options: Mapping[str, Any]) -> Any:
@@ -346,4 +357,4 @@ def open_index(path: str | Path, *, verify: bool = True) -> Index:
     if kind not in ENGINES:
         rule = f"must be an index of kind {' or '.join(ENGINES)}"
         raise MismatchError(f"{path}: {rule}. Received: {kind!r}")
-    return index_class(kind).load(path, verify=verify)
+    return index_class(kind).as_built(path, verify=verify)

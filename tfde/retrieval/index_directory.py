@@ -18,6 +18,7 @@ from tfde.storage.rows import Rows
 MANIFEST = "index.json"
 DOC_IDS = "doc_ids.txt"
 VECTORS = "vectors.npy"
+CHANGES = "changes.sqlite"  # made since the index was built
 FORMAT = 1
 CHANGING = "changing this index"
 # Far above any embedding. ScaNN misses neighbours from 1e15 on and aborts the process at 1e30, for

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
@@ -236,10 +237,17 @@ class SumTask(Task):
         return tf.add_n(losses)
 
 
+_OF_A_TASK = re.compile(r"\d+/")
+
+
 def _own(parts: Mapping[str, tf.Tensor], number: int) -> dict[str, tf.Tensor]:
     """Returns what all see, and under their own names what the task of this number put there."""
     prefix = f"{number}/"
-    return {name.removeprefix(prefix): part for name, part in parts.items()}
+    return {
+        name.removeprefix(prefix): part
+        for name, part in parts.items()
+        if name.startswith(prefix) or not _OF_A_TASK.match(name)
+    }
 
 
 def _required_arguments(function: Callable[..., Any]) -> int:

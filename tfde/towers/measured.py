@@ -29,6 +29,7 @@ class Measured(WholeFiles):
 
     prepare_batch: Callable[..., dict[str, Any]]  # a batch -> what a step takes (graph ops)
     test_function: Any = None
+    optimizer: Any
     _single: SingleBatches | None = None
 
     def check_compiled(self) -> None:
@@ -44,6 +45,14 @@ class Measured(WholeFiles):
     def batch_of(self, x: Any, y: Any) -> Mapping[str, Any]:
         """Returns pairs as one batch."""
         raise NotImplementedError
+
+    def seed_of_order(self, initial_epoch: int, initial_step: int) -> int:
+        """Returns the seed of the order of pairs in memory, for a `fit`.
+
+        One that goes on at an epoch or step has the order of the first. A new one has another: a
+        loop of them would else leave out the same pairs each time.
+        """
+        return 0 if initial_epoch or initial_step else int(self.optimizer.iterations)
 
     def evaluate(
         self,

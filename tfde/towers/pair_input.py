@@ -24,7 +24,7 @@ _WIDTHS = [1 << power for power in range(31)]
 
 
 def training_batches(
-    x: Any, *, batch_size: int | None, shuffle: bool = True, replicas: int
+    x: Any, *, batch_size: int | None, shuffle: bool = True, replicas: int, seed: int = 0
 ) -> PairBatches | tf.data.Dataset:
     """Returns batches of pairs to train on, whatever they come as.
 
@@ -39,6 +39,7 @@ def training_batches(
             fewer.
         shuffle: Whether pairs in memory get another order in each epoch.
         replicas: How many share the rows of a batch, evenly.
+        seed: Of the order of pairs in memory.
 
     Raises:
         ConfigError: `x` is none of these; a batch size for what has one; rows that cannot be
@@ -56,7 +57,11 @@ def training_batches(
         table = read_pairs(plain_rows(x))
         size = min(batch_size or _BATCH_SIZE, len(table))
         x = PairDataset(
-            table, batch_size=size, negatives_per_query=table.max_negatives, shuffle=shuffle
+            table,
+            batch_size=size,
+            negatives_per_query=table.max_negatives,
+            shuffle=shuffle,
+            seed=seed,
         )
     check_rows(x.batch_size, x.smallest_batch, replicas)
     return x

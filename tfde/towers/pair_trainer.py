@@ -87,8 +87,9 @@ class PairTrainer(PairSteps):
             validation_batch_size: Pairs in a batch of it; `None`: as `batch_size`.
             validation_freq: Epochs from one validation to the next.
             validation_split: 0: what is measured stands in `validation_data`.
-            shuffle: Whether pairs in memory get another order in each epoch; what comes in batches
-                has its own order, as in Keras.
+            shuffle: Whether pairs in memory get another order in each epoch, and in each `fit`
+                that does not go on at an epoch or step; what comes in batches has its own order,
+                as in Keras.
             sample_weight: None: pairs have no weights.
             class_weight: None.
             steps: In place of epochs: train up to this step, as one epoch; it counts from the
@@ -124,8 +125,9 @@ class PairTrainer(PairSteps):
         )
         task = self.compiled_task()
         replicas = self.distribute_strategy.num_replicas_in_sync
+        seed = self.seed_of_order(initial_epoch, initial_step)
         x = training_batches(
-            joined(x, y), batch_size=batch_size, shuffle=shuffle, replicas=replicas
+            joined(x, y), batch_size=batch_size, shuffle=shuffle, replicas=replicas, seed=seed
         )
         given = keras.tree.flatten(callbacks) if callbacks else []
         plan = plan_fit(

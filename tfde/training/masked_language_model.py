@@ -155,7 +155,7 @@ class MaskedLanguageModel(PairTrainer):
     ) -> tuple[tf.Tensor, ...]:
         """Returns, over the masked tokens of a side: their losses, how many are found, how many."""
         token_ids, mask = tokens["token_ids"], tokens["padding_mask"]
-        places, chosen, shown = self._head.choose(token_ids, mask)
+        places, chosen, shown = self._head.choose(token_ids, mask, training=training)
         x = parts.encoder(parts.token_embedder(shown, training=training), mask, training=training)
         x = tf.gather(x, places, batch_dims=1)
         logits = self._head(x, parts.token_embedder.token_table.value)
@@ -220,13 +220,14 @@ class MaskedTokenHead(SeededLayer):
         return tf.cast(logits, tf.float32) + tf.cast(self.output_bias.value, tf.float32)
 
     def choose(
-        self, token_ids: tf.Tensor, padding_mask: tf.Tensor
+        self, token_ids: tf.Tensor, padding_mask: tf.Tensor, *, training: bool
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Chooses tokens and puts what the encoder is shown in their place.
 
         Args:
             token_ids: (B, L) int32.
             padding_mask: (B, L) int32.
+            training: Whether the choice is another each time; else it is that of these tokens.
 
         Returns:
             Places (B, K) int32; float32 (B, K), 1 = chosen, for short texts have fewer than K;
@@ -236,7 +237,8 @@ class MaskedTokenHead(SeededLayer):
         for token_id in self._special:
             ordinary &= token_ids != token_id
         shape = tf.shape(token_ids)
-        draws = self._uniform(tf.concat([[3], shape], 0))
+        seed = self._next_seed() if training else tf.stack([0, tf.reduce_sum(token_ids)])
+        draws = tf.random.stateless_uniform(tf.concat([[3], shape], 0), seed)
         # In random order, ordinary tokens first; every text has at least one chosen, if it can.
         order = tf.where(ordinary, draws[0], -1.0)
         most = 1 + tf.cast(CHOSEN * tf.cast(shape[1], tf.float32), tf.int32)
@@ -254,9 +256,6 @@ class MaskedTokenHead(SeededLayer):
             tf.stack([rows, places], -1), tf.cast(chosen, tf.int32), tf.shape(token_ids)
         )
         return places, tf.cast(chosen, tf.float32), tf.where(changed > 0, instead, token_ids)
-
-    def _uniform(self, shape: tf.Tensor) -> tf.Tensor:
-        return tf.random.stateless_uniform(shape, self._next_seed())
 
 
 def _mask_id(tokenizer: Tokenizer) -> int:

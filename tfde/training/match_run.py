@@ -245,8 +245,11 @@ def build_model(
         query_fill=config.first_fill,
     )
     if config.kind == "dual_encoder":
-        if num_labels != 1:
-            raise ConfigError("a dual encoder gives one score: the objective must be ranking.")
+        if num_labels != 1 or labels:
+            raise ConfigError(
+                "a dual encoder gives one score without names: the objective must be ranking or"
+                " regression."
+            )
         del shared["num_labels"], shared["labels"]
         odd = sorted(config.options.keys() - {"sharing", "embedding_dim"})
         if odd:

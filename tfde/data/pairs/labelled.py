@@ -172,7 +172,7 @@ def read_labelled_pairs(
             raise DataError(file, intake.line, rule, pair.label)
     if not pairs:
         raise DataError(file, None, "must hold at least one pair.")
-    found = sorted({pair.label for pair in pairs})
+    found = _in_order({pair.label for pair in pairs})
     if not values:
         names = tuple(names or found)
         if len(found) < 2:
@@ -225,6 +225,15 @@ def ranked_pairs(pairs: Iterable[Pair], *, negatives: int, path: str | Path) -> 
     labels[:: negatives + 1] = 1.0
     first, titles, texts = map(list, zip(*rows, strict=True))
     return LabelledPairs(first, titles, texts, labels, ("0", "1"), negatives + 1)
+
+
+def _in_order(names: Iterable[str]) -> list[str]:
+    """Returns names of labels sorted; as numbers, where all are."""
+    ordered = sorted(names)
+    try:
+        return sorted(ordered, key=float)
+    except ValueError:
+        return ordered
 
 
 def _number(file: Path, line: int | None, label: str) -> float:

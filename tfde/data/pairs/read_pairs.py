@@ -12,6 +12,8 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.formats.columns import describe_columns, records_of_row
 from tfde.data.formats.csv_rows import json_cell
@@ -29,7 +31,7 @@ _PLACE = Path("pairs")
 
 
 def read_pairs(
-    path: str | Path | Iterable[Any],
+    path: str | Path | DatasetDirectory | Iterable[Any],
     *,
     split: str = "train",
     dataset: str | Path | None = None,
@@ -62,6 +64,8 @@ def read_pairs(
             no pair at all.
     """
     require(limit is None or limit >= 1, "limit", "at least 1", limit)
+    if isinstance(path, DatasetDirectory):
+        path = path.path
     if not isinstance(path, str | Path):
         require(dataset is None, "dataset", "left out where pairs are in memory", dataset)
         table = PairTable(pairs_of_rows(path, columns=columns, limit=limit))
@@ -231,8 +235,9 @@ def pairs_of_rows(
 
     Args:
         rows: `tfde.Pair`s; or `(query, document)` and `(query, document, negative, ...)` texts; or
-            mappings, or a pandas frame, with columns as `tfde convert` knows them: a row with
-            several documents is several pairs, one labelled 0 is none.
+            two columns, `(queries, documents)`; or mappings, or a pandas frame, with columns as
+            `tfde convert` knows them: a row with several documents is several pairs, one labelled 0
+            is none.
         columns: Kind -> name of each column that has another name, or a list of `KIND=NAME`.
         limit: Take only the first so many pairs; `None` takes all.
 
@@ -253,6 +258,9 @@ def _pairs(
     left_out = 0
     for number, row in enumerate(chain([] if first is None else [first], rows), start=1):
         if isinstance(row, Pair):
+            if not (isinstance(row.query, Query) and isinstance(row.positive, Document)):
+                rule = "a tfde.Pair must hold a tfde.Query and tfde.Documents."
+                raise DataError(_PLACE, number, rule, row)
             yield row
             continue
         records = records_of_row(Source("rows", _PLACE), number, row, columns, given_ids)
@@ -276,6 +284,10 @@ def _rows(rows: Any) -> Iterator[Pair | Mapping[str, Any]]:
         for cells in plain.itertuples(index=False, name=None):
             yield dict(zip(names, map(json_cell, cells), strict=True))
         return
+    if isinstance(rows, tuple) and len(rows) == 2 and all(map(_is_column, rows)):
+        lengths = [*map(len, rows)]
+        require(lengths[0] == lengths[1], "path", "of columns of one length", lengths)
+        rows = list(zip(*rows, strict=True))
     if not isinstance(rows, Iterable) or isinstance(rows, Mapping | bytes):
         raise ConfigError(
             "`path` must be a dataset directory, a pair file, a list of pairs or a frame."
@@ -291,6 +303,10 @@ def _rows(rows: Any) -> Iterator[Pair | Mapping[str, Any]]:
         else:
             rule = "a pair must be (query, document, negative, ...), a mapping or a tfde.Pair."
             raise DataError(_PLACE, number, rule, row)
+
+
+def _is_column(part: Any) -> bool:
+    return isinstance(part, list | np.ndarray) or hasattr(part, "to_numpy")
 
 
 def _text_of_bytes(text: Any) -> Any:

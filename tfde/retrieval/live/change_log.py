@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from tfde.errors import CorruptError
+from tfde.retrieval.index_directory import CHANGES
 from tfde.retrieval.live.change_rows import (
     FORMAT,
     METADATA,
@@ -32,7 +33,7 @@ from tfde.retrieval.live.write_ahead_log import check_write_ahead_log
 from tfde.storage.atomic import atomic_file
 from tfde.types import Document
 
-FILE = "changes.sqlite"
+FILE = CHANGES
 ACKNOWLEDGED = "changes.acknowledged"
 _CHECKPOINT_PAGES = 128  # half a megabyte waits in SQLite's own log, not four
 _IDS_A_QUERY = 500  # older SQLites take 999 places
