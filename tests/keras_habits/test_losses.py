@@ -14,7 +14,7 @@ import tiny
 import tfde
 from tfde.environment import import_recommenders
 from tfde.errors import ConfigError
-from tfde.tasks.adapters import as_task
+from tfde.tasks.adapters import SumTask, as_task
 from tfde.tasks.batch_metrics import InBatchAccuracy, as_metrics, update_metrics
 
 tfrs, tf_keras = import_recommenders()
@@ -391,3 +391,12 @@ def test_metrics_that_count_what_is_no_candidate_are_told(metric):
 def test_the_class_of_a_task_is_no_task():
     with pytest.raises(ConfigError, match=r"not its class: write `RetrievalTask\(\.\.\.\)`"):
         tiny.dual_encoder().compile("adam", task=tfde.RetrievalTask)
+
+
+def test_sums_of_sums_are_the_sum_of_all():
+    one, other = (tfde.AnchorTask(tiny.dual_encoder(seed=seed, embedding_dim=4)) for seed in (7, 8))
+    retrieval = tfde.RetrievalTask(0.1)
+    apart = [model_of(task=task).evaluate(PAIRS, batch_size=24) for task in (retrieval, one, other)]
+    parts = sum(np.ravel(loss)[0] for loss in apart)
+    nested = model_of(task=SumTask([SumTask([retrieval, one]), other]))
+    assert np.ravel(nested.evaluate(PAIRS, batch_size=24))[0] == pytest.approx(parts, rel=1e-5)

@@ -295,3 +295,44 @@ def test_texts_in_bytes_and_names_of_columns_by_kind(model):
     assert list(pairs.batch(0)["document_text"]) == [b"apple", b"sky"]
     with pytest.raises(DataError, match="must be a string"):
         tfde.pairs([(b"\xff", "apple")], batch_size=1)
+
+
+def test_a_loop_of_fits_sees_all_pairs():
+    seen = set()
+
+    model = model_of()
+    prepare = model.prepare_batch
+
+    def watch(batch, **options):
+        tf.numpy_function(lambda texts: seen.update(texts.tolist()), [batch["query"]], [])
+        return prepare(batch, **options)
+
+    model.prepare_batch = watch
+    for _ in range(8):
+        model.fit(PAIRS[:10], batch_size=6, epochs=1, verbose=0)
+    assert seen == {word.encode() for word in WORDS[:10]}
+
+
+def test_columns_are_pairs_of_tfde_pairs_too():
+    batch = tfde.pairs((WORDS, np.array(DOCUMENTS)), batch_size=3, shuffle=False).batch(0)
+    assert batch["query"].tolist() == [word.encode() for word in WORDS[:3]]
+    assert batch["document_text"].tolist()[:3] == [text.encode() for text in DOCUMENTS[:3]]
+    with pytest.raises(ConfigError, match="of columns of one length"):
+        tfde.pairs((WORDS, DOCUMENTS[:3]), batch_size=3)
+    with pytest.raises(DataError, match=r"a tfde\.Pair must hold a tfde\.Query"):
+        tfde.pairs([tfde.Pair("a", "b", ())], batch_size=1)
+
+
+def test_measuring_masked_tokens_changes_nothing():
+    def trained(**options):
+        keras.utils.set_random_seed(1)
+        model = MaskedLanguageModel(tiny.dual_encoder(tiny.BERT), seed=3)
+        model.compile(keras.optimizers.Adam(0.01))
+        measured = [model.evaluate(PAIRS, batch_size=12) for _ in range(2)]
+        model.fit(PAIRS, batch_size=12, epochs=2, shuffle=False, verbose=0, **options)
+        return measured, [weight.numpy() for weight in model.trainable_weights]
+
+    measured, weights = trained()
+    assert measured[0] == measured[1]
+    for one, other in zip(weights, trained(validation_data=PAIRS)[1], strict=True):
+        np.testing.assert_array_equal(one, other)

@@ -207,3 +207,72 @@ def test_labels_that_one_logit_cannot_learn_are_refused(matcher):
         matcher.fit(rows, verbose=0)
     matcher.compile("adam", loss="mse")
     matcher.fit(rows, verbose=0)
+
+
+def test_numbers_are_labels_whatever_they_come_as():
+    labels = ("3", "7")
+    model = tfde.CrossEncoder.from_backbone(
+        tiny.BERT, tokenizer=tiny.tokenizer(), num_labels=2, labels=labels, seed=2
+    )
+    model.compile("adam")
+    numbers = [(3, 7)[label] for label in LABELS]
+    strings = tf.data.Dataset.from_tensor_slices(((FIRST, SECOND), numbers)).batch(9)
+    expected = model.evaluate(TEXTS, [str(number) for number in numbers])
+    for given in (numbers, np.array(numbers, np.float32), np.array(numbers)):
+        assert model.evaluate(TEXTS, given) == pytest.approx(expected, rel=1e-5)
+    assert model.evaluate(strings) == pytest.approx(expected, rel=1e-5)
+    with pytest.raises(ConfigError, match="`y` must be None"):
+        model.evaluate(strings, numbers)
+    with pytest.raises(DataError, match="a label must be"):
+        model.evaluate(TEXTS[:2], [3, 5])
+    wrong = tf.data.Dataset.from_tensor_slices((TEXTS[:2], [3, 5])).batch(2)
+    wrong = wrong.map(lambda texts, label: ((texts[:, 0], texts[:, 1]), label))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="a label must be one of 3, 7"):
+        model.evaluate(wrong)
+
+
+@pytest.mark.parametrize("loss", [None, "binary_crossentropy"])
+def test_labels_of_a_sigmoid_are_probabilities(matcher, loss):
+    matcher.compile("adam", loss=loss)
+    with pytest.raises(DataError, match=r"a label must be in \[0, 1\]"):
+        matcher.evaluate([("a", "b", 5), ("a", "c", 0)])
+    wrong = tf.data.Dataset.from_tensor_slices(((["a", "b"], ["c", "d"]), [5, 0])).batch(2)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="must be a number from 0 to 1"):
+        matcher.evaluate(wrong)
+
+
+def test_metrics_read_logits(matcher):
+    from sklearn.metrics import log_loss, precision_score, roc_auc_score
+
+    names = ["AUC", "binary_crossentropy", "precision", "binary_accuracy"]
+    matcher.compile("adam", metrics=names)
+    logits = matcher.score(TEXTS)
+    found = matcher.evaluate(TEXTS, LABELS, return_dict=True)
+    expected = {
+        "AUC": roc_auc_score(LABELS, logits),
+        "binary_crossentropy": log_loss(LABELS, 1 / (1 + np.exp(-np.float64(logits)))),
+        "precision": precision_score(LABELS, logits > 0, zero_division=0),
+        "binary_accuracy": np.mean((logits > 0) == LABELS),
+    }
+    for name in names:
+        assert found[name] == pytest.approx(expected[name], abs=0.02), name
+    of_probabilities = [
+        keras.metrics.AUC(),
+        keras.metrics.BinaryAccuracy(),
+        keras.metrics.Precision(),
+        keras.metrics.BinaryCrossentropy(),
+        keras.metrics.RecallAtPrecision(0.5),
+        "f1_score",
+    ]
+    for metric in of_probabilities:
+        with pytest.raises(ConfigError, match="`metrics` must be of"):
+            matcher.compile("adam", metrics=[metric])
+
+
+def test_several_labels_have_metrics_of_their_numbers(cross_encoder):
+    for metric in ("categorical_accuracy", keras.metrics.SparseCategoricalCrossentropy()):
+        with pytest.raises(ConfigError, match="`metrics` must be of"):
+            cross_encoder.compile("adam", metrics=[metric])
+    cross_encoder.compile("adam", metrics=["sparse_categorical_crossentropy"])
+    loss, metric = cross_encoder.evaluate(TEXTS, LABELS)
+    assert metric == pytest.approx(loss, rel=1e-4)

@@ -163,5 +163,8 @@ def test_measures_that_can_only_be_0_are_warned_of(caplog):
     assert evaluate({"q": {"a": 1.0}}, {"q": {"a": 0}}, ["RR"]) == {"RR": 0}
     assert "no document is relevant (1 or more)" in caplog.text
     caplog.clear()
-    evaluate({"q": {"a": 1.0}}, {"q": {"b": 1}}, ["RR"])
+    assert evaluate({"q": {"XXa": 1.0}}, {"q": {"a": 1}}, ["RR"]) == {"RR": 0}
+    assert "no document of the run is judged: it has 'XXa'" in caplog.text
+    caplog.clear()
+    evaluate({"q": {"a": 1.0, "b": 2.0}}, {"q": {"a": 1}, "other": {"a": 1}}, ["RR"])
     assert not caplog.text

@@ -65,6 +65,30 @@ def test_labels_are_called_as_in_the_checkpoint(tmp_path, names, expected):
         CrossEncoder.from_backbone(tmp_path / "checkpoint", labels=("a",))
 
 
+def test_names_in_another_order_order_the_logits(tmp_path, caplog):
+    write(tmp_path, weights=arrays(3), id2label={"0": "yes", "1": "maybe", "2": "no"})
+    pairs = [("a b", "c"), ("b", "a c")]
+    logits = CrossEncoder.load(tmp_path).score(pairs)
+    ordered = CrossEncoder.from_backbone(tmp_path, labels=("maybe", "no", "yes"))
+    np.testing.assert_allclose(ordered.score(pairs), logits[:, [1, 2, 0]], atol=1e-6)
+    assert not caplog.text
+    renamed = CrossEncoder.from_backbone(tmp_path, labels=("a", "b", "c"))
+    np.testing.assert_allclose(renamed.score(pairs), logits, atol=1e-6)
+    assert "logits are called yes, maybe, no, and a, b, c from now on" in caplog.text
+
+
+def test_a_new_head_that_has_learned_nothing_is_told(tmp_path, caplog):
+    bert_directory.write(tmp_path)
+    model = CrossEncoder.from_backbone(tmp_path, num_labels=1)
+    model.score([("a", "b")])
+    assert "new head of random weights: train it first" in caplog.text
+    caplog.clear()
+    model.compile("adam")
+    model.train_on_batch([("a", "b", 1), ("b", "c", 0)])
+    model.score([("a", "b")])
+    assert not caplog.text
+
+
 def test_lengths_are_those_of_the_checkpoint(tmp_path):
     write(tmp_path)
     text = CrossEncoder.load(tmp_path).preprocessor.text_config

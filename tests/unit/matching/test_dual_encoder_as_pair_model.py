@@ -23,9 +23,16 @@ PAIRS = [
 ]
 
 
-@pytest.mark.parametrize("sharing", ["sde", "ade"])
-def test_a_score_is_the_similarity(sharing, tmp_path):
-    model = tiny.dual_encoder(tiny.BERT, sharing=sharing, embedding_dim=5)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"sharing": "sde"},
+        {"sharing": "ade"},
+        {"sharing": "sde", "encode_before_projection": True},
+    ],
+)
+def test_a_score_is_the_similarity(options, tmp_path):
+    model = tiny.dual_encoder(tiny.BERT, embedding_dim=5, **options)
     scorer = DualEncoderScorer(model)
     queries = model.encode_queries([query for query, _ in PAIRS])
     documents = model.encode_documents([document for _, document in PAIRS])
@@ -38,7 +45,8 @@ def test_a_score_is_the_similarity(sharing, tmp_path):
     scores, states = scorer.call_with_states(inputs, tokens, training=False)
     np.testing.assert_allclose(scores, scorer(inputs), atol=1e-6)
     assert [len(side["queries"]) for side in states.sides()] == [2, 2]
-    assert len(scorer.trainable_weights) == len(model.trainable_weights)
+    before_projection = model.config.encode_before_projection  # whose kernel has no part in it
+    assert len(scorer.trainable_weights) == len(model.trainable_weights) - before_projection
     scorer.save_to_preset(tmp_path / "model")
     loaded = load_pair_scorer(tmp_path / "model")
     np.testing.assert_allclose(loaded.score(PAIRS), scorer.score(PAIRS), atol=1e-6)
@@ -89,3 +97,23 @@ def test_a_bag_of_words_has_no_attention_to_teach():
             student, objective="ranking", group_size=2,
             teaching=Teaching((teacher,), virt_weight=1.0),
         )  # fmt: skip
+
+
+def test_each_text_is_encoded_once(monkeypatch):
+    model = tiny.dual_encoder(tiny.BERT, embedding_dim=5)
+    asked = {}
+    for name in ("encode_queries", "encode_documents"):
+        encode = getattr(model, name)
+        monkeypatch.setattr(
+            model,
+            name,
+            lambda texts, name=name, encode=encode, **options: (
+                asked.update({name: len(texts)}) or encode(texts, **options)
+            ),
+        )
+    pairs = [(query, document) for query, _ in PAIRS[:2] for _, document in PAIRS] * 2
+    scores = DualEncoderScorer(model).score(pairs, batch_size=2)
+    assert asked == {"encode_queries": 2, "encode_documents": 3}
+    one_by_one = [float(DualEncoderScorer(model).score([pair])[0]) for pair in pairs]
+    np.testing.assert_allclose(scores, one_by_one, atol=1e-6)
+    assert DualEncoderScorer(model).score([]).shape == (0,)

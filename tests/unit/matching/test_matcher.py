@@ -12,7 +12,7 @@ import tiny
 
 from tfde.config.matching import MatcherConfig
 from tfde.config.model import TextConfig
-from tfde.errors import ConfigError, CorruptError, MismatchError
+from tfde.errors import ConfigError, CorruptError, DataError, MismatchError
 from tfde.matching.cross_encoder import CrossEncoder
 from tfde.matching.matcher import Matcher
 from tfde.matching.meetings import TextVectors
@@ -459,3 +459,15 @@ def test_what_counts_as_punctuation(token, is_mark):
             return token
 
     assert Tokenizer.punctuation_ids(Vocabulary()) == ([0] if is_mark else [])
+
+
+def test_stored_texts_after_training():
+    model = matcher("siamese")
+    stored = model.store(SECOND)
+    model.score_stored([("cat", "0")], stored)
+    model.compile("adam")
+    model.fit([("cat", "dog", 1), ("red", "bird", 0)], verbose=0)
+    with pytest.raises(MismatchError, match="`stored` must be of this model"):
+        model.score_stored([("cat", "0")], stored)
+    with pytest.raises(DataError, match="without white space"):
+        model.store(SECOND[:2], doc_ids=["a\nb", "c"])

@@ -211,3 +211,12 @@ def test_real_pages_come_back_from_html(data_dir, tmp_path):
 
 def _html(text):
     return text.replace("&", "&amp;").replace("<", "&lt;")
+
+
+@pytest.mark.parametrize("declared", ["iso-8859-1", "latin1", "us-ascii", "windows-1252"])
+def test_latin_1_is_what_browsers_read(tmp_path, declared):
+    head = f'<meta charset="{declared}"><p>'.encode()
+    (tmp_path / "a.html").write_bytes(head + "It’s a “word” – 100 € café".encode("cp1252"))
+    (tmp_path / "b.html").write_bytes(head + b"left \x81 open")
+    texts = [found.sections[0].passages[0] for found in read_folder(tmp_path)]
+    assert texts == ["It’s a “word” – 100 € café", "left \x81 open"]

@@ -94,6 +94,12 @@ def plain(text):
         ("* One\n* Two\n** Three", "One Two Three"),
         ("One<br/>two<nowiki/>s <nowiki>[[x]]</nowiki>", "One twos [[x]]"),
         ("Lone '' marks", "Lone marks"),
+        ("''Time'''s editor", "Time's editor"),
+        ("'''Apple''''s stock, '''''both'''''", "Apple's stock, both"),
+        ("L'''arbre'' here", "L'arbre here"),
+        ("''The Wire'''s first '''season'''", "The Wire's first season"),
+        ("It followed [[CSI: NY]], [[Re:Zero]] [[fr:Texte]]", "It followed CSI: NY, Re:Zero"),
+        ("main() calls f( ) and __FILE__ __TOC__ here", "main() calls f and __FILE__ here"),
         ("<div>Inside</div>", "Inside"),
         ("One <includeonly>of others</includeonly><noinclude>two</noinclude>", "One two"),
         ("High.<ref>no end. More [[text]] {{cite}}", "High. no end. More text"),
@@ -414,3 +420,15 @@ def test_real_pages_come_back_from_a_dump(data_dir, tmp_path):
         ]
         assert plain[0] == plain[1]
         assert [s.heading for s in read.sections[1:]] == [s.heading for s in source.sections[1:]]
+
+
+def test_links_to_pages_of_another_model_are_left_out(tmp_path):
+    found = read_mediawiki(
+        dump(
+            tmp_path / "d.xml",
+            page(1, "A", "To [[B]] and [[C]]"),
+            page(2, "B", "Text"),
+            page(3, "C", "{}", model="json"),
+        )
+    )
+    assert [read.links for read in found] == [("2",), ()]

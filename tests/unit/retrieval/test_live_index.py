@@ -466,3 +466,15 @@ def test_what_is_no_document_or_no_list_is_refused(tmp_path):
                 DataError, match=r"documents:1: must be a tfde.Document\(doc_id, ti"
             ):
                 index.add([wrong], np.ones((1, DIM)), fingerprint="f")
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+def test_an_index_that_was_changed_is_not_read_as_it_was_built(tmp_path, compacted):
+    exact(tmp_path / "i", rows=5)
+    assert len(ExactIndex.load(tmp_path / "i")) == 5
+    with LiveIndex.open(tmp_path / "i", write=True) as index:
+        index.delete(["d1"])
+        if compacted:
+            index.compact()
+    with pytest.raises(MismatchError, match=r"was changed since it was built; `tfde\.LiveIndex"):
+        ExactIndex.load(tmp_path / "i")

@@ -31,7 +31,7 @@ def test_how_many_and_which_tokens_are_chosen():
     ids = rng.integers(5, VOCABULARY, mask.shape).astype(np.int32)
     ids[:, 0] = tiny.tokenizer().start_id
     ids[np.arange(len(ids)), lengths - 1] = tiny.tokenizer().end_id
-    places, chosen, shown = (x.numpy() for x in head().choose(ids * mask, mask))
+    places, chosen, shown = (x.numpy() for x in head().choose(ids * mask, mask, training=True))
     # 15 % of the tokens but [CLS] and [SEP]: of 1, 8, 20 and 98 that is 0.15, 1.2, 3 and 14.7.
     assert set(map(tuple, chosen.sum(1).reshape(-1, 4))) == {(1, 1, 3, 15)}
     for row in range(len(ids)):
@@ -53,7 +53,7 @@ def test_how_many_and_which_tokens_are_chosen():
 
 def test_nothing_to_choose():
     ids = np.array([[tiny.tokenizer().start_id, tiny.tokenizer().end_id, 0]], np.int32)
-    _, chosen, shown = head().choose(ids, np.array([[1, 1, 0]], np.int32))
+    _, chosen, shown = head().choose(ids, np.array([[1, 1, 0]], np.int32), training=True)
     assert not chosen.numpy().any()
     np.testing.assert_array_equal(shown, ids)
 
@@ -64,7 +64,7 @@ def test_the_padding_token_stands_in_where_there_is_no_mask(tmp_path):
     tokenizer = SentencePieceTokenizer.from_file(path)
     layer = MaskedTokenHead(tokenizer, 8, vocabulary_size=60, seed=1)
     ids = np.full((4, 20), 9, np.int32)
-    shown = layer.choose(ids, np.ones_like(ids))[2].numpy()
+    shown = layer.choose(ids, np.ones_like(ids), training=True)[2].numpy()
     assert tokenizer.pad_id in shown
 
 
@@ -72,7 +72,7 @@ def test_the_mask_token_may_stand_anywhere():
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *(f"w{n}" for n in range(1100)), "[MASK]", "end"]
     layer = MaskedTokenHead(WordPieceTokenizer(words), 8, vocabulary_size=len(words), seed=1)
     ids = np.full((4, 20), 9, np.int32)
-    assert words.index("[MASK]") in layer.choose(ids, np.ones_like(ids))[2].numpy()
+    assert words.index("[MASK]") in layer.choose(ids, np.ones_like(ids), training=True)[2].numpy()
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_gradients_are_those_of_the_masked_tokens_alone():
     losses, _, count = trainer._sums(parts, {"token_ids": ids, "padding_mask": mask}, training=True)
     layer = head(seed=4)  # the same draws
     layer.build(None)
-    places, chosen, shown = layer.choose(ids, mask)
+    places, chosen, shown = layer.choose(ids, mask, training=True)
     for source, target in zip(trainer._head.weights, layer.weights, strict=True):
         target.assign(source)
     hidden = parts.encoder(parts.token_embedder(shown), mask).numpy()
