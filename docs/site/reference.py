@@ -87,6 +87,7 @@ GROUPS = {
             "Embeddings",
             "ExactIndex",
             "ScannIndex",
+            "ScannParameters",
             "FaissIndex",
             "LiveIndex",
             "Bm25Index",

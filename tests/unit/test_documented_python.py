@@ -12,6 +12,7 @@ import bert_directory
 import keras
 import keras_hub
 import pytest
+import tensorflow as tf
 import tiny
 from missing import missing
 
@@ -56,6 +57,7 @@ def test_every_line_of_ours_runs(name, tmp_path, monkeypatch):
     known = {
         "tfde": tfde,
         "keras": keras,
+        "tf": tf,
         "PATH": "checkpoint",
         "DATA": "data",
         "VOCABULARY": bert_directory.VOCABULARY,
