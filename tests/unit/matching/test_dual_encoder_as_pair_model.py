@@ -30,6 +30,7 @@ PAIRS = [
         {"sharing": "ade"},
         {"sharing": "sde", "encode_before_projection": True},
     ],
+    ids=["sde", "ade", "encode_before_projection"],
 )
 def test_a_score_is_the_similarity(options, tmp_path):
     model = tiny.dual_encoder(tiny.BERT, embedding_dim=5, **options)
