@@ -204,7 +204,8 @@ class EmbeddingsWriter:
         now = [document.doc_id for document in documents]
         if before == now:
             raise MismatchError(
-                f"{output}: {name} was encoded from other texts under the same ids."
+                f"{output}: {name} was encoded from other texts under the same ids;"
+                " remove the directory, or choose another."
             )
         row = next(
             (row for row, (old, new) in enumerate(zip(before, now, strict=False)) if old != new),

@@ -103,8 +103,8 @@ def raw_lines(
             if number == 1:
                 raw = raw.removeprefix(codecs.BOM_UTF8)
                 if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-                    how = "`iconv -f UTF-16 -t UTF-8` writes it so"
-                    raise ConfigError(f"{path}: must be {encoding.upper()}, but is UTF-16; {how}.")
+                    how = "`iconv -f UTF-16 -t UTF-8` makes it UTF-8"
+                    raise ConfigError(f"{path}: must not be UTF-16; {how}.")
             try:
                 line = raw.decode(encoding)
             except UnicodeDecodeError as error:

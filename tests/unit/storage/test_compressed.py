@@ -94,7 +94,7 @@ def test_an_archive_is_refused_by_its_name(tmp_path):
 @pytest.mark.parametrize("skip_bad", [False, True])
 def test_a_file_in_utf_16_is_named_as_such(tmp_path, encoding, skip_bad):
     (tmp_path / "x").write_text("\ufeffa line\nanother\n", encoding)
-    rule = "x: must be UTF-8, but is UTF-16; `iconv -f UTF-16 -t UTF-8` writes it so"
+    rule = "x: must not be UTF-16; `iconv -f UTF-16 -t UTF-8` makes it UTF-8"
     with pytest.raises(ConfigError, match=rule):
         list(raw_lines(tmp_path / "x", Intake(skip_bad=skip_bad)))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -134,7 +136,7 @@ def describe_columns(
 def _columns_of(
     path: Path, line: int | None, row: Mapping[str, Any], names: Mapping[str, tuple[str, ...]]
 ) -> Columns:
-    lower = {name.lower(): name for name in reversed(list(row))}
+    lower = {name.strip().lower(): name for name in reversed(list(row))}
     found: dict[str, str | None] = {}
     for kind, candidates in names.items():
         given = candidates != KNOWN_NAMES[kind]
@@ -299,13 +301,15 @@ def _labels(
 
 
 def _listed(value: Any) -> Any:
-    """Returns the list that a cell of a CSV writes as JSON; any other value as it is."""
+    """Returns the list that a cell of a CSV writes as JSON or, by pandas, as Python does."""
     if isinstance(value, str) and value.startswith("[") and value.endswith("]"):
-        try:
+        with contextlib.suppress(ValueError, RecursionError):
             parsed = json.loads(value)
-        except (ValueError, RecursionError):
-            return value
-        return parsed if isinstance(parsed, list) else value
+            return parsed if isinstance(parsed, list) else value
+        with contextlib.suppress(ValueError, SyntaxError, MemoryError, RecursionError):
+            parsed = ast.literal_eval(value)
+            if isinstance(parsed, list) and repr(parsed) == value:  # as a text in brackets is not
+                return parsed
     return value
 
 

@@ -77,6 +77,17 @@ def test_columns_by_other_names_and_lists(tmp_path):
     assert [record.text for record in of_kind(records, Document)] == ["a", "x", "y"]
 
 
+def test_lists_and_names_as_pandas_and_people_write_them(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"question": ["q"], " answer": [["it's", "two"]]})
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    records = read(columns, Source("rows", tmp_path / "rows.csv", "train"))
+    assert [record.text for record in of_kind(records, Document)] == ["it's", "two"]
+    (tmp_path / "rows.csv").write_text("question,answer\nq,['a' 'b']\n", "utf-8")
+    records = read(columns, Source("rows", tmp_path / "rows.csv", "train"))
+    assert [record.text for record in of_kind(records, Document)] == ["['a' 'b']"]
+
+
 def test_a_damaged_parquet_file_is_named(tmp_path):
     pytest.importorskip("pyarrow")
     from tfde.errors import DataError
