@@ -24,7 +24,8 @@ class LabelledTraining(Measured):
 
     Attributes:
         group_size: Pairs of a group; 1: each stands alone.
-        untrained: Whether a checkpoint's encoder has a new head on it that has learned nothing.
+        untrained: Whether a checkpoint's encoder has a new head on it that has learned nothing,
+            which nobody has been told of.
     """
 
     group_size: int = 1

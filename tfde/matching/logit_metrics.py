@@ -89,7 +89,8 @@ def _check_reads_logits(metric: keras.metrics.Metric, num_labels: int) -> None:
     from_logits = options.get("from_logits", options.get("_from_logits"))
     require(from_logits in (None, True), "metrics", f"{rule}: from_logits=True", metric.name)
     cut = options.get("threshold", options.get("init_thresholds", "none"))
-    halves = cut in (_HALF, [_HALF]) or (cut is None and hasattr(metric, "thresholds"))
+    halves = isinstance(cut, float | list) and cut in (_HALF, [_HALF])
+    halves = halves or (cut is None and hasattr(metric, "thresholds"))
     require(not halves, "metrics", f"{rule}, cut at 0 (a probability of 0.5)", metric.name)
     require(not isinstance(metric, _OF_PROBABILITIES), "metrics", rule, metric.name)
     one, several = "the one logit, as binary_accuracy", "numbers of labels, as accuracy"

@@ -191,6 +191,7 @@ class PairScorer(OtherWords, ScorerTraining, StoredModel):
             ConfigError: an entry is no such pair; `batch_size` is below 1.
         """
         if self.untrained:
+            self.untrained = False  # it is told once
             _LOG.warning("%s scores with a new head of random weights: train it first", self)
         texts = texts_of_pairs(pairs)
         scores = np.zeros((len(texts), self.num_labels), np.float32)
