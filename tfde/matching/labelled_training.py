@@ -65,6 +65,11 @@ class LabelledTraining(Measured):
         self._check_rows(len(pairs), len(pairs))
         return columns_of(pairs)
 
+    def load_weights(self, filepath: Any, skip_mismatch: bool = False, **kwargs: Any) -> None:
+        """Loads all weights, as in Keras, of a model built alike."""
+        super().load_weights(filepath, skip_mismatch, **kwargs)
+        self.untrained = False
+
     def make_train_function(self, force: bool = False) -> None:
         """Makes `train_function`, an iterator of batches -> logs of one step."""
         self.untrained = False

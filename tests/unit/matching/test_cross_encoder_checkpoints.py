@@ -83,9 +83,12 @@ def test_a_new_head_that_has_learned_nothing_is_told(tmp_path, caplog):
     model.score([("a", "b")])
     assert "new head of random weights: train it first" in caplog.text
     caplog.clear()
-    model.compile("adam")
-    model.train_on_batch([("a", "b", 1), ("b", "c", 0)])
-    model.score([("a", "b")])
+    trained, loaded = (CrossEncoder.from_backbone(tmp_path, num_labels=1) for _ in range(2))
+    trained.compile("adam")
+    trained.train_on_batch([("a", "b", 1), ("b", "c", 0)])
+    trained.save_weights(tmp_path / "trained.weights.h5")
+    loaded.load_weights(tmp_path / "trained.weights.h5")
+    assert trained.score([("a", "b")]) == loaded.score([("a", "b")])
     assert not caplog.text
 
 
