@@ -52,7 +52,7 @@ class Measured(WholeFiles):
         One that goes on at an epoch or step has the order of the first. A new one has another: a
         loop of them would else leave out the same pairs each time.
         """
-        return 0 if initial_epoch or initial_step else int(self.optimizer.iterations)
+        return 0 if initial_epoch or initial_step else int(self.optimizer.iterations.numpy())
 
     def evaluate(
         self,
