@@ -64,8 +64,8 @@ def logit_metrics(
     known = _OF_ONE if num_labels == 1 else _OF_SEVERAL
     given = metrics if isinstance(metrics, list | tuple) else [metrics]
     with strategy.scope():
-        own = [_named(metric, known) for metric in given] if metrics is not None else None
-    made = as_metrics(metrics if isinstance(metrics, dict) else own, strategy, accuracy=accuracy)
+        own = [_named(metric, known) for metric in given if metrics is not None]
+    made = as_metrics(own, strategy, accuracy=accuracy)
     for metric in made:
         _check_reads_logits(metric, num_labels)
         update = functools.partial(_update, strategy.run, metric)
