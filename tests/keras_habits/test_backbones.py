@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import random
 import subprocess
 import sys
 
@@ -250,3 +251,26 @@ def test_a_model_of_a_programs_own_backbone_says_what_to_import(tmp_path, monkey
         [sys.executable, "-c", script], capture_output=True, text=True, check=False
     )
     assert "a backbone of kind 'own_bag' is not known here: import own_backbone" in done.stderr
+
+
+@pytest.mark.parametrize("kind", ["DualEncoder", "CrossEncoder", "Matcher", "PhraseEncoder"])
+def test_a_models_seed_is_not_the_programs(kind):
+    """Weights follow from `seed`; what the program itself draws does not."""
+    options = {"kind": "siamese"} if kind == "Matcher" else {}
+
+    def build(program, seed=3):
+        keras.utils.set_random_seed(program)
+        build_model = getattr(tfde, kind).from_backbone
+        model = build_model(tiny.BERT, tokenizer=tiny.tokenizer(), seed=seed, **options)
+        drawn = random.random(), np.random.rand(), float(tf.random.uniform([]))
+        return [np.asarray(x) for x in model.named_weights().values()], drawn
+
+    weights, drawn = build(1)
+    again, drawn_again = build(1)
+    others, others_drawn = build(2)
+    changed, _ = build(1, seed=4)
+    assert all(map(np.array_equal, weights, again))
+    assert drawn == drawn_again
+    assert all(map(np.array_equal, weights, others))
+    assert all(a != b for a, b in zip(drawn, others_drawn, strict=True))
+    assert not all(map(np.array_equal, weights, changed))

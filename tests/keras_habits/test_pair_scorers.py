@@ -276,3 +276,24 @@ def test_several_labels_have_metrics_of_their_numbers(cross_encoder):
     cross_encoder.compile("adam", metrics=["sparse_categorical_crossentropy"])
     loss, metric = cross_encoder.evaluate(TEXTS, LABELS)
     assert metric == pytest.approx(loss, rel=1e-4)
+
+
+def test_half_a_surrogate_pair_is_told(matcher, cross_encoder):
+    """JSON may hold one, and UTF-8 cannot: TensorFlow says neither which text nor where."""
+    matcher.compile("adam")
+    bad = "red \ud800"
+    stored = matcher.store(["apple"])
+    calls = [
+        lambda: cross_encoder.score([("red", bad)]),
+        lambda: cross_encoder.rank(bad, ["red"], label="yes"),
+        lambda: matcher.score([(bad, "red")]),
+        lambda: matcher.store([bad]),
+        lambda: matcher.encode_first([bad]),
+        lambda: matcher.score_stored([(bad, "0")], stored),
+    ]
+    for call in calls:
+        with pytest.raises(ConfigError, match=r"UTF-8 can write. Received: one with .*character 4"):
+            call()
+    with pytest.raises(DataError, match=r"pairs:2: texts must be .*character 4"):
+        matcher.fit([*TEXTS[:1], ("red", bad)], [1, 0], verbose=0)
+    assert matcher.score([(b"red", b"apple")]) == matcher.score([("red", "apple")])

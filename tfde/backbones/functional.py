@@ -72,6 +72,23 @@ def seed_stream(seed: int | None) -> Iterator[int | None]:
         yield None if seed is None else generator.randrange(2**31)
 
 
+@contextmanager
+def seeded(seed: int | None) -> Iterator[None]:
+    """Within its block what Keras draws without a seed of its own follows from `seed`.
+
+    Weights and dropout draw their seeds from Python's random state, which is as before after it,
+    as are NumPy's and TensorFlow's: a model's seed is not the program's. `None` changes nothing.
+    """
+    before = random.getstate()
+    if seed is not None:
+        random.seed(seed)
+    try:
+        yield
+    finally:
+        if seed is not None:
+            random.setstate(before)
+
+
 def shape_of(x: tf.Tensor) -> list[int | tf.Tensor]:
     """Returns the shape of `x`: an int where it is static, else a scalar tensor."""
     dynamic = tf.shape(x)

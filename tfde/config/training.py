@@ -350,7 +350,8 @@ class TrainRun:
             processes that `TF_CONFIG` names; `tpu`. `auto` takes what it finds.
         collective_timeout_s: With several processes, after so many seconds without an answer of
             another one the run ends with an error.
-        deterministic: Make TensorFlow's kernels deterministic (slower on some devices).
+        deterministic: Make TensorFlow's kernels deterministic (slower on some devices), for the
+            rest of the process.
     """
 
     model: ModelConfig

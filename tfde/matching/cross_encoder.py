@@ -13,6 +13,7 @@ import keras
 import tensorflow as tf
 
 from tfde.backbones.backbone import Backbone, cut_backbone
+from tfde.backbones.functional import seeded
 from tfde.backbones.transformer import EncoderStates
 from tfde.checkpoints.cross_encoder_files import (
     LoadedCrossEncoder,
@@ -126,54 +127,53 @@ class CrossEncoder(PairScorer):
                 tokenizer is missing or does not fit; another kind of model.
             DataError: a file of the checkpoint is not what its name says.
         """
-        if seed is not None:
-            keras.utils.set_random_seed(seed)
-        if isinstance(backbone, str | Path):
-            loaded = _load(backbone, num_labels, dropout=dropout, dtype=dtype)
-        else:
-            loaded = _describe(backbone, tokenizer, dropout=dropout, dtype=dtype, seed=seed)
-        head, parts = loaded.head, loaded.backbone
-        if head is not None and (num_layers is not None or pooling not in (None, "first")):
-            raise ConfigError(
-                "`num_layers` and `pooling` are for a new head; this checkpoint brings one, on the"
-                f" first token of all layers. Received: {num_layers} and {pooling}"
+        with seeded(seed):
+            if isinstance(backbone, str | Path):
+                loaded = _load(backbone, num_labels, dropout=dropout, dtype=dtype)
+            else:
+                loaded = _describe(backbone, tokenizer, dropout=dropout, dtype=dtype, seed=seed)
+            head, parts = loaded.head, loaded.backbone
+            if head is not None and (num_layers is not None or pooling not in (None, "first")):
+                raise ConfigError(
+                    "`num_layers` and `pooling` are for a new head; this checkpoint brings one, on"
+                    f" the first token of all layers. Received: {num_layers} and {pooling}"
+                )
+            if num_layers is not None:
+                parts = cut_backbone(parts, num_layers)
+            sizes = parts.config
+            tokenizer = tokenizer or loaded.tokenizer
+            check_vocabulary(tokenizer, sizes)
+            count = 1 if num_labels is None else num_labels
+            if head is not None:
+                count, labels = head.num_labels, labels or head.labels
+            config = CrossEncoderConfig(
+                sizes,
+                pooling=pooling or sizes.pair_pooling,
+                num_labels=count,
+                labels=tuple(labels or ()),
+                dropout=sizes.dropout,
             )
-        if num_layers is not None:
-            parts = cut_backbone(parts, num_layers)
-        sizes = parts.config
-        tokenizer = tokenizer or loaded.tokenizer
-        check_vocabulary(tokenizer, sizes)
-        count = 1 if num_labels is None else num_labels
-        if head is not None:
-            count, labels = head.num_labels, labels or head.labels
-        config = CrossEncoderConfig(
-            sizes,
-            pooling=pooling or sizes.pair_pooling,
-            num_labels=count,
-            labels=tuple(labels or ()),
-            dropout=sizes.dropout,
-        )
-        if head is not None:
-            config = dataclasses.replace(
-                config,
-                hidden_activation=head.hidden_activation,
-                dropout=head.dropout,
+            if head is not None:
+                config = dataclasses.replace(
+                    config,
+                    hidden_activation=head.hidden_activation,
+                    dropout=head.dropout,
+                )
+            text = text or PairTextConfig(max_length_tokens=loaded.max_length_tokens)
+            longest = sizes.max_sequence_length or text.max_length_tokens
+            text = dataclasses.replace(
+                text,
+                max_length_tokens=min(text.max_length_tokens, longest),
+                num_segments=min(text.num_segments, loaded.num_segments),
             )
-        text = text or PairTextConfig(max_length_tokens=loaded.max_length_tokens)
-        longest = sizes.max_sequence_length or text.max_length_tokens
-        text = dataclasses.replace(
-            text,
-            max_length_tokens=min(text.max_length_tokens, longest),
-            num_segments=min(text.num_segments, loaded.num_segments),
-        )
-        preprocessor = PairPreprocessor(tokenizer, text)
-        model = cls(parts, config, preprocessor=preprocessor, seed=seed)
-        model.untrained = head is None and isinstance(backbone, str | Path)
-        if head is not None:
-            model._parts.hidden.set_weights(list(head.hidden))
-            order = _order_of_logits(head, config.labels)
-            model._parts.classifier.set_weights([part[..., order] for part in head.classifier])
-        return model
+            preprocessor = PairPreprocessor(tokenizer, text)
+            model = cls(parts, config, preprocessor=preprocessor, seed=seed)
+            model.untrained = head is None and isinstance(backbone, str | Path)
+            if head is not None:
+                model._parts.hidden.set_weights(list(head.hidden))
+                order = _order_of_logits(head, config.labels)
+                model._parts.classifier.set_weights([part[..., order] for part in head.classifier])
+            return model
 
     @classmethod
     def load(cls, path: str | Path, *, dtype: str | None = None) -> CrossEncoder:
@@ -185,11 +185,6 @@ class CrossEncoder(PairScorer):
     def named_weights(self) -> dict[str, keras.Variable]:
         """Returns every weight by `part/...`."""
         return self._parts.named_weights()
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """What the logits are called, in their order; of one logit, both that it tells apart."""
-        return self.config.labels
 
     @property
     def encoder(self) -> Any:

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tfde.data.formats.labelled_pairs import GLUE_COLUMNS
 from tfde.data.pairs.labelled import LabelledPairs
-from tfde.errors import ConfigError, DataError, require, shorten
+from tfde.errors import ConfigError, DataError, require, shorten, utf8_fault
 from tfde.towers.pair_input import check_rows
 from tfde.towers.string_batches import is_column, texts_of_column
 from tfde.types import Document
@@ -52,6 +52,8 @@ def labelled_pairs(
         title, text = (other.title, other.text) if isinstance(other, Document) else ("", other)
         if not isinstance(one, str) or not isinstance(text, str):
             raise DataError(_PLACE, number, f"a row must be {_RULE} of texts.", row)
+        if faults := [fault for part in (one, title, text) if (fault := utf8_fault(part))]:
+            raise DataError(_PLACE, number, "texts must be such that UTF-8 can write.", faults[0])
         first.append(one)
         titles.append(title)
         texts.append(text)

@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfde.backbones.backbone import Backbone
+from tfde.backbones.functional import seeded
 from tfde.checkpoints.colbert_files import read_colbert
 from tfde.checkpoints.initial_backbones import load_start
 from tfde.config.backbones import BackboneConfig, from_mapping
@@ -31,7 +32,7 @@ from tfde.text.tokenizer import Tokenizer
 from tfde.towers.batches import batches_by_length
 from tfde.towers.checkpoint_rules import text_config
 from tfde.towers.pair_steps import tokens_of
-from tfde.towers.texts import texts_of_document
+from tfde.towers.texts import checked_text, query_text, texts_of_document
 from tfde.types import Document
 
 _STRINGS = tf.TensorSpec([None], tf.string)
@@ -139,32 +140,31 @@ class Matcher(PairScorer):
             ConfigError: a tokenizer is missing or does not fit; an option is unknown.
             DataError: a file of the checkpoint is not what its name says.
         """
-        if seed is not None:
-            keras.utils.set_random_seed(seed)
-        cut: dict[str, Any] = {"num_layers": num_layers, "dropout": dropout, "dtype": dtype}
-        start, colbert = model_start(backbone, **cut), None
-        if start is None:
-            start = load_start(backbone, tokenizer=tokenizer, seed=seed, **cut)
-            if kind == "late_interaction" and isinstance(backbone, str | Path):
-                colbert = read_colbert(backbone, start.backbone.config.hidden_dim)
-        if colbert is not None:
-            text = text or colbert.text
-            dim = colbert.kernel.shape[1]
-            own = {"embedding_dim": dim, "skip_punctuation": colbert.skip_punctuation}
-            options = {**own, **options}
-        sizes = start.backbone.config
-        values = {"backbone": sizes, "kind": kind, "num_labels": num_labels, **options}
-        values["labels"] = tuple(labels)
-        if dropout is not None:
-            values["dropout"] = dropout
-        config = from_mapping(MatcherConfig, values, "options")
-        preprocessor = TextPreprocessor(start.tokenizer, text_config(text, [start]))
-        model = cls(start.backbone, config, preprocessor=preprocessor, seed=seed)
-        model.untrained = isinstance(backbone, str | Path)
-        if colbert is not None and config.embedding_dim == colbert.kernel.shape[1]:
-            model.untrained = False
-            model.networks.layers["projection"].set_weights([colbert.kernel])
-        return model
+        with seeded(seed):
+            cut: dict[str, Any] = {"num_layers": num_layers, "dropout": dropout, "dtype": dtype}
+            start, colbert = model_start(backbone, **cut), None
+            if start is None:
+                start = load_start(backbone, tokenizer=tokenizer, seed=seed, **cut)
+                if kind == "late_interaction" and isinstance(backbone, str | Path):
+                    colbert = read_colbert(backbone, start.backbone.config.hidden_dim)
+            if colbert is not None:
+                text = text or colbert.text
+                dim = colbert.kernel.shape[1]
+                own = {"embedding_dim": dim, "skip_punctuation": colbert.skip_punctuation}
+                options = {**own, **options}
+            sizes = start.backbone.config
+            values = {"backbone": sizes, "kind": kind, "num_labels": num_labels, **options}
+            values["labels"] = tuple(labels)
+            if dropout is not None:
+                values["dropout"] = dropout
+            config = from_mapping(MatcherConfig, values, "options")
+            preprocessor = TextPreprocessor(start.tokenizer, text_config(text, [start]))
+            model = cls(start.backbone, config, preprocessor=preprocessor, seed=seed)
+            model.untrained = isinstance(backbone, str | Path)
+            if colbert is not None and config.embedding_dim == colbert.kernel.shape[1]:
+                model.untrained = False
+                model.networks.layers["projection"].set_weights([colbert.kernel])
+            return model
 
     @classmethod
     def from_description(
@@ -177,11 +177,6 @@ class Matcher(PairScorer):
     def named_weights(self) -> dict[str, keras.Variable]:
         """Returns every weight by `part/...`."""
         return self.networks.named_weights()
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """What the logits are called, in their order; of one logit, both that it tells apart."""
-        return self.config.labels
 
     def description(self) -> dict[str, Any]:
         """Returns `config` as JSON values, without what earlier versions did not have.
@@ -261,7 +256,8 @@ class Matcher(PairScorer):
             vectors (Q, X, D) float32, and mask (Q, X) int32, 1 = a vector that counts.
         """
         require(not isinstance(texts, str), "texts", "a list of strings", texts)
-        found = self._encode_first(tf.constant(list(texts), tf.string))
+        texts = [query_text(text) for text in texts]
+        found = self._encode_first(tf.constant(texts, tf.string))
         return found["vectors"].numpy(), found["mask"].numpy()
 
     def score_stored(
@@ -299,7 +295,8 @@ class Matcher(PairScorer):
         for places in batches_by_length(
             counts.tolist(), batch_size, unit="pair", show_progress=show_progress
         ):
-            first = tf.constant([pairs[place][0] for place in places], tf.string)
+            texts = [checked_text("pairs", pairs[place][0]) for place in places]
+            first = tf.constant(texts, tf.string)
             scores[places] = self._score_vectors(
                 first, *stored.padded([int(rows[place]) for place in places])
             ).numpy()

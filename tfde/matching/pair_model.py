@@ -23,6 +23,7 @@ from tfde.towers.batches import batches_by_length
 from tfde.towers.keras_saving import StoredModel
 from tfde.towers.measured import refuse_callbacks
 from tfde.towers.other_words import OF_PAIR_SCORER, OtherWords, takes_words_of_predict
+from tfde.towers.texts import checked_text
 from tfde.types import Document, Query
 
 _LOG = logging.getLogger(__name__)
@@ -82,7 +83,7 @@ class PairScorer(OtherWords, ScorerTraining, StoredModel):
     @property
     def labels(self) -> tuple[str, ...]:
         """What the logits are called, in their order; of one logit, both that it tells apart."""
-        return ()
+        return getattr(self.config, "labels", ())
 
     @classmethod
     def from_description(
@@ -324,13 +325,13 @@ def _texts_of(pair: Any) -> PairTexts:
         isinstance(pair, tuple | list)
         and not isinstance(pair, Query)
         and len(pair) == 2
-        and isinstance(pair[0], str)
-        and isinstance(pair[1], str | Document)
+        and isinstance(pair[0], str | bytes)
+        and isinstance(pair[1], str | bytes | Document)
     ):
         first, second = pair
-        return (
-            (first, "", second) if isinstance(second, str) else (first, second.title, second.text)
-        )
+        found = (second.title, second.text) if isinstance(second, Document) else ("", second)
+        first, title, text = (checked_text("pairs", part) for part in (first, *found))
+        return first, title, text
     raise ConfigError(
         "`pairs` must hold pairs of two texts, or of a text and a tfde.Document."
         f" Received: {shorten(pair)}"

@@ -13,7 +13,7 @@ from tfde.types import Document, Query
 _BATCH = 32
 
 
-class PairScorer(Protocol):
+class ScoresPairs(Protocol):
     """What mining needs of a cross-encoder; `tfde.CrossEncoder` has it."""
 
     def fingerprint(self) -> str:
@@ -33,7 +33,7 @@ class CrossScores:
         read: Gives a document by id.
     """
 
-    def __init__(self, scorer: PairScorer, read: Callable[[str], Document]) -> None:
+    def __init__(self, scorer: ScoresPairs, read: Callable[[str], Document]) -> None:
         self._scorer, self._read = scorer, read
         self._known: dict[tuple[str, str], float] = {}
 

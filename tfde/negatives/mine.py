@@ -17,7 +17,7 @@ from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.document_file import DocumentFile
 from tfde.errors import ConfigError, require
 from tfde.negatives.candidate_sources import CandidateSource, Corpus
-from tfde.negatives.cross_scores import PairScorer
+from tfde.negatives.cross_scores import ScoresPairs
 from tfde.negatives.judged_queries import JudgedQueries
 from tfde.negatives.part_miner import PartMiner
 from tfde.negatives.selection import REASONS
@@ -83,7 +83,7 @@ def mine_negatives(
     split: str = "train",
     judged: JudgedQueries | None = None,
     documents: Literal["ids", "texts"] = "ids",
-    cross_encoder: PairScorer | None = None,
+    cross_encoder: ScoresPairs | None = None,
     unlabelled: bool = False,
     queries_at_once: int = 500,
     show_progress: bool = False,
@@ -198,7 +198,7 @@ def mining_settings(
 def _check(
     source: CandidateSource,
     rules: MiningRules,
-    cross_encoder: PairScorer | None,
+    cross_encoder: ScoresPairs | None,
     queries_at_once: int,
 ) -> None:
     if rules.needs_scores and not source.has_scores:

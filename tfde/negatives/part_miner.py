@@ -13,7 +13,7 @@ from tfde.data.document_file import DocumentFile
 from tfde.data.metadata import document_texts
 from tfde.errors import DataError
 from tfde.negatives.candidate_sources import CandidateSource, Ranking
-from tfde.negatives.cross_scores import CrossScores, PairScorer
+from tfde.negatives.cross_scores import CrossScores, ScoresPairs
 from tfde.negatives.judged_queries import JudgedQueries
 from tfde.negatives.pseudo_positives import find_pseudo_positives
 from tfde.negatives.selection import (
@@ -60,7 +60,7 @@ class PartMiner:
         rules: MiningRules,
         *,
         documents: Literal["ids", "texts"],
-        cross_encoder: PairScorer | None,
+        cross_encoder: ScoresPairs | None,
     ) -> None:
         self._source = source
         self._store = store

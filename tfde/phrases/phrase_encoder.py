@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfde.backbones.backbone import Backbone, build_backbone, copy_backbone
+from tfde.backbones.functional import seeded
 from tfde.checkpoints.initial_backbones import load_start
 from tfde.config.backbones import (
     BackboneConfig,
@@ -167,19 +168,20 @@ class PhraseEncoder(StoredModel):
             ConfigError: a tokenizer is missing or does not fit; an option is impossible.
             DataError: a file of the checkpoint is not what its name says.
         """
-        if seed is not None:
-            keras.utils.set_random_seed(seed)
-        cut: dict[str, Any] = {"num_layers": num_layers, "dropout": None, "dtype": dtype}
-        start = model_start(backbone, **cut) or load_start(
-            backbone, tokenizer=tokenizer, seed=seed, **cut
-        )
-        config = PhraseConfig(start.backbone.config, pooling, max_phrase_tokens)
-        text = cut_lengths(text or TextConfig(32, 192, WITH_TITLE), *[start.max_length_tokens] * 2)
-        backbones = {"passage": start.backbone}
-        for name in ENCODERS[1:]:
-            backbones[name] = copy_backbone(start.backbone, name_prefix=f"{name}_", seed=seed)
-        preprocessor = TextPreprocessor(start.tokenizer, text)
-        return cls(backbones, config, preprocessor=preprocessor, seed=seed)
+        with seeded(seed):
+            cut: dict[str, Any] = {"num_layers": num_layers, "dropout": None, "dtype": dtype}
+            start = model_start(backbone, **cut) or load_start(
+                backbone, tokenizer=tokenizer, seed=seed, **cut
+            )
+            config = PhraseConfig(start.backbone.config, pooling, max_phrase_tokens)
+            text = cut_lengths(
+                text or TextConfig(32, 192, WITH_TITLE), *[start.max_length_tokens] * 2
+            )
+            backbones = {"passage": start.backbone}
+            for name in ENCODERS[1:]:
+                backbones[name] = copy_backbone(start.backbone, name_prefix=f"{name}_", seed=seed)
+            preprocessor = TextPreprocessor(start.tokenizer, text)
+            return cls(backbones, config, preprocessor=preprocessor, seed=seed)
 
     @classmethod
     def from_description(

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from tfde.argument_types import typed
 from tfde.backbones.backbone import Backbone, build_backbone
+from tfde.backbones.functional import seeded
 from tfde.checkpoints.initial_backbones import load_starts
 from tfde.config.backbones import BackboneConfig
 from tfde.config.engines import EngineChoice
@@ -151,38 +152,37 @@ class DualEncoder(AdaptedEncoder, StoredModel):
                 does not fit the checkpoint's projection; the two checkpoints do not fit together.
             DataError: a file of the checkpoint is not what its name says.
         """
-        if seed is not None:
-            keras.utils.set_random_seed(seed)
-        starts = load_starts(
-            backbone,
-            document_backbone,
-            num_layers=num_layers,
-            second_segment=second_segment,
-            tokenizer=tokenizer,
-            dropout=dropout,
-            dtype=dtype,
-            seed=seed,
-        )
-        config = describe_towers(
-            starts,
-            sharing=sharing,
-            pooling=pooling,
-            projection=projection,
-            embedding_dim=embedding_dim,
-            projection_bias=projection_bias,
-            encode_before_projection=encode_before_projection,
-            normalize=normalize,
-        )
-        query, document = starts[0], starts[-1]
-        model = cls(
-            query.backbone,
-            config,
-            preprocessor=TextPreprocessor(query.tokenizer, text_config(text, starts)),
-            document_backbone=None if document is query else document.backbone,
-        )
-        if embedding_dim is None:
-            take_projections(model.towers, starts, projection)
-        return model
+        with seeded(seed):
+            starts = load_starts(
+                backbone,
+                document_backbone,
+                num_layers=num_layers,
+                second_segment=second_segment,
+                tokenizer=tokenizer,
+                dropout=dropout,
+                dtype=dtype,
+                seed=seed,
+            )
+            config = describe_towers(
+                starts,
+                sharing=sharing,
+                pooling=pooling,
+                projection=projection,
+                embedding_dim=embedding_dim,
+                projection_bias=projection_bias,
+                encode_before_projection=encode_before_projection,
+                normalize=normalize,
+            )
+            query, document = starts[0], starts[-1]
+            model = cls(
+                query.backbone,
+                config,
+                preprocessor=TextPreprocessor(query.tokenizer, text_config(text, starts)),
+                document_backbone=None if document is query else document.backbone,
+            )
+            if embedding_dim is None:
+                take_projections(model.towers, starts, projection)
+            return model
 
     @classmethod
     def from_description(
