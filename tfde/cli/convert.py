@@ -281,7 +281,9 @@ def _sources(name: str, known: Format, inputs: list[str], splits: list[str] | No
         elif role.kind == "name" or path.is_file() or (role.kind == "folder" and path.is_dir()):
             given.append((role, path, ""))
         else:
-            raise ConfigError(f"{path}: `input` must be a file that exists.")
+            kinds = {"folder": "a file or folder", "tables": "a file or folder"}
+            kind = kinds.get(role.kind, "a file")
+            raise ConfigError(f"{path}: `input` must be {kind} that exists.")
     missing = [
         role.name
         for role in known.roles

@@ -6,15 +6,22 @@ import codecs
 import functools
 import itertools
 import logging
-import os
 import posixpath
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
 from tfde.data.batched import batched
+from tfde.data.folder_files import (
+    MARKDOWN_SUFFIXES,
+    TOO_LARGE,
+    encoding_error,
+    files_within,
+    read_bounded,
+    without_front_matter,
+)
 from tfde.data.pages import WITHOUT_TEXT, Page, Section, empty_corpus, links_of, sections_of
 from tfde.environment import require_extra
 from tfde.errors import ConfigError, DataError
@@ -26,18 +33,12 @@ if TYPE_CHECKING:
     from selectolax.lexbor import LexborNode
 
 HTML_SUFFIXES = (".html", ".htm", ".xhtml")
-MARKDOWN_SUFFIXES = (".md", ".markdown")
-MAX_PAGE_BYTES = 1 << 24
 _LOG = logging.getLogger(__name__)
 _FILES_A_CHUNK = 32
-_TOO_LARGE = "a file must have at most"
 # What a link may leave out: the suffix, or the file of a folder.
 _SUFFIXES = (*HTML_SUFFIXES, *MARKDOWN_SUFFIXES)
 _INDEX_FILES = ("index.html", "index.htm", "index.md", "README.md", "readme.md")
 _CHARSET = re.compile(rb"""<meta[^>]*charset\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE)
-_FRONT_MATTER = re.compile(
-    r"\A---[^\S\n]*\n.*?^(?:---|\.\.\.)[^\S\n]*$\n?", re.DOTALL | re.MULTILINE
-)
 _HEADINGS = frozenset(("h1", "h2", "h3", "h4", "h5", "h6"))
 # What is no running text, or stands on every page of a site.
 _HIDDEN_NAMES = """
@@ -79,14 +80,14 @@ def read_folder(
         ConfigError: `path` is no folder.
         MissingExtraError: the extra `pages` is not installed.
         DataError: a file is not in its encoding, or in one that Python does not know; it is
-            larger than `MAX_PAGE_BYTES`, or cannot be parsed in its time; a link leads to nowhere
+            larger than `MAX_FILE_BYTES`, or cannot be parsed in its time; a link leads to nowhere
             in the folder; there is no page with text.
     """
     root = Path(path)
     if not root.is_dir():
         raise ConfigError(f"{root}: `input` must be a folder that exists.")
     intake = intake or Intake()
-    names = _files(root, intake)
+    names = files_within(root, _SUFFIXES, intake)
     require_extra("pages", "reading HTML and Markdown")  # here: others parse
     known = set(names)
     found = False
@@ -125,41 +126,10 @@ def read_folder(
         raise empty_corpus(root)
 
 
-def _files(root: Path, intake: Intake) -> list[str]:
-    """Returns the paths of pages, sorted, with slashes; counts what is left out."""
-    pages: list[str] = []
-    inside = root.resolve()
-    for folder, folders, names in os.walk(root):
-        shown = [name for name in folders if not name.startswith(".")]
-        folders[:] = [name for name in shown if not Path(folder, name).is_symlink()]
-        _leave_out(intake, "symbolic links to folders", folder, set(shown) - set(folders))
-        outside = []
-        for name in names:
-            if name.startswith("."):
-                continue
-            place = Path(folder, name)
-            if place.suffix.lower() not in _SUFFIXES:
-                intake.leave_out("files of other kinds")
-            elif place.is_symlink() and not place.resolve().is_relative_to(inside):
-                outside.append(name)
-            elif not place.is_file():  # a pipe would never end
-                intake.leave_out("files of other kinds")
-            else:
-                pages.append(place.relative_to(root).as_posix())
-        _leave_out(intake, "symbolic links out of the folder", folder, outside)
-    return sorted(pages)
-
-
 def _line_of(path: Path, href: str) -> int | None:
     """Returns where in a file a link stands first; `None` where it is spelled in another way."""
     before, found, _ = path.read_bytes().partition(href.encode())
     return before.count(b"\n") + 1 if found else None
-
-
-def _leave_out(intake: Intake, kind: str, folder: str, names: Collection[str]) -> None:
-    for name in sorted(names):
-        _LOG.warning("%s: is not followed; it is one of the %s", Path(folder, name), kind)
-    intake.leave_out(kind, len(names))
 
 
 def _parse_file(root: Path, name: str) -> dict[str, Any]:
@@ -167,25 +137,20 @@ def _parse_file(root: Path, name: str) -> dict[str, Any]:
     try:
         parsed = _parse(root / name)
     except DataError as error:
-        kind = "page too large" if error.rule.startswith(_TOO_LARGE) else "broken encoding"
+        kind = "page too large" if error.rule.startswith(TOO_LARGE) else "broken encoding"
         return {"fault": (kind, error.line, error.rule, error.value)}
     return parsed._asdict()
 
 
 def _parse(path: Path) -> HtmlText:
-    with path.open("rb") as file:
-        raw = file.read(MAX_PAGE_BYTES + 1)
-    if len(raw) > MAX_PAGE_BYTES:
-        raise DataError(path, None, f"{_TOO_LARGE} {MAX_PAGE_BYTES >> 20} MiB.")
+    raw = read_bounded(path)
     is_html = path.suffix.lower() in HTML_SUFFIXES
     declared = _CHARSET.search(raw[:4096]) if is_html else None
     encoding = declared[1].decode() if declared else "utf-8"
     try:
         text = _decoded(raw, encoding)
     except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        rule = f"must be {encoding} (byte {error.start} of the file is not)."
-        raise DataError(path, line, rule, raw[error.start : error.start + 8].hex(" ")) from error
+        raise encoding_error(path, raw, encoding, error.start) from error
     except (LookupError, UnicodeError) as error:  # "undefined" is a codec that refuses everything
         raise DataError(path, None, "must declare a known encoding.", encoding) from error
     return parse_html(text if is_html else _render_markdown(text))
@@ -210,7 +175,7 @@ def _decoded(raw: bytes, encoding: str) -> str:
 def _render_markdown(text: str) -> str:
     from markdown_it import MarkdownIt
 
-    return MarkdownIt("commonmark").enable("table").render(_FRONT_MATTER.sub("", text))
+    return MarkdownIt("commonmark").enable("table").render(without_front_matter(text))
 
 
 def _target(root: Path, name: str, href: str, known: set[str]) -> str | None:

@@ -8,8 +8,8 @@ import pickle
 import pytest
 
 from tfde.cli.main import main
+from tfde.data import folder_files
 from tfde.errors import DataError
-from tfde.pretraining import folder
 from tfde.pretraining.folder import read_folder
 from tfde.pretraining.guarded_map import Lost, guarded_map
 from tfde.pretraining.mediawiki import MAX_TEXT_CHARACTERS, read_mediawiki
@@ -56,7 +56,7 @@ def test_a_page_that_is_too_large_is_a_bad_page(tmp_path):
 def test_html_that_takes_too_long_or_is_too_large_is_a_bad_page(tmp_path, monkeypatch):
     (tmp_path / "a.html").write_text("<p>Some words.")
     (tmp_path / "b.html").write_text("<ul><li>" * 100_000 + "deep words")
-    (tmp_path / "c.md").write_bytes(b"word " * (folder.MAX_PAGE_BYTES // 4))
+    (tmp_path / "c.md").write_bytes(b"word " * (folder_files.MAX_FILE_BYTES // 4))
     intake = Intake(skip_bad=True)
     assert [page.page_id for page in read_folder(tmp_path, intake, page_seconds=1)] == ["a.html"]
     assert intake.kinds == {"page too complex": 1, "page too large": 1}

@@ -12,6 +12,7 @@ from tfde.data.formats import (
     columns,
     datasets,
     dpr,
+    folders,
     ir_datasets,
     labelled_pairs,
     mrqa,
@@ -61,6 +62,16 @@ FORMATS = {
         (Role("directory", "the folder", has_split=False, kind="folder"),),
         beir.read,
         beir.write,
+    ),
+    "folder": Format(
+        "a folder of text and Markdown files, each a document without questions",
+        (Role("files", "the folder, or a file", has_split=False, kind="folder"),),
+        folders.read,
+    ),
+    "pages": Format(
+        "a file of pages (tfde make-pages), each a document without questions",
+        (Role("pages", "the JSON Lines", has_split=False),),
+        folders.read_page_files,
     ),
     "squad": Format(
         "SQuAD JSON, 1.1 or 2.0",
