@@ -56,8 +56,9 @@ _PACKAGES = (
 def open_output(output: Path, run: Any, data: Mapping[str, Any]) -> Iterator[None]:
     """Writes `run.json` into a new directory, or checks that the one there is of the same run.
 
-    Another run that never came to its first checkpoint has nothing to lose and is replaced. While
-    the context lasts, no other process can open the directory.
+    The same run reads the same bytes, wherever they lie. Another run that never came to its first
+    checkpoint has nothing to lose and is replaced. While the context lasts, no other process can
+    open the directory.
 
     Args:
         output: The directory.
@@ -76,7 +77,8 @@ def open_output(output: Path, run: Any, data: Mapping[str, Any]) -> Iterator[Non
     make_directories(output)
     with directory_lock(output, "training into it"):
         before = _with_defaults(_read(path), run) if names else record
-        odd = first_difference(before, record)
+        same = _without_places(before) == _without_places(record)
+        odd = "" if same else first_difference(before, record)
         if odd and has_progress(output):
             raise OtherRunError(
                 f"{output} holds another run ({odd}); choose another output, or remove it."
@@ -113,6 +115,24 @@ def _is_run(path: Path) -> bool:
 def _read(path: Path) -> dict[str, Any]:
     record = json.loads(path.read_text("utf-8"))
     return {name: record[name] for name in ("run", "data")}
+
+
+def _without_places(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a record with what a run reads in place of where that lies."""
+    sums = record["data"]
+
+    def read(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: read(part) for name, part in value.items()}
+        if isinstance(value, list):
+            return [read(part) for part in value]
+        if not isinstance(value, str):
+            return value
+        parts = [value] if value in sums else [part.strip() for part in value.split(",")]
+        return [sums[part] for part in parts] if set(parts) <= set(sums) else value
+
+    found = sorted(json.dumps(value, sort_keys=True) for value in sums.values())
+    return {"run": read(record["run"]), "data": found}
 
 
 def _with_defaults(record: dict[str, Any], run: Any) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 
 import pytest
 import tiny
@@ -67,3 +68,27 @@ def test_answers_count_where_a_measure_needs_them(tmp_path):
     assert sums() == before[0]
     assert sums(("P@1", "Answer@5")) != before[1]
     assert sums(guard="Answer@1") != before[2]
+
+
+def test_a_run_goes_on_wherever_its_data_lie(tmp_path, monkeypatch):
+    """Paths may count from another directory, and data may be moved; other bytes are refused."""
+    tiny.write_dataset(tmp_path / "one" / "data", documents=3)
+    shutil.copytree(tmp_path / "one" / "data", tmp_path / "two" / "place")
+
+    def opened(path, steps=4):
+        stage = StageConfig(path, steps=steps, validation=ValidationConfig(path))
+        run = TrainRun(ModelConfig("start"), {"only": stage})
+        with open_output(tmp_path / "out", run, data_checksums(run)):
+            (tmp_path / "out" / CHECKPOINT_FILE).touch()
+
+    monkeypatch.chdir(tmp_path / "one")
+    opened("data")
+    opened(str(tmp_path / "one" / "data"))
+    monkeypatch.chdir(tmp_path)
+    opened("two/place")
+    with pytest.raises(OtherRunError, match="data was 'data', is 'two/place'"):
+        opened("two/place", steps=5)
+    with (tmp_path / "two" / "place" / "corpus.jsonl").open("a") as file:
+        file.write('{"_id": "new", "text": "red"}\n')
+    with pytest.raises(OtherRunError, match="data was 'data', is 'two/place'"):
+        opened("two/place")
