@@ -46,11 +46,12 @@ _RUN = regex.compile(_UNSPACED)
 _CLUSTER = regex.compile(r"\X")
 # U.S.A. and e.g. without their dots.
 _ACRONYM = regex.compile(r"(?<![\w.])(?:\p{L}\.){2,}\p{L}?(?!\w)")
-# Accents of letters that are also written without them.
-_ACCENTS = regex.compile(r"(?<=[\p{Latin}\p{Greek}])\p{Mn}+")
-# Runs of two letters or digits, names such as C++ and C#, and the parts of unspaced scripts, which
-# `spread` sets apart by this mark.
+# Accents of letters that are also written without them, Hebrew's points, Arabic's short vowels.
+_ACCENTS = regex.compile(r"(?<=[\p{Latin}\p{Greek}\p{Hebrew}])\p{Mn}+|[\u064b-\u0652\u0670]")
+# Runs of two letters or digits, names such as C++ and C#, and what `spread` sets apart by this
+# mark: the parts of unspaced scripts, and words with marks in them, which `re` would cut there.
 _PART = "\ue000"
+_WITH_MARKS = regex.compile(rf"(?<![\w{_PART}])\w*\p{{M}}\w*")  # of `regex`, whose \w has marks
 TOKEN_PATTERN = rf"(?u){_PART}[^{_PART}\s]+|\b\w(?:\+\+|#)|\b\w\w+\b"
 
 
@@ -287,7 +288,8 @@ def spread(texts: Iterable[str]) -> Iterator[str]:
     """Yields each text so that `TOKEN_PATTERN` finds its words.
 
     A run of a script without spaces becomes its characters (with their marks) and each two that
-    are neighbours: what dictionaries split, bigrams find too, in any of these languages.
+    are neighbours: what dictionaries split, bigrams find too, in any of these languages. Words
+    with vowel signs and other marks stay whole.
 
     Args:
         texts: Texts as they are.
@@ -296,8 +298,14 @@ def spread(texts: Iterable[str]) -> Iterator[str]:
         if "." in text:
             text = _ACRONYM.sub(lambda match: match[0].replace(".", ""), text)
         if not text.isascii():
-            text = _RUN.sub(_parts, unicodedata.normalize("NFKC", text))
+            text = unicodedata.normalize("NFKC", text).lower().replace("i\u0307", "i")  # Turkish
+            text = _WITH_MARKS.sub(_whole, _RUN.sub(_parts, text))
         yield text
+
+
+def _whole(match: regex.Match[str]) -> str:
+    word = match[0]
+    return f"{_PART}{word} " if len(fold(word)) > 1 else word
 
 
 def fold(word: str) -> str:
@@ -319,6 +327,7 @@ def word_stemmer(stemmer: Any | None, language: str | None) -> Callable[[list[st
     """
 
     def stem(words: list[str]) -> list[str]:
+        words = [word.removeprefix(_PART) for word in words]
         if language in (None, "english", "porter", "lovins"):
             words = [fold(word) for word in words]
         if stemmer is not None:

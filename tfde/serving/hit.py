@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import regex
+
 SNIPPET_CHARACTERS = 300
 _SLACK = 1.2  # a text that is hardly longer is shown whole
 _LEAD = 100  # characters that lead up to the words, where more follows them
@@ -15,7 +17,7 @@ _STOP_WORDS = """
 and are can does for from has have how into its not that the this was what when where which who
 why will with you
 """.split()  # noqa: SIM905
-_WORD = re.compile(r"[^\W_]+")
+_WORD = regex.compile(r"[^\W_]+")  # whose letters may have vowel signs
 # A sentence with the white space behind it; a line's end ends one.
 _SENTENCE = re.compile(r"[^.!?。！？\n]*(?:[.!?]+|[。！？]+|\n|$)\s*")
 

@@ -2,6 +2,7 @@ import math
 
 import pytest
 
+from tfde.data.dataset_directory import DatasetDirectory
 from tfde.errors import ConfigError, DataError
 from tfde.retrieval.bm25_index import Bm25Index
 from tfde.types import Document
@@ -97,6 +98,12 @@ SCRIPTS = {
     "th": "กรุงเทพเป็นเมืองหลวงของประเทศไทย",
     "lo": "ວຽງຈັນເປັນນະຄອນຫຼວງຂອງປະເທດລາວ",
     "km": "ភ្នំពេញជារាជធានីនៃប្រទេសកម្ពុជា",
+    "hi": "दिल्ली भारत की राजधानी है",
+    "bn": "ঢাকা বাংলাদেশের রাজধানী",
+    "ta": "சென்னை தமிழ்நாட்டின் தலைநகரம்",
+    "he": "שָׁלוֹם עוֹלָם",
+    "ar": "مَدرَسة كبيرة",
+    "tr": "İzmir Ege kıyısında",
     "ko": "서울은 대한민국의 수도이다",
     "de": "Straße und Fluß",
     "latin": "naïve café C++ and C# .NET",
@@ -116,6 +123,14 @@ SCRIPTS = {
         ("ນະຄອນຫຼວງ", ["lo"]),
         ("រាជធានី", ["km"]),
         ("대한민국의", ["ko"]),
+        ("दिल्ली", ["hi"]),  # words with vowel signs are whole, and no others share a letter of them
+        ("राजा", []),
+        ("রাজধানী", ["bn"]),
+        ("தமிழ்நாட்டின்", ["ta"]),
+        ("שלום", ["he"]),  # points and short vowels may be left out
+        ("مدرسة", ["ar"]),
+        ("izmir", ["tr"]),
+        ("İZMİR", ["tr"]),
         ("STRASSE", ["de"]),
         ("C++", ["latin"]),
         ("c#", ["latin"]),
@@ -142,3 +157,25 @@ def test_queries_without_a_known_word_are_told(caplog):
     assert "no word" not in caplog.text
     index.search(["bread", "хлеб", "вино"], 1)
     assert "2 of 3 queries have no word that a document has" in caplog.text
+
+
+def test_hindi_is_found_as_by_bm25s_alone(data_dir):
+    """bm25s with words of letters and marks, which is no code of ours."""
+    import bm25s
+    import regex
+    import Stemmer
+
+    dataset = DatasetDirectory(data_dir / "xquad_multi")
+    documents = [d for d in dataset.documents() if d.doc_id.startswith("hi")]
+    queries = [q for q in dataset.queries("test") if q.query_id.startswith("hi")][:200]
+    word = regex.compile(r"[\w\p{M}]{2,}")
+    texts = [[document.text for document in documents], [query.text for query in queries]]
+    stem = Stemmer.Stemmer("hindi").stemWords
+    corpus, asked = ([stem(word.findall(text.lower())) for text in part] for part in texts)
+    theirs = bm25s.BM25(k1=0.9, b=0.4, method="lucene")
+    theirs.index(corpus, show_progress=False)
+    index = Bm25Index.build(documents, language="hindi")
+    found = index.search([query.text for query in queries], 1)
+    best = [documents[int(theirs.get_scores(words).argmax())].doc_id for words in asked]
+    same = [row[0][0] == doc_id for row, doc_id in zip(found, best, strict=True)]
+    assert sum(same) >= 0.98 * len(same)  # Latin words in the texts are cut otherwise
