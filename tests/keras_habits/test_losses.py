@@ -400,3 +400,58 @@ def test_sums_of_sums_are_the_sum_of_all():
     parts = sum(np.ravel(loss)[0] for loss in apart)
     nested = model_of(task=SumTask([SumTask([retrieval, one]), other]))
     assert np.ravel(nested.evaluate(PAIRS, batch_size=24))[0] == pytest.approx(parts, rel=1e-5)
+
+
+@keras.saving.register_keras_serializable("tests")
+class AddsOne(keras.layers.Layer):
+    def call(self, x):
+        self.add_loss(keras.ops.ones(()))
+        return x
+
+
+def own_backbone(*, regularizer=None, adds=False):
+    ids, mask = (
+        keras.Input((None,), dtype="int32", name=name) for name in ("token_ids", "padding_mask")
+    )
+    x = keras.layers.Embedding(120, 8)(ids)
+    x = keras.layers.Dense(8, kernel_regularizer=regularizer)(x)
+    return keras.Model([ids, mask], AddsOne()(x) if adds else x)
+
+
+def trained_once(steps=1, chunk_size=None, eager=False, **options):
+    """A model of one layer after steps of SGD: its loss before, after, and the layer's kernels."""
+    keras.utils.set_random_seed(3)
+    tokenizer = tiny.tokenizer()
+    model = tfde.DualEncoder.from_backbone(own_backbone(**options), tokenizer=tokenizer, seed=1)
+    model.compile(keras.optimizers.SGD(0.01), chunk_size=chunk_size, run_eagerly=eager)
+    [kernel] = [
+        weight for weight in model.weights if "dense" in weight.path and "kernel" in weight.path
+    ]
+    before = kernel.numpy()
+    loss = model.evaluate(PAIRS, batch_size=8, verbose=0)[0]
+    history = model.fit(PAIRS, batch_size=8, steps=steps, shuffle=False, verbose=0)
+    return loss, history.history["loss"][0], before, kernel.numpy()
+
+
+@pytest.mark.parametrize("eager", [False, True])
+def test_regularizers_are_part_of_the_loss(eager):
+    plain = trained_once()
+    loss, trained, before, after = trained_once(regularizer=keras.regularizers.L2(0.5), eager=eager)
+    penalty = 0.5 * np.sum(np.square(before))
+    assert loss == pytest.approx(plain[0] + penalty, rel=1e-5)
+    assert trained == pytest.approx(plain[1] + penalty, rel=1e-5)
+    np.testing.assert_allclose(after, plain[3] - 0.01 * before, atol=1e-6)  # 2 * 0.5 * rate
+
+
+def test_what_layers_add_is_part_of_the_loss():
+    plain, added = trained_once(), trained_once(adds=True)
+    # Once for the queries, once for the documents.
+    assert added[0] == pytest.approx(plain[0] + 2, rel=1e-5)
+    assert added[1] == pytest.approx(plain[1] + 2, rel=1e-5)
+
+
+@pytest.mark.parametrize("option", ["regularizer", "adds"])
+def test_layers_that_add_to_the_loss_are_not_cut_in_chunks(option):
+    value = keras.regularizers.L1(0.1) if option == "regularizer" else True
+    with pytest.raises(ConfigError, match="`chunk_size` must be None where layers add to the loss"):
+        trained_once(chunk_size=4, **{option: value})

@@ -96,14 +96,14 @@ class PairSteps(Measured):
                 batch)`, or several in a list; `None` takes `RetrievalTask()`.
             chunk_size: How many texts a tower works on at once, so that memory does not grow with
                 the batch (the gradient cache, see `tfde.tasks.gradient_cache`); every text is
-                embedded twice. `None` for the whole batch at once.
+                embedded twice, and no layer may add to the loss. `None`: the whole batch at once.
 
         Raises:
             ConfigError: both `loss` and `task`; a loss or metric that cannot be honoured;
                 `chunk_size` is below 1, of towers whose training changes more than what has a
-                gradient, or asked for together with XLA, which needs shapes that do not depend on
-                the texts; XLA is asked for with several replicas; a subclass has a `compute_loss`
-                or `compute_metrics` of its own.
+                gradient or whose layers add to the loss, or asked for together with XLA, which
+                needs shapes that do not depend on the texts; XLA is asked for with several
+                replicas; a subclass has a `compute_loss` or `compute_metrics` of its own.
         """
         require(chunk_size is None or chunk_size >= 1, "chunk_size", "at least 1", chunk_size)
         for name, word in (("compute_loss", "loss"), ("compute_metrics", "metrics")):
@@ -177,15 +177,19 @@ class PairSteps(Measured):
     def test_step(self, data: Mapping[str, tf.Tensor]) -> dict[str, Any]:
         """Returns loss and in-batch accuracy so far; arguments as of `train_step`."""
         data, _, _ = keras.utils.unpack_x_y_sample_weight(data)  # as `test_on_batch` has it
-        queries, documents = (
-            embed_in_chunks(
-                functools.partial(tower, training=False),
-                tokens_of(side, data),
-                chunk_size=self.chunk_size,
-            )
-            for side, tower in self.trained_towers.items()
-        )
-        loss = self.loss_of_embeddings(queries, documents, data)
+        if self.chunk_size is None:
+            embeddings = self(data, training=False)
+        else:
+            embeddings = {
+                f"{side}_embeddings": embed_in_chunks(
+                    functools.partial(tower, training=False),
+                    tokens_of(side, data),
+                    chunk_size=self.chunk_size,
+                )
+                for side, tower in self.trained_towers.items()
+            }
+        queries, documents = (embeddings[f"{side}_embeddings"] for side in self.trained_towers)
+        loss = self.loss_of_embeddings(queries, documents, data) + self._layer_losses()
         replicas = self.distribute_strategy.num_replicas_in_sync
         rows = tf.shape(queries)[0]
         self._loss_tracker.update_state(loss * replicas, sample_weight=rows)
@@ -246,7 +250,7 @@ class PairSteps(Measured):
         known = self._described(data)  # outside of the tape: no gradient flows
 
         def scaled_loss(queries: tf.Tensor, documents: tf.Tensor) -> tf.Tensor:
-            loss = self._loss(queries, documents, data, known)
+            loss = self._loss(queries, documents, data, known) + self._layer_losses()
             self._loss_tracker.update_state(loss * replicas, sample_weight=tf.shape(queries)[0])
             return self.optimizer.scale_loss(loss)
 
@@ -351,6 +355,11 @@ class PairSteps(Measured):
         return share_of_mean(
             loss_over_replicas(task, queries, documents, metrics=metrics, rows=rows)
         )
+
+    def _layer_losses(self) -> tf.Tensor:
+        """Returns this replica's share of what layers add: regularizers' and `add_loss`' losses."""
+        losses = [tf.cast(loss, tf.float32) for loss in self.losses]
+        return share_of_mean(tf.add_n(losses)) if losses else tf.constant(0.0)
 
     def compute_metrics(
         self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None
