@@ -1,9 +1,12 @@
 """Encoding as users of sentence-transformers, NumPy and a notebook would write it."""
 
 import numpy as np
+import pytest
+import tensorflow as tf
 import tiny
 
 import tfde
+from tfde.errors import ConfigError
 
 
 def test_one_text_is_one_vector_and_similarity_orders_as_search_does():
@@ -49,3 +52,23 @@ def test_what_things_are_shows_in_a_notebook(tmp_path):
 def _saved(index, path):
     index.save(path)
     return path
+
+
+def test_predict_takes_so_many_batches():
+    model = tiny.dual_encoder()
+    texts = tiny.document_texts()[:7]
+    single = tf.data.Dataset.from_tensor_slices(texts)
+    whole = model.predict(texts, verbose=0)["query_embeddings"]
+    for given in (texts, np.array(texts), tf.constant(texts), single, single.batch(2).repeat()):
+        found = model.predict(given, batch_size=2, steps=2, verbose=0)
+        for part in found.values():
+            assert part.shape == (4, model.embedding_dim)
+        np.testing.assert_allclose(found["query_embeddings"], whole[:4], atol=1e-6)
+    pairs = [(text, text) for text in texts]
+    assert len(model.predict(pairs, batch_size=2, steps=3, verbose=0)["document_embeddings"]) == 6
+    assert len(model.predict(texts, batch_size=2, steps=9, verbose=0)["query_embeddings"]) == 7
+    for call in (model.predict, model.encode_queries, model.encode_documents):
+        with pytest.raises(ConfigError, match="must be a dataset that ends"):
+            call(single.repeat())
+    with pytest.raises(ConfigError, match="`steps` must be at least 1"):
+        model.predict(texts, steps=0)

@@ -108,9 +108,11 @@ def measured_batches(
     return x if steps is None else x.take(steps)
 
 
-def texts_of_pairs(x: Any, *, steps: int | None) -> tuple[list[bytes], list[dict[str, bytes]]]:
+def texts_of_pairs(
+    x: Any, *, steps: int | None, batch_size: int
+) -> tuple[list[bytes], list[dict[str, bytes]]]:
     """Returns the queries, and the documents, of pairs as `measured_batches` takes them."""
-    batches = measured_batches(x, "x", batch_size=None, steps=steps, replicas=1)
+    batches = measured_batches(x, "x", batch_size=batch_size, steps=steps, replicas=1)
     queries: list[bytes] = []
     documents: list[dict[str, bytes]] = []
     for batch in batches.as_numpy_iterator():

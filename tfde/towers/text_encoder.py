@@ -20,7 +20,7 @@ from tfde.towers.measured import refuse_callbacks
 from tfde.towers.other_words import OF_DUAL_ENCODER, OtherWords
 from tfde.towers.pair_input import texts_of_pairs
 from tfde.towers.pair_trainer import PairTrainer
-from tfde.towers.texts import is_texts
+from tfde.towers.texts import is_texts, texts_of_steps
 from tfde.towers.tower_encoder import TowerEncoder
 
 
@@ -158,21 +158,21 @@ class TextEncoder(OtherWords, EncodesTexts, PairTrainer):
             x: Texts as `encode_queries` takes them, each of which both towers read; or pairs as
                 `evaluate` takes them: the first texts for one tower, the second ones for the other.
             batch_size: Texts per batch; `None`: 64.
-            steps: Batches of pairs to take; `None`: all.
+            steps: Batches to take; `None`: all.
             callbacks: None: no step of it is Keras' own.
             verbose: 0 for no progress bar.
 
         Raises:
-            ConfigError: `x` is neither; callbacks.
+            ConfigError: `x` is neither, or never ends; callbacks.
         """
         refuse_callbacks(callbacks)
-        queries = documents = x
-        if not is_texts(x):
-            queries, documents = texts_of_pairs(x, steps=steps)
-        options: dict[str, Any] = {
-            "batch_size": 64 if batch_size is None else batch_size,
-            "show_progress": verbose not in (0, "0"),
-        }
+        size = 64 if batch_size is None else batch_size
+        require(size >= 1, "batch_size", "at least 1", size)
+        if is_texts(x):
+            queries = documents = texts_of_steps(x, steps, size)
+        else:
+            queries, documents = texts_of_pairs(x, steps=steps, batch_size=size)
+        options: dict[str, Any] = {"batch_size": size, "show_progress": verbose not in (0, "0")}
         return {
             "query_embeddings": self.encode_queries(queries, **options),
             "document_embeddings": self.encode_documents(documents, **options),

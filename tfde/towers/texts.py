@@ -23,7 +23,7 @@ def elements_of(argument: str, value: Any, *, alone: tuple[type, ...]) -> tuple[
         alone: What counts as one element.
 
     Raises:
-        ConfigError: it is none of these.
+        ConfigError: it is none of these, or a dataset that never ends.
     """
     rule = "a text, or texts: a list, an array of one axis, a column of a table, a dataset"
     if isinstance(value, (str, bytes, *alone)):
@@ -31,6 +31,8 @@ def elements_of(argument: str, value: Any, *, alone: tuple[type, ...]) -> tuple[
     if isinstance(value, tf.data.Dataset):
         strings = getattr(value.element_spec, "dtype", None) == tf.string
         require(strings, argument, "a dataset of strings", value)
+        endless = int(value.cardinality()) == tf.data.INFINITE_CARDINALITY
+        require(not endless, argument, "a dataset that ends", value)
         return [text for batch in value.as_numpy_iterator() for text in np.ravel(batch)], False
     if isinstance(value, tf.Tensor):
         value = value.numpy()
@@ -44,6 +46,21 @@ def elements_of(argument: str, value: Any, *, alone: tuple[type, ...]) -> tuple[
     unordered = isinstance(value, Mapping | set | frozenset)
     require(isinstance(value, Iterable) and not table and not unordered, argument, rule, value)
     return list(value), False
+
+
+def texts_of_steps(value: Any, steps: int | None, batch_size: int) -> Any:
+    """Returns the texts of the first `steps` batches of what `elements_of` takes; `None`: of all.
+
+    A dataset of batches has batches of its own.
+    """
+    if steps is None:
+        return value
+    require(steps >= 1, "steps", "at least 1", steps)
+    if isinstance(value, tf.data.Dataset):
+        single = value.element_spec.shape.rank == 0
+        return (value.batch(batch_size) if single else value).take(steps)
+    elements, alone = elements_of("x", value, alone=())
+    return value if alone else elements[: steps * batch_size]
 
 
 def is_texts(value: Any) -> bool:
