@@ -274,3 +274,38 @@ def test_a_models_seed_is_not_the_programs(kind):
     assert all(map(np.array_equal, weights, others))
     assert all(a != b for a, b in zip(drawn, others_drawn, strict=True))
     assert not all(map(np.array_equal, weights, changed))
+
+
+@pytest.mark.parametrize("sharing", ["sde", "ade", "ade_ste"])
+def test_weights_are_loaded_whatever_number_keras_gave_the_layers(sharing, tmp_path):
+    """Keras counts the layers of a process: a cell of a notebook that runs twice names others."""
+
+    def build(size=8):
+        ids, mask = (
+            keras.Input((None,), dtype="int32", name=name) for name in ("token_ids", "padding_mask")
+        )
+        x = keras.layers.Embedding(120, 8)(ids)
+        x = keras.layers.Bidirectional(keras.layers.LSTM(size, return_sequences=True))(
+            x, mask=mask > 0
+        )
+        x = keras.layers.Dense(8)(keras.layers.Dense(8)(x))
+        backbone = keras.Model([ids, mask], x)
+        options = {"sharing": sharing, "tokenizer": tiny.tokenizer(), "text": TEXT}
+        return tfde.DualEncoder.from_backbone(backbone, **options)
+
+    path = tmp_path / "w.weights.h5"
+    first = build()
+    first.save_weights(path)
+    again = build()
+    assert set(first.named_weights()) != set(again.named_weights())
+    again.load_weights(path)
+    for texts in (
+        (first.encode_queries, again.encode_queries),
+        (
+            first.encode_documents,
+            again.encode_documents,
+        ),
+    ):
+        np.testing.assert_array_equal(*(encode(TEXTS) for encode in texts))
+    with pytest.raises(ConfigError, match="a model built alike"):
+        build(size=6).load_weights(path)

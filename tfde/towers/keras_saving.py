@@ -7,6 +7,7 @@ import dataclasses
 import json
 import logging
 import os
+import re
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
@@ -38,6 +39,7 @@ from tfde.towers.saved_models import save
 from tfde.towers.weights import fingerprint, read_weights, stored_dtype, write_weights
 
 _LOG = logging.getLogger(__name__)
+_NUMBER = re.compile(r"_\d+(?=/|$)")
 _WEIGHTS = "weights"  # names and shapes of all, in a file of them
 
 
@@ -363,6 +365,8 @@ def _check_built_alike(path: Path, shapes: Mapping[str, list[int]]) -> None:
             saved = json.loads(bytes(own[_WEIGHTS][()]))
     except (OSError, ValueError):
         return  # Keras says what is wrong
+    if _without_numbers(saved) == _without_numbers(shapes):
+        return
     for name in [*saved, *shapes]:
         there, here = saved.get(name), shapes.get(name)
         if there != here:
@@ -370,6 +374,11 @@ def _check_built_alike(path: Path, shapes: Mapping[str, list[int]]) -> None:
                 f"{path}: must hold the weights of a model built alike, in its sharing and all"
                 f" sizes. Received: {name} of the shape {there or 'none'}, here {here or 'none'}"
             )
+
+
+def _without_numbers(shapes: Mapping[str, list[int]]) -> list[tuple[str, list[int]]]:
+    """Returns names and shapes in their order, without what Keras counts layers of a process by."""
+    return [(_NUMBER.sub("", name), shape) for name, shape in shapes.items()]
 
 
 def stored_compile(arguments: Mapping[str, Any]) -> dict[str, Any]:
