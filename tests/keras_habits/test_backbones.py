@@ -299,13 +299,8 @@ def test_weights_are_loaded_whatever_number_keras_gave_the_layers(sharing, tmp_p
     again = build()
     assert set(first.named_weights()) != set(again.named_weights())
     again.load_weights(path)
-    for texts in (
-        (first.encode_queries, again.encode_queries),
-        (
-            first.encode_documents,
-            again.encode_documents,
-        ),
-    ):
-        np.testing.assert_array_equal(*(encode(TEXTS) for encode in texts))
+    for name in ("encode_queries", "encode_documents"):
+        embeddings = [getattr(model, name)(TEXTS) for model in (first, again)]
+        np.testing.assert_array_equal(*embeddings)
     with pytest.raises(ConfigError, match="a model built alike"):
         build(size=6).load_weights(path)

@@ -185,6 +185,12 @@ def _read_with(args: Any, intake: Intake) -> int:
             print(f"{args.output}: {_summary(counts, level)}")
             if counts.empty:
                 print(f"{counts.empty:,} documents have neither title nor text")
+            for split, count in counts.without_relevant.items():
+                if count:
+                    print(
+                        f"{count:,} of {counts.judged[split]:,} {split} queries have no relevant"
+                        " document; they count 0 in every measure, and `tfde split` leaves them out"
+                    )
             if counts.judged_elsewhere:
                 print(
                     f"{counts.judged_elsewhere:,} judgements are of documents that are not in the"

@@ -138,6 +138,7 @@ def run(args: Any) -> int:
     """Checks everything that can be checked, then works row by row."""
     from tfde.checkpoints.checkpoint_files import check_checkpoint
     from tfde.data.dataset_directory import DatasetDirectory
+    from tfde.data.qrels import with_relevant
     from tfde.data.ranking import without_query
     from tfde.errors import ConfigError, require
     from tfde.evaluation.answer_matching import CUTOFFS, AnswerTexts, answer_accuracy
@@ -177,6 +178,12 @@ def run(args: Any) -> int:
         separator = args.parent_separator if args.max_passage else None
         dataset.validate([args.split] if judged else [], parent_separator=separator)
     qrels = dataset.qrels(args.split) if judged else {}
+    if unanswered := len(qrels) - len(with_relevant(qrels)):
+        print(
+            f"tfde evaluate: {unanswered:,} of {len(qrels):,} queries have no relevant document;"
+            " they count 0 in every measure",
+            file=sys.stderr,
+        )
     queries = list(dataset.queries(args.split if judged else None))
     answers = _answers(dataset, queries) if args.answers else {}
     answer_texts = AnswerTexts.of(dataset, qrels) if wanted and judged else None
@@ -380,7 +387,7 @@ def _model(text: str, k: int, args: Any) -> _System:
             queries,
             k,
             batch_size=args.batch_size,
-            parents=parent_config(args),
+            parents=parent_config(args) if dataset.path == Path(args.dataset) else None,
             total=dataset.num_documents,
             show_progress=True,
         )

@@ -27,7 +27,9 @@ def build_parser() -> CommandParser:
         "--run_file", action="append", required=True, help="TREC run, plain or packed; repeat it"
     )
     parser.add_argument("--output", required=True, help="the new run; .gz packs it")
-    parser.add_argument("--constant", type=float, default=60.0, help="Cormack et al. take 60")
+    parser.add_argument(
+        "--constant", type=float, help="without --weights: 60, as Cormack et al. take, unless given"
+    )
     parser.add_argument(
         "--weights", type=float, nargs="+", help="fuse by scores; one for each run, e.g. 1 0.7"
     )
@@ -39,14 +41,18 @@ def build_parser() -> CommandParser:
 def run(args: Any) -> int:
     """Fuses."""
     from tfde.data.ranking import first_documents
+    from tfde.errors import require
     from tfde.retrieval.fusion import reciprocal_rank_fusion, weighted_score_fusion
     from tfde.retrieval.runs import check_output, read_run, write_run
 
+    rule = "left out beside `weights`, which fuse by scores and not by ranks"
+    require(args.weights is None or args.constant is None, "constant", rule, args.constant)
     check_output(args.output, args.tag, given=args.run_file)
     runs = [read_run(path) for path in args.run_file]
     _check_queries(args.run_file, runs)
     if args.weights is None:
-        fused = reciprocal_rank_fusion(runs, constant=args.constant)
+        constant = 60.0 if args.constant is None else args.constant
+        fused = reciprocal_rank_fusion(runs, constant=constant)
     else:
         fused = weighted_score_fusion(runs, args.weights)
     best = {query_id: first_documents(results, args.k) for query_id, results in fused.items()}

@@ -7,6 +7,7 @@ import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, BinaryIO, NamedTuple
 
 from tfde.data.formats.records import Answers, Judgement, Record, TrainingPair
@@ -25,7 +26,8 @@ class DatasetCounts(NamedTuple):
     """What was written: numbers of records; judged queries and pairs by split.
 
     `empty` documents have neither title nor text; `judged_elsewhere` counts the judgements of
-    documents that are not in the corpus.
+    documents that are not in the corpus; `without_relevant` the queries by split of which no
+    document is relevant.
     """
 
     documents: int
@@ -35,6 +37,7 @@ class DatasetCounts(NamedTuple):
     pairs: dict[str, int]
     empty: int = 0
     judged_elsewhere: int = 0
+    without_relevant: Mapping[str, int] = MappingProxyType({})
 
 
 def write_dataset(
@@ -95,8 +98,9 @@ class _Writer:
         self._empty = 0
         self._documents, self._queries = KnownIds(), KnownIds()
         self._answered = KnownIds()
-        # Per split: queries that are judged, pairs of query and document.
+        # Per split: judged queries, those with a relevant document, pairs of query and document.
         self._judged: defaultdict[str, KnownIds] = defaultdict(KnownIds)
+        self._relevant: defaultdict[str, KnownIds] = defaultdict(KnownIds)
         self._judgements: defaultdict[str, KnownIds] = defaultdict(KnownIds)
 
     def __enter__(self) -> _Writer:
@@ -140,7 +144,8 @@ class _Writer:
         judged = {split: len(ids) for split, ids in self._judged.items()}
         texts = (len(self._documents), len(self._queries), len(self._answered))
         elsewhere = sum(self._elsewhere.values())
-        return DatasetCounts(*texts, judged, pairs, self._empty, elsewhere)
+        unanswered = {split: judged[split] - len(self._relevant[split]) for split in judged}
+        return DatasetCounts(*texts, judged, pairs, self._empty, elsewhere, unanswered)
 
     def check_judged(self) -> None:
         """Refuses a split of which no judged document is in the corpus."""
@@ -178,6 +183,8 @@ class _Writer:
         self._elsewhere[name] += record.doc_id not in self._documents
         self._line(name, line.encode())
         self._judged[record.split].add(record.query_id)
+        if record.relevance > 0:
+            self._relevant[record.split].add(record.query_id)
 
     def _answers(self, record: Answers) -> None:
         name = "answers.jsonl.gz"

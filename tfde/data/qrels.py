@@ -13,7 +13,7 @@ from tfde.types import Qrel, Qrels
 
 HEADER = ("query-id", "corpus-id", "score")
 # trec_eval's code takes eight bytes for each step from 0 to the highest score.
-_MAX_SCORE = 1_000_000
+MAX_SCORE = 1_000_000
 
 
 def read_qrels(path: str | Path, *, query_ids: Container[str] | None = None) -> Qrels:
@@ -38,6 +38,11 @@ def read_qrels(path: str | Path, *, query_ids: Container[str] | None = None) -> 
             raise DataError(path, intake.line, rule, f"{query_id} {doc_id}")
         judged[doc_id] = relevance
     return qrels
+
+
+def with_relevant(qrels: Qrels) -> Qrels:
+    """Returns the judgements of the queries of which a document is relevant."""
+    return {query: judged for query, judged in qrels.items() if max(judged.values(), default=0) > 0}
 
 
 def stream_qrels(path: str | Path, intake: Intake) -> Iterator[Qrel]:
@@ -76,8 +81,8 @@ def _qrel(path: str | Path, line: int, text: str) -> Qrel:
 
 
 def _relevance(path: str | Path, line: int, name: str, text: str) -> int:
-    if not re.fullmatch(r"[+-]?[0-9]{1,9}", text) or abs(int(text)) > _MAX_SCORE:
-        rule = f"{name} must be an integer from -{_MAX_SCORE} to {_MAX_SCORE}."
+    if not re.fullmatch(r"[+-]?[0-9]{1,9}", text) or abs(int(text)) > MAX_SCORE:
+        rule = f"{name} must be an integer from -{MAX_SCORE} to {MAX_SCORE}."
         raise DataError(path, line, rule, text)
     return int(text)
 

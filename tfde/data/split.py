@@ -21,7 +21,7 @@ from typing import Any
 
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.near_duplicates import NEARLY_EQUAL, near_duplicate_groups
-from tfde.data.qrels import write_qrels
+from tfde.data.qrels import with_relevant, write_qrels
 from tfde.errors import ConfigError, require
 from tfde.storage.atomic import atomic_directory, atomic_file, refuse_existing
 from tfde.storage.files import link_or_copy
@@ -29,6 +29,7 @@ from tfde.storage.json_lines import id_field, read_json_lines, write_json_lines
 from tfde.types import Qrels, Query
 
 SPLIT_FILE = "split.json"
+WITHOUT_RELEVANT = "queries_without_a_relevant_document"
 FORMAT = 1
 
 
@@ -43,7 +44,8 @@ def split_by_ratio(
 ) -> dict[str, Any]:
     """Writes a dataset directory whose splits divide all judged queries of another one anew.
 
-    No query of one split equals or nearly equals a query of another. The documents are shared.
+    No query of one split equals or nearly equals a query of another. Queries of which no document
+    is relevant teach and measure nothing: they are left out and counted. The documents are shared.
 
     Args:
         dataset: The dataset directory; the queries of all its splits are thrown together.
@@ -74,7 +76,8 @@ def split_by_ratio(
     judged = source.all_qrels()
     if not judged:
         raise ConfigError(f"{source.path}: no split has a judgement; there is nothing to divide.")
-    queries = [query for query in source.queries() if query.query_id in judged]
+    relevant = with_relevant(judged)
+    queries = [query for query in source.queries() if query.query_id in relevant]
     groups = _groups(queries)
     total = len(queries)
     train, test = _fill(groups, _nearest(total * Fraction(ratio[0], sum(ratio))), seed, "train")
@@ -98,6 +101,7 @@ def split_by_ratio(
     counts = {
         "near_duplicate_groups": len(several),
         "queries_in_near_duplicate_groups": sum(map(len, several)),
+        WITHOUT_RELEVANT: len(judged) - len(relevant),
     }
     return _write(source, Path(output), qrels, {}, about, counts, overwrite=overwrite)
 
@@ -113,7 +117,7 @@ def split_train_share(
     """Writes a dataset directory with a share of the train queries of another one.
 
     The other splits stay as they are. Train queries that equal or nearly equal a query of another
-    split are not drawn.
+    split are not drawn, nor are those of which no document is relevant.
 
     Args:
         dataset: The dataset directory.
@@ -138,7 +142,8 @@ def split_train_share(
     refuse_existing(output, overwrite=overwrite)
     _refuse_source(source, output)
     source.validate()
-    judged = source.qrels("train")
+    every = source.qrels("train")
+    judged = with_relevant(every)
     others = {
         query_id for split in source.splits if split != "train" for query_id in source.qrels(split)
     }
@@ -156,7 +161,10 @@ def split_train_share(
     train = {query_id: judged[query_id] for query_id in judged if query_id in chosen}
     kept = {split: source.qrels_file(split) for split in source.splits if split != "train"}
     about = {"share": share, "seed": seed}
-    counts = {"train_queries_near_another_split": len(set(judged) - set(free))}
+    counts = {
+        "train_queries_near_another_split": len(set(judged) - set(free)),
+        WITHOUT_RELEVANT: len(every) - len(judged),
+    }
     return _write(source, Path(output), {"train": train}, kept, about, counts, overwrite=overwrite)
 
 

@@ -14,6 +14,7 @@ from ir_measures import RR
 from ir_measures.providers import registry
 
 from tfde.argument_types import typed
+from tfde.data.qrels import MAX_SCORE
 from tfde.data.ranking import first_documents, without_query
 from tfde.errors import ConfigError, require, shorten
 from tfde.evaluation.answer_matching import AnswerTexts, answer_ranks
@@ -98,6 +99,10 @@ def _plain(name: str, given: Any, number: type[int] | type[float]) -> dict[str, 
             plain[query_id] = dict(documents)
         else:
             plain[query_id] = {key: _number(name, v, number) for key, v in documents.items()}
+        if number is int:
+            farthest = max(plain[query_id].values(), key=abs, default=0)
+            rule = f"from -{MAX_SCORE} to {MAX_SCORE}"
+            require(abs(farthest) <= MAX_SCORE, name, rule, farthest)
     return plain
 
 
@@ -245,7 +250,11 @@ def _compute(
     """Adds the values of `measures` to `rows`; queries without results get 0."""
     if not measures:
         return
-    evaluator = registry["pytrec_eval"].evaluator(list(measures.values()), qrels)
+    # Its code writes beside its memory where all judgements of a query are below -1 ("junk").
+    judged = {
+        query: {doc: max(grade, -1) for doc, grade in row.items()} for query, row in qrels.items()
+    }
+    evaluator = registry["pytrec_eval"].evaluator(list(measures.values()), judged)
     names: dict[Any, list[str]] = {}
     for name, measure in measures.items():
         names.setdefault(measure, []).append(name)

@@ -20,7 +20,7 @@ from tfde.data.dataset_writer import write_dataset
 from tfde.data.formats import columns as tables
 from tfde.data.formats.csv_rows import table_files
 from tfde.data.formats.records import Source
-from tfde.data.split import split_by_ratio
+from tfde.data.split import WITHOUT_RELEVANT, split_by_ratio
 from tfde.errors import ConfigError
 from tfde.storage.atomic import LOCK, atomic_directory, directory_lock, temporary_directory
 from tfde.storage.files import sha256
@@ -121,10 +121,11 @@ def prepare_table(
             records = tables.read(rows, intake, columns=columns)
             write_dataset(folder / "all", records, splits=["train"], intake=intake)
             try:
-                split_by_ratio(folder / "all", data, ratio=_RATIO, dev_share=_DEV_SHARE)
+                record = split_by_ratio(folder / "all", data, ratio=_RATIO, dev_share=_DEV_SHARE)
             except ConfigError as error:
                 reason = str(error).removeprefix(f"{folder / 'all'}: ")
                 raise ConfigError(f"{table}: has too few questions: {reason}") from error
+        intake.leave_out("questions without a relevant answer", record["counts"][WITHOUT_RELEVANT])
         qrels = DatasetDirectory(data).qrels("train")
         pairs = sum(grade > 0 for judged in qrels.values() for grade in judged.values())
         if pairs < _FEWEST_PAIRS:

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import tiny
 
 from tfde.cli.main import main
 from tfde.data.dataset_writer import write_dataset
@@ -93,3 +94,24 @@ def test_guards_are_measured_beside_the_home_set(folder, capsys):
     assert json.loads(capsys.readouterr().out)["guards"][0]["measures"]["away"] == 0.5
     assert evaluate("--bm25", "--guard", "nowhere") == 1
     assert "nowhere: a dataset directory" in capsys.readouterr().err
+
+
+def test_queries_without_a_relevant_document_are_told(folder, capsys):
+    records = [Document("d", "", "cat"), Query("q", "cat"), Query("r", "dog")]
+    judged = [Judgement("test", "q", "d", 1), Judgement("test", "r", "d", 0)]
+    counts = write_dataset("labels", [*records, *judged])
+    assert counts.without_relevant == {"test": 1}
+    assert main(["evaluate", "--dataset", "labels", "--bm25", "--measures", "R@10"]) == 0
+    out, error = capsys.readouterr()
+    assert "0.5000" in out
+    assert "1 of 2 queries have no relevant document; they count 0 in every measure" in error
+
+
+def test_parents_are_of_the_home_set_alone(folder, capsys):
+    """The ids of a guard need no parents."""
+    tiny.dual_encoder().save_to_preset("model")
+    records = [Document(f"p{n}.{m}", "", f"red apple {m}") for n in range(2) for m in range(2)]
+    write_dataset("parts", [*records, Query("q", "red"), Judgement("test", "q", "p0.0", 1)])
+    command = ["evaluate", "--dataset", "parts", "--model", "model", "--parent_weight", "0.5"]
+    assert main([*command, "--measures", "RR", "--guard", "data", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["guards"][0]["measures"]["data"] > 0

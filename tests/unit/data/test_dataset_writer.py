@@ -20,7 +20,9 @@ GOOD = [D1, D2, Q1, Judgement("train", "q1", "d2", 1)]
 def test_every_kind_of_record_is_written(tmp_path):
     records = [*GOOD, Answers("q1", ("two", "2")), TrainingPair("train", Q1, "d2", ("d1",))]
     counts = write_dataset(tmp_path / "d", iter(records), splits=["dev"])
-    assert counts == DatasetCounts(2, 1, 1, {"dev": 0, "train": 1}, {"train": 1})
+    by_split = {"dev": 0, "train": 1}
+    unanswered = {"dev": 0, "train": 0}
+    assert counts == DatasetCounts(2, 1, 1, by_split, {"train": 1}, without_relevant=unanswered)
     dataset = DatasetDirectory(tmp_path / "d")
     assert list(dataset.documents()) == [D1, D2]
     assert dataset.splits == ("train", "dev")

@@ -67,7 +67,8 @@ def test_sizes_and_sides(tmp_path, dataset):
     assert record == json.loads((tmp_path / "out" / "split.json").read_text())
     assert record["queries"] == {"train": 72, "dev": 8, "test": 20}
     assert record["counts"] == {
-        "near_duplicate_groups": 10, "queries_in_near_duplicate_groups": 20
+        "near_duplicate_groups": 10, "queries_in_near_duplicate_groups": 20,
+        "queries_without_a_relevant_document": 0,
     }  # fmt: skip
     assert (record["seed"], record["ratio"], record["dev_share"]) == (3, "80/20", 0.1)
     for name, digest in record["sha256"].items():
@@ -150,7 +151,9 @@ def test_a_share_of_train(tmp_path, dataset):
     )
     record = split_train_share(tmp_path / "moved", tmp_path / "all", share=1, seed=1)
     assert sides(tmp_path / "all")["train"] == {f"q{i}" for i in range(20) if i not in (16, 17)}
-    assert record["counts"] == {"train_queries_near_another_split": 1}
+    assert record["counts"] == {
+        "train_queries_near_another_split": 1, "queries_without_a_relevant_document": 0
+    }  # fmt: skip
     small = split_train_share(dataset, tmp_path / "small", share=0.1, seed=4)
     split_train_share(dataset, tmp_path / "large", share=0.5, seed=4)
     assert (small["share"], small["seed"]) == (0.1, 4)
@@ -198,6 +201,23 @@ def test_a_fault_is_named_where_it_stands(tmp_path, dataset):
     with pytest.raises(DataError, match=r"data/qrels/dev\.tsv:12: query-id must be an id"):
         split_by_ratio(dataset, tmp_path / "out", ratio=(1, 1))
     assert not (tmp_path / "out").exists()
+
+
+def test_queries_without_a_relevant_document_are_left_out_and_counted(tmp_path, capsys):
+    folder = write(tmp_path / "in", [(i, words_of(i)) for i in range(60)], {"train": range(50)})
+    (folder / "qrels" / "test.tsv").write_text(
+        "query-id\tcorpus-id\tscore\n" + "".join(f"q{n}\td0\t0\n" for n in range(50, 60))
+    )
+    zeros = (folder / "qrels" / "train.tsv").read_text().replace("q7\td2\t1", "q7\td2\t0")
+    (folder / "qrels" / "train.tsv").write_text(zeros)
+    common = ["split", "--dataset", str(folder)]
+    assert main([*common, "--output", str(tmp_path / "ratio"), "--ratio", "80/20"]) == 0
+    assert "queries without a relevant document: 11" in capsys.readouterr().out
+    found = sides(tmp_path / "ratio")
+    assert set.union(*found.values()) == {f"q{i}" for i in range(50) if i != 7}
+    assert main([*common, "--output", str(tmp_path / "share"), "--share", "1"]) == 0
+    assert "queries without a relevant document: 1" in capsys.readouterr().out
+    assert len(sides(tmp_path / "share")["train"]) == 49
 
 
 def test_the_command(tmp_path, dataset, capsys):

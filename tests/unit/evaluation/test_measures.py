@@ -168,3 +168,18 @@ def test_measures_that_can_only_be_0_are_warned_of(caplog):
     caplog.clear()
     evaluate({"q": {"a": 1.0, "b": 2.0}}, {"q": {"a": 1}, "other": {"a": 1}}, ["RR"])
     assert not caplog.text
+
+
+@pytest.mark.parametrize("grade", [-1, -2, -1000])
+def test_a_query_of_junk_alone_counts_0(grade):
+    """Grades below 0 are no relevance, as in TREC's Web tracks; trec_eval's own code dies there."""
+    run = {"q1": {"a": 1.0}, "q2": {"a": 1.0}}
+    qrels = {"q1": {"a": 1}, "q2": {"a": grade, "b": grade}}
+    names = ["P@1", "RR", "nDCG@10", "AP", "R@10", "Rprec"]
+    found = evaluate(run, qrels, names)
+    assert found == dict.fromkeys(names, 0.5)
+
+
+def test_grades_beyond_all_scales_are_refused():
+    with pytest.raises(ConfigError, match=r"`qrels` must be from -1000000 to 1000000"):
+        evaluate({"q": {"a": 1.0}}, {"q": {"a": 2**32 + 1}}, ["P@1"])

@@ -113,3 +113,5 @@ def test_the_command_with_weights(tmp_path, capsys):
     capsys.readouterr()
     assert main(["fuse", *files, "--weights", "1", *output]) == 1
     assert "`weights` must be 2 numbers above 0" in capsys.readouterr().err
+    assert main(["fuse", *files, "--weights", "1", "1", "--constant", "9", *output]) == 1
+    assert "`constant` must be left out beside `weights`" in capsys.readouterr().err

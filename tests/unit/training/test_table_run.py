@@ -16,6 +16,7 @@ from tfde.cli.train import build_parser
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.errors import ConfigError
 from tfde.storage.atomic import directory_lock
+from tfde.storage.intake import Intake
 from tfde.towers.dual_encoder import DualEncoder
 from tfde.training.table_run import describe_run, prepare_table
 
@@ -344,6 +345,18 @@ def test_columns_of_other_names(tmp_path):
     columns = ["query=frage", "document=antwort"]
     prepare(table, tmp_path / "run", columns=columns)
     assert DatasetDirectory(tmp_path / "run" / "data").num_documents == 100
+
+
+def test_questions_without_an_answer_are_left_out_and_counted(tmp_path):
+    table, intake = write_table(tmp_path / "t.csv"), Intake()
+    lines = table.read_text().splitlines()
+    labels = ["label", *("0" if row % 4 == 0 else "1" for row in range(100))]
+    table.write_text("\n".join(map(",".join, zip(lines, labels, strict=True))))
+    prepare(table, tmp_path / "run", intake=intake)
+    dataset = DatasetDirectory(tmp_path / "run" / "data")
+    assert dataset.num_documents == 100
+    assert sum(len(dataset.qrels(split)) for split in dataset.splits) == 75
+    assert intake.left_out["questions without a relevant answer"] == 25
 
 
 def test_too_few_rows_leave_nothing_behind(tmp_path):
