@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PureWindowsPath
 from typing import Any
@@ -18,6 +19,12 @@ _HUB = "hf://"
 _KERAS_FILE = ".keras"
 # A model; sentence-transformers; a SavedModel; DPR's two encoders; a bundle.
 _HELD = ("config.json", "modules.json", "saved_model.pb", "question_encoder", "manifest.json")
+# Where sentence-transformers keeps the settings of a transformer; names but the first are old.
+_SETTINGS = tuple(
+    f"sentence_{name}_config.json"
+    for name in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+)
+_CHANGE_TEXTS = ("processing_kwargs", "query_expansion")
 _RULE = (
     "The checkpoint must be a directory,{} the name of a keras-hub preset, or a kaggle:// or hf://"
     " handle, such as hf://sentence-transformers/all-MiniLM-L6-v2."
@@ -199,6 +206,38 @@ class CheckpointFiles:
         return self.json_object(name) if self.find(name) else {}
 
 
+def transformer_settings(files: CheckpointFiles) -> tuple[str, dict[str, Any]]:
+    """Returns the file in which sentence-transformers keeps a transformer's settings, and these.
+
+    Raises:
+        ConfigError: a setting changes how texts are read, in a way that is not known here.
+    """
+    name = next(filter(files.find, _SETTINGS), _SETTINGS[0])
+    found = files.json_or_empty(name)
+    for key, wanted in (("do_lower_case", False), *((key, None) for key in _CHANGE_TEXTS)):
+        if found.get(key) and found[key] != wanted:
+            raise ConfigError(
+                f"{files}/{name}: `{key}` must be {'null' if wanted is None else wanted}."
+                f" Received: {shorten(found[key])}"
+            )
+    return name, found
+
+
+def length_setting(files: CheckpointFiles, name: str, found: Mapping[str, Any], key: str) -> Any:
+    """Returns a number of tokens among settings, perhaps without end; `None` if there is none.
+
+    Raises:
+        ConfigError: it is no number, or leaves no room for a token.
+    """
+    value = found.get(key)
+    fits = isinstance(value, int | float) and not isinstance(value, bool) and value >= 3
+    if value is not None and not fits:
+        raise ConfigError(
+            f"{files}/{name}: `{key}` must be a number of at least 3. Received: {shorten(value)}"
+        )
+    return value
+
+
 @dataclass(frozen=True)
 class EncoderSteps:
     """The steps after the transformer; a plain language model says nothing of them.
@@ -214,6 +253,8 @@ class EncoderSteps:
         document_prompt: What stands before every document.
         document_template: How title and text become one string, where the checkpoint was trained
             with a form of its own.
+        query_length: Longest query in tokens, where it is another than that of all texts.
+        document_length: Longest document, likewise.
     """
 
     pooling: tuple[Pooling, ...] | None = None
@@ -224,3 +265,5 @@ class EncoderSteps:
     query_prompt: str = ""
     document_prompt: str = ""
     document_template: str | None = None
+    query_length: int | None = None
+    document_length: int | None = None

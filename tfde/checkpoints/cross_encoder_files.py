@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tfde.backbones.backbone import Backbone
-from tfde.checkpoints.checkpoint_files import CheckpointFiles
+from tfde.checkpoints.checkpoint_files import CheckpointFiles, transformer_settings
 from tfde.checkpoints.families.family import FieldsOfConfig
 from tfde.checkpoints.hugging_face import HuggingFaceModel
 from tfde.checkpoints.loading import load_backbone, read_backbone
@@ -221,12 +221,12 @@ def _find_classifier(files: CheckpointFiles) -> CheckpointFiles | None:
 
 
 def _check_options(files: CheckpointFiles) -> None:
-    for file, name, wanted in (
-        ("sentence_bert_config.json", "transformer_task", "sequence-classification"),
-        ("sentence_bert_config.json", "do_lower_case", False),
-        ("config_sentence_transformers.json", "default_prompt_name", None),
+    own = "config_sentence_transformers.json"
+    for file, settings, name, wanted in (
+        (*transformer_settings(files), "transformer_task", "sequence-classification"),
+        (own, files.json_or_empty(own), "default_prompt_name", None),
     ):
-        value = files.json_or_empty(file).get(name, wanted)
+        value = settings.get(name, wanted)
         if value != wanted:
             said = "null" if wanted is None else wanted
             raise ConfigError(

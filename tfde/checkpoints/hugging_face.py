@@ -12,7 +12,12 @@ import numpy as np
 
 from tfde.backbones.backbone import Backbone, build_backbone
 from tfde.backbones.seeded_layer import described_weights
-from tfde.checkpoints.checkpoint_files import CheckpointFiles, EncoderSteps
+from tfde.checkpoints.checkpoint_files import (
+    CheckpointFiles,
+    EncoderSteps,
+    length_setting,
+    transformer_settings,
+)
 from tfde.checkpoints.families.family import FieldsOfConfig, HuggingFaceFamily
 from tfde.checkpoints.families.registry import FAMILIES
 from tfde.checkpoints.safetensors_arrays import SafetensorsArrays
@@ -94,19 +99,13 @@ class HuggingFaceModel:
             ConfigError: a limit is not a number, or leaves no room for a token.
         """
         limits = [self.config.max_sequence_length]
-        for name, key in (
-            ("sentence_bert_config.json", "max_seq_length"),
-            ("tokenizer_config.json", "model_max_length"),
+        of_tokenizer = "tokenizer_config.json"
+        for name, settings, key in (
+            (*transformer_settings(self._files), "max_seq_length"),
+            (of_tokenizer, self._files.json_or_empty(of_tokenizer), "model_max_length"),
         ):
-            value = self._files.json_or_empty(name).get(key)
-            if value is None:
-                continue
-            if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 3:
-                raise ConfigError(
-                    f"{self._files}/{name}: `{key}` must be a number of at least 3."
-                    f" Received: {shorten(value)}"
-                )
-            if value < _NO_LIMIT:
+            value = length_setting(self._files, name, settings, key)
+            if value is not None and value < _NO_LIMIT:
                 limits.append(int(value))
                 break
         return min((limit for limit in limits if limit is not None), default=None)

@@ -8,11 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from tfde.checkpoints.checkpoint_files import CheckpointFiles, EncoderSteps
+from tfde.checkpoints.checkpoint_files import (
+    CheckpointFiles,
+    EncoderSteps,
+    length_setting,
+    transformer_settings,
+)
 from tfde.checkpoints.safetensors_arrays import SafetensorsArrays
 from tfde.config.model import DenseActivation, DenseConfig, Pooling
 from tfde.errors import ConfigError, DataError, shorten
 
+_TASK = "feature-extraction"
 _LOG = logging.getLogger(__name__)
 # Name in versions up to 5 (`pooling_mode_...`, in the order in which they are put side by side),
 # name in version 6, ours.
@@ -112,7 +118,15 @@ def _read_side(
             f" there is a Router{hint}. Received: {', '.join(kinds) or 'none'}"
         )
     transformer, pooling = modules[0][1], modules[1][1]
-    _check_transformer(transformer)
+    name, of_transformer = transformer_settings(transformer)
+    task = of_transformer.get("transformer_task", _TASK)
+    if task != _TASK:
+        rule = f"`transformer_task` must be {_TASK}. Received: {shorten(task)}"
+        raise ConfigError(f"{transformer}/{name}: {rule}")
+    lengths = [
+        length_setting(transformer, name, of_transformer, f"{side}_length")
+        for side in ("query", "document")
+    ]
     options = pooling.json_object("config.json")
     steps = [_read_dense(module) for module in dense]
     query_prompt, document_prompt = _prompts(files, settings)
@@ -131,17 +145,9 @@ def _read_side(
         normalize=kinds[-1] == "Normalize" or _compares_by_cosine(files, settings),
         query_prompt=query_prompt,
         document_prompt=document_prompt,
+        query_length=lengths[0],
+        document_length=lengths[1],
     )
-
-
-def _check_transformer(files: CheckpointFiles) -> None:
-    options = files.json_or_empty("sentence_bert_config.json")
-    for name, wanted in (("do_lower_case", False), ("transformer_task", "feature-extraction")):
-        if options.get(name, wanted) != wanted:
-            raise ConfigError(
-                f"{files}/sentence_bert_config.json: `{name}` must be {wanted}."
-                f" Received: {shorten(options[name])}"
-            )
 
 
 def _read_pooling(files: CheckpointFiles, options: Mapping[str, Any]) -> tuple[Pooling, ...]:

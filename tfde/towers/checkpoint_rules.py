@@ -39,6 +39,11 @@ def text_config(
             says[name] = min(getattr(usual, name), limit or sys.maxsize)
         else:  # a retriever that somebody trained: texts are cut where its own library cuts them
             says[name] = limit or max(asked.buckets)
+    for name, length in zip(
+        _LENGTHS, (query.steps.query_length, document.steps.document_length), strict=True
+    ):
+        if length is not None:
+            says[name] = min(int(length), says[name])
     return asked.filled(says)
 
 

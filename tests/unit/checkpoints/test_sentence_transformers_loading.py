@@ -167,3 +167,38 @@ def test_other_modules_are_refused(tmp_path, kinds):
     )
     with pytest.raises(ConfigError, match=rf"{rule}.*Received: {', '.join(kinds)}$"):
         load_backbone(tmp_path)
+
+
+def test_lengths_of_queries_and_documents(tmp_path):
+    """Version 6 of the library cuts each side at its own length, where it has one."""
+    write_sentence_transformers(tmp_path)
+    options = tmp_path / "sentence_bert_config.json"
+    settings = {"max_seq_length": 16, "query_length": 5, "document_length": 9}
+    options.write_text(json.dumps({**settings, "processing_kwargs": {}, "query_expansion": None}))
+    model = DualEncoder.from_backbone(tmp_path)
+    text = model.preprocessor.text_config
+    assert (text.query_max_length_tokens, text.document_max_length_tokens) == (5, 9)
+    options.write_text(json.dumps({**settings, "document_length": None}))
+    text = DualEncoder.from_backbone(tmp_path).preprocessor.text_config
+    assert (text.query_max_length_tokens, text.document_max_length_tokens) == (5, 16)
+    asked = TextConfig(query_max_length_tokens=12)
+    text = DualEncoder.from_backbone(tmp_path, text=asked).preprocessor.text_config
+    assert text.query_max_length_tokens == 12
+    for key, value in (
+        ("processing_kwargs", {"text": {"max_length": 8}}),
+        ("query_expansion", {"strategy": "fixed", "length": 32}),
+    ):
+        options.write_text(json.dumps({key: value}))
+        with pytest.raises(ConfigError, match=f"`{key}` must be null"):
+            DualEncoder.from_backbone(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["roberta", "distilbert", "xlm-roberta"])
+def test_settings_in_files_of_older_names(tmp_path, name):
+    write_sentence_transformers(tmp_path)
+    options = tmp_path / f"sentence_{name}_config.json"
+    options.write_text('{"max_seq_length": 7}')
+    assert load_backbone(tmp_path).max_length_tokens == 7
+    options.write_text('{"do_lower_case": true}')
+    with pytest.raises(ConfigError, match=f"{options.name}: `do_lower_case` must be False"):
+        load_backbone(tmp_path)
