@@ -15,9 +15,9 @@ from tfde.beam.dead_letters import BAD, DeadLetter, DeadLetters, write_dead_lett
 from tfde.beam.run_pipeline import run_pipeline
 from tfde.data.batched import batched
 from tfde.data.dataset_directory import DatasetDirectory
-from tfde.export.bundle_directory import read_manifest
+from tfde.export.bundle_directory import precision_of_bundle, read_manifest
 from tfde.retrieval.embeddings import Embeddings
-from tfde.retrieval.embeddings_writer import EmbeddingDtype, EmbeddingsWriter
+from tfde.retrieval.embeddings_writer import EmbeddingDtype, EmbeddingsWriter, precision_setting
 from tfde.types import CONTEXT, Document
 
 # Number of a shard, and title and text of its documents with their ids.
@@ -129,6 +129,7 @@ def encode_with_beam(
         shard_size=shard_size,
         batch_size=batch_size,
         dtype=dtype,
+        settings=precision_setting(precision_of_bundle(manifest)),
     )
 
     def build(pipeline: beam.Pipeline) -> None:

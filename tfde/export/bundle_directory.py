@@ -8,7 +8,7 @@ called `N.withdrawn`, and one that is being copied `N.incoming`: no server takes
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -51,6 +51,12 @@ class BundleVersion(NamedTuple):
     def own_files(self) -> list[str]:
         """The names of the files that are of no model, the manifest last."""
         return [n for n in self.manifest["files"] if not n.startswith("models/")] + [MANIFEST]
+
+
+def precision_of_bundle(manifest: Mapping[str, Any]) -> str:
+    """Returns what the towers of a bundle compute in, and whether their weights have 8 bits."""
+    eight = ", weights of 8 bits" if manifest["int8_weights"] else ""
+    return f"{manifest['compute_dtype']}{eight}"
 
 
 def bundle_versions(bundle: str | Path) -> dict[int, BundleVersion]:

@@ -19,7 +19,13 @@ from tfde.config.engines import EngineChoice, Use
 from tfde.config.model import DOCUMENT_FIELDS
 from tfde.engines.tower_engine import open_tower
 from tfde.errors import ConfigError, require, shorten
-from tfde.export.bundle_directory import MANIFEST, SAVED_MODEL, is_saved_encoder, read_manifest
+from tfde.export.bundle_directory import (
+    MANIFEST,
+    SAVED_MODEL,
+    is_saved_encoder,
+    precision_of_bundle,
+    read_manifest,
+)
 from tfde.export.bundle_engines import engine_of
 from tfde.text.cut_texts import CutTexts
 from tfde.towers.batches import encode_by_length
@@ -84,6 +90,11 @@ class SavedEncoder(EncodesTexts):
         if self._manifest:
             return int(self._manifest["embedding_dim"])
         return int(self._vectors("query", ["a"]).shape[-1])
+
+    @property
+    def precision(self) -> str:
+        """What it computes in, and whether its weights have 8 bits, as its manifest says."""
+        return precision_of_bundle(self._manifest) if self._manifest else "float32"
 
     def fingerprint(self) -> str:
         """Returns what changes with the model: of a bundle, that of the model exported."""

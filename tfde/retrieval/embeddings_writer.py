@@ -31,6 +31,7 @@ from tfde.types import Document
 
 EmbeddingDtype = Literal["float32", "float16", "int8"]
 SETTINGS = "encoding.json"
+_USUAL = "float32"
 BATCHES_PER_WINDOW = 32  # texts are sorted by length within one
 
 
@@ -49,6 +50,15 @@ class DocumentEncoder(Protocol):
     def encode_documents(self, documents: list[Document], *, batch_size: int) -> np.ndarray:
         """Returns `(N, D)` float32 in the order given."""
         ...
+
+
+def precision_setting(precision: str) -> dict[str, str]:
+    """Returns what a model computes in as a setting of `EmbeddingsWriter`.
+
+    A model has one fingerprint in all precisions, for queries in one may search documents in
+    another; a directory holds embeddings of one.
+    """
+    return {} if precision == _USUAL else {"precision": precision}
 
 
 class EmbeddingsWriter:
@@ -278,8 +288,9 @@ def _name(number: int) -> str:
 def _source_sha256(documents: Sequence[Document]) -> str:
     digest = hashlib.sha256()
     for document in documents:
-        context = document.context  # as before there was such a thing where there is none
-        for field in (*document[:3], *([context] if isinstance(context, str) else [])):
+        # Texts beside these are hashed where there are some, as before there were such things.
+        others = document.context, getattr(document, "parent_text", None)
+        for field in (*document[:3], *(text for text in others if isinstance(text, str))):
             content = field.encode()
             digest.update(len(content).to_bytes(8, "little"))
             digest.update(content)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from tfde.argument_types import typed
 from tfde.config.model import ParentConfig
@@ -13,7 +13,12 @@ from tfde.data.batched import batched
 from tfde.errors import require
 from tfde.progress import progress_bar
 from tfde.retrieval.embeddings import Embeddings
-from tfde.retrieval.embeddings_writer import DocumentEncoder, EmbeddingDtype, EmbeddingsWriter
+from tfde.retrieval.embeddings_writer import (
+    DocumentEncoder,
+    EmbeddingDtype,
+    EmbeddingsWriter,
+    precision_setting,
+)
 from tfde.retrieval.parents import ParentEncoder, ParentModel, in_parents
 from tfde.types import Document
 
@@ -60,9 +65,9 @@ def encode_corpus(
         DataError: an id with white space.
     """
     documents = map(_checked, documents)
-    settings = {}
+    settings: dict[str, Any] = precision_setting(getattr(model, "precision", "float32"))
     if parents is not None:
-        settings = {"parents": asdict(parents)}
+        settings["parents"] = asdict(parents)
         model = ParentEncoder(cast(ParentModel, model), parents)
         documents = in_parents(documents, parents.separator)
     writer = EmbeddingsWriter(

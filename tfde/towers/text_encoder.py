@@ -16,6 +16,7 @@ from tfde.errors import ConfigError, require, shorten
 from tfde.text.cut_texts import CutTexts
 from tfde.text.preprocessor import TextPreprocessor
 from tfde.towers.encodes_texts import EncodesTexts
+from tfde.towers.engines import precision_of
 from tfde.towers.measured import refuse_callbacks
 from tfde.towers.other_words import OF_DUAL_ENCODER, OtherWords
 from tfde.towers.pair_input import texts_of_pairs
@@ -136,6 +137,11 @@ class TextEncoder(OtherWords, EncodesTexts, PairTrainer):
     def document_fields(self) -> tuple[str, ...]:
         """What is read of a document: title and text, and the context where the template has it."""
         return self.preprocessor.text_config.document_fields
+
+    @property
+    def precision(self) -> str:
+        """What the towers compute in: `float32`, `bfloat16` or `float16`."""
+        return precision_of(self.document_tower)
 
     @property
     def _normalizes(self) -> bool:

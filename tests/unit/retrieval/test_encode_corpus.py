@@ -3,6 +3,7 @@ import json
 
 import numpy as np
 import pytest
+import tiny
 
 from tfde.errors import ConfigError, CorruptError, DataError, MismatchError
 from tfde.retrieval.embeddings import Embeddings
@@ -294,3 +295,22 @@ def test_embeddings_beyond_float16_are_refused(tmp_path, encoder, documents):
     encode_corpus(Large(), documents, tmp_path / "float32")
     with pytest.raises(ConfigError, match=r"finite in float16\. Received: document 'd2'"):
         encode_corpus(Large(), documents, tmp_path / "float16", dtype="float16")
+
+
+def test_embeddings_of_several_precisions_share_no_directory(tmp_path, documents):
+    """They have one fingerprint, for each can be searched by queries of another."""
+    start = tiny.dual_encoder(tiny.BERT)
+    half = tiny.dual_encoder(tiny.BERT, dtype="mixed_bfloat16")
+    assert (start.precision, half.precision) == ("float32", "bfloat16")
+    assert start.fingerprint() == half.fingerprint()
+    for model in (start, half):
+        output = tmp_path / model.precision
+        encode_corpus(model, documents, output, shard_size=10)
+        settings = json.loads((output / "encoding.json").read_text())
+        assert settings.get("precision", "float32") == model.precision
+        for file in (*output.glob("shard-00002*"), output / "embeddings.json"):
+            file.unlink()
+        encode_corpus(model, documents, output, shard_size=10)
+        other = half if model is start else start
+        with pytest.raises(MismatchError, match="was begun otherwise: precision was"):
+            encode_corpus(other, documents, output, shard_size=10)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import shutil
 
 import numpy as np
 import pytest
@@ -116,3 +117,22 @@ def test_ids_and_order_that_tell_no_parents(tmp_path, model):
 def test_impossible_configurations(fields, rule):
     with pytest.raises(ConfigError, match=rule):
         ParentConfig(**fields)
+
+
+def test_a_parent_that_changed_is_not_gone_on_with(tmp_path):
+    """Its text is in the vectors of a shard that is finished, though their own texts are equal."""
+    model = tiny.dual_encoder()
+    parents = ParentConfig(weight=0.5)
+    parts = [Document(f"p.{n}", "", tiny.WORDS[n]) for n in range(3)]
+
+    encode = functools.partial(encode_corpus, model, shard_size=2, parents=parents)
+    first = encode(parts, tmp_path / "whole")
+    kept = tmp_path / "killed"
+    shutil.copytree(tmp_path / "whole", kept)
+    for file in [*kept.glob("shard-00001*"), kept / "embeddings.json"]:
+        file.unlink()
+    np.testing.assert_array_equal(encode(parts, kept).read(), first.read())
+    for file in [*kept.glob("shard-00001*"), kept / "embeddings.json"]:
+        file.unlink()
+    with pytest.raises(MismatchError, match="encoded from other texts under the same ids"):
+        encode([*parts[:2], Document("p.2", "", "house")], kept)
