@@ -39,6 +39,7 @@ OPTIONAL = ("max_sequence_length", "head_dim", "layer_types", "top_k")
 # Of sound or images, or of texts of one length; each is told so.
 NO_TEXTS = {"MoonshineBackbone", "WhisperBackbone", "PARSeqBackbone", "PaliGemmaBackbone"}
 ONE_LENGTH = {"RWKV7Backbone"}
+READ_PADDING = {"FNetBackbone", "ESMBackbone", "ESM2Backbone"}
 
 
 def text_backbones():
@@ -84,7 +85,7 @@ def mean_of(backbone, ids, mask):
 
 
 @pytest.mark.parametrize("name", text_backbones())
-def test_every_text_backbone_of_keras_hub(name):
+def test_every_text_backbone_of_keras_hub(name, caplog):
     backbone = backbone_of(name)
     options = {"tokenizer": tiny.tokenizer(), "text": TEXT}
     if name in ONE_LENGTH:
@@ -93,6 +94,7 @@ def test_every_text_backbone_of_keras_hub(name):
         return
     model = tfde.DualEncoder.from_backbone(backbone, **options)
     ids, mask = model.preprocessor.queries(tf.constant(TEXTS))
+    assert ("as padding changes its vectors" in caplog.text) == (name in READ_PADDING)
     found = model.query_tower({"token_ids": ids, "padding_mask": mask})
     np.testing.assert_allclose(found, mean_of(backbone, ids, mask), atol=1e-5)
 
@@ -304,3 +306,29 @@ def test_weights_are_loaded_whatever_number_keras_gave_the_layers(sharing, tmp_p
         np.testing.assert_array_equal(*embeddings)
     with pytest.raises(ConfigError, match="a model built alike"):
         build(size=6).load_weights(path)
+
+
+def own_backbone(*, length=None, vocabulary_size=120, layer=None):
+    ids, mask = (
+        keras.Input((length,), dtype="int32", name=n) for n in ("token_ids", "padding_mask")
+    )
+    x = keras.layers.Embedding(vocabulary_size, 8)(ids)
+    return keras.Model([ids, mask], layer(x) if layer else keras.layers.Dense(8)(x))
+
+
+def test_a_backbone_that_reads_padding_is_told(caplog):
+    options = {"tokenizer": tiny.tokenizer(), "text": TEXT}
+    tfde.DualEncoder.from_backbone(own_backbone(), **options)
+    assert not caplog.text
+    convolution = keras.layers.Conv1D(8, 3, padding="same")
+    tfde.DualEncoder.from_backbone(own_backbone(layer=convolution), **options)
+    assert "what stands behind a text as padding changes its vectors" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"), [({"vocabulary_size": 50}, "= 91 is not in"), ({"length": 16}, "")]
+)
+def test_a_backbone_that_cannot_read_the_texts_is_refused(options, reason):
+    rule = "`backbone` must know the 92 token ids of its tokenizer, and take texts of any length"
+    with pytest.raises(ConfigError, match=f"{rule}.*{reason}"):
+        tfde.DualEncoder.from_backbone(own_backbone(**options), tokenizer=tiny.tokenizer())

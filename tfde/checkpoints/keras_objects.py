@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+import re
 import tempfile
 from typing import Any
 
 import keras
+import numpy as np
+import tensorflow as tf
 
 from tfde.backbones.backbone import Backbone, build_backbone
 from tfde.backbones.keras_model import describe_keras_model
@@ -16,6 +20,10 @@ from tfde.checkpoints.keras_hub_tokenizers import read_keras_hub_tokenizer
 from tfde.checkpoints.loading import read_backbone
 from tfde.errors import ConfigError, require, shorten
 from tfde.text.tokenizer import Tokenizer
+
+_LOG = logging.getLogger(__name__)
+_TRIED_TOKENS = 5
+_CHANGE_TOLD = 0.02  # of the largest number: more than rounding, in half precision too
 
 
 def take_tokenizer(tokenizer: Any) -> Tokenizer:
@@ -53,7 +61,7 @@ def take_keras_model(
 
     Raises:
         ConfigError: it is no such model; another one than keras-hub's has rate and dtype of its
-            own, which cannot be replaced.
+            own, which cannot be replaced; it does not know the tokenizer's ids.
     """
     if type(model).__name__ in KERAS_HUB_FAMILIES and hasattr(model, "save_to_preset"):
         with tempfile.TemporaryDirectory() as folder:
@@ -64,7 +72,8 @@ def take_keras_model(
     for name, value in (("dropout", dropout), ("dtype", dtype)):
         if value is not None:
             raise ConfigError(
-                f"`{name}` is the model's own where `backbone` is a Keras model. Received: {value}"
+                f"`{name}` is the model's own where `backbone` is a Keras model: set it where the"
+                f" model is made. Received: {value}"
             )
     config, embedder, rest = describe_keras_model(model, vocabulary_size=tokenizer.vocabulary_size)
     backbone = build_backbone(config)
@@ -78,4 +87,47 @@ def take_keras_model(
         ) from error
     backbone.token_embedder.set_weights(embedder)
     backbone.encoder.set_weights(rest)
+    _try_on_a_text(backbone, tokenizer, type(model).__name__)
     return backbone
+
+
+def _try_on_a_text(backbone: Backbone, tokenizer: Tokenizer, name: str) -> None:
+    """Refuses a model that cannot read a text, and tells of one that reads what pads it.
+
+    Raises:
+        ConfigError: it does not know all token ids, or takes texts of one length.
+    """
+    last = tokenizer.vocabulary_size - 1
+    ids = np.arange(last, max(last - _TRIED_TOKENS, -1), -1, dtype=np.int32)[np.newaxis]
+    padded = np.pad(ids, [(0, 0), (0, _TRIED_TOKENS)], constant_values=tokenizer.pad_id)
+    mask = np.pad(np.ones_like(ids), [(0, 0), (0, _TRIED_TOKENS)])
+    try:
+        alone, beside = (
+            np.asarray(
+                backbone.encoder(
+                    backbone.token_embedder(tf.constant(tokens)), tf.constant(real), training=False
+                ),
+                np.float32,
+            )
+            for tokens, real in ((ids, np.ones_like(ids)), (padded, mask))
+        )
+    except (TypeError, ValueError, tf.errors.InvalidArgumentError) as error:
+        rule = f"must know the {tokenizer.vocabulary_size:,} token ids of its tokenizer, and take"
+        # Keras puts a line of its own before what the layer says.
+        lines = [line for line in str(error).splitlines() if line.strip()]
+        reason = lines[1 if "Exception encountered" in lines[0] and lines[1:] else 0]
+        reason = shorten(re.sub(r"\x1b\[\dm|\{\{.*?\}\}", "", reason).strip())
+        raise ConfigError(
+            f"`backbone` {rule} texts of any length. Received: {name} ({reason})"
+        ) from error
+    change = float(np.abs(alone - beside[:, : ids.shape[1]]).max())
+    largest = float(np.abs(alone).max())
+    if change > _CHANGE_TOLD * largest:
+        _LOG.warning(
+            "%s: what stands behind a text as padding changes its vectors (by %.2g, where the"
+            " largest number is %.2g): embeddings depend on the texts beside it. Let every layer"
+            " leave out what `padding_mask` leaves out",
+            name,
+            change,
+            largest,
+        )
