@@ -33,7 +33,8 @@ class PartitionedRetriever(Retriever):
 
     Approximate: a document of a leaf that is not searched is not found. There are min(k, N)
     documents in every answer: a query whose leaves hold fewer searches more of them. Scores are
-    those of `StoredRows`, ties go by position. Of the vectors, blocks of 2 MB are read
+    those of `StoredRows`; ties go by position, but at the last place of an answer, where the leaf
+    decides. Of the vectors, blocks of 2 MB are read
     for four queries at a time; a batch takes a few numbers more for each query and leaf.
 
     Args:

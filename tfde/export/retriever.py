@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfde.export.stored_rows import RowsDtype, StoredRows
+from tfde.retrieval.index_directory import LARGEST
 from tfde.towers.saved_models import QueryEncoder, save
 
 MAX_HITS = 20_000  # of a query: an answer has a row of them for each
@@ -35,7 +36,7 @@ class Retriever(tf.Module):
         self.doc_ids = tf.Variable(list(doc_ids), trainable=False, dtype=tf.string, name="doc_ids")
         spec = tf.TensorSpec([None, embedding_dim], tf.float32, name="embeddings")
         k = tf.TensorSpec([], tf.int32, name="k")
-        self.search = tf.function(self._search, input_signature=[spec, k], autograph=False)
+        self.search = tf.function(self._search_checked, input_signature=[spec, k], autograph=False)
 
     @tf.function(
         input_signature=[
@@ -63,6 +64,13 @@ class Retriever(tf.Module):
         """Returns scores (Q, K) float32 and positions (Q, K) int32 of (Q, D), as an index does."""
         found = self.search(tf.constant(query_embeddings), tf.constant(k))
         return found["scores"].numpy(), found["indices"].numpy()
+
+    def _search_checked(self, embeddings: tf.Tensor, k: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Returns what `_search` does; embeddings that have no order end with INVALID_ARGUMENT."""
+        rule = f"embeddings must be finite and at most {LARGEST:g} in size."
+        check = tf.debugging.Assert(tf.reduce_all(tf.abs(embeddings) <= LARGEST), [rule])
+        with tf.control_dependencies([check]):
+            return self._search(tf.identity(embeddings), k)
 
     def _search(self, embeddings: tf.Tensor, k: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns `indices` (Q, K) int32 and `scores` (Q, K) float32; ties by position."""

@@ -16,7 +16,6 @@ import tensorflow as tf
 from scann.scann_ops.py import scann_ops
 
 from tfde.export.retriever import Retriever, checked_hits, save_retriever
-from tfde.retrieval.index_directory import LARGEST
 from tfde.retrieval.scann_index import SEARCHER, ScannIndex
 from tfde.towers.saved_models import QueryEncoder
 
@@ -56,7 +55,6 @@ class ScannRetriever(Retriever):
 
     def _search(self, embeddings: tf.Tensor, k: tf.Tensor) -> dict[str, tf.Tensor]:
         k = checked_hits(k, int(self.doc_ids.shape[0]))
-        embeddings = _searchable(embeddings)
         searcher = scann_ops.tensors_to_scann(*self._assets, shared_name=self._shared_name)
         reorder = tf.maximum(k, self._reorder)
 
@@ -94,14 +92,6 @@ class ScannRetriever(Retriever):
 def save_scann_retriever(retriever: ScannRetriever, directory: Path) -> None:
     """Writes a retriever with the signatures `serving_default` and `search`."""
     save_retriever(retriever, directory, op_namespaces=("Scann",))
-
-
-def _searchable(embeddings: tf.Tensor) -> tf.Tensor:
-    """Returns the embeddings; a run with one that ScaNN must not get ends with INVALID_ARGUMENT."""
-    rule = f"embeddings must be finite and at most {LARGEST:g} in size."
-    check = tf.debugging.Assert(tf.reduce_all(tf.abs(embeddings) <= LARGEST), [rule])
-    with tf.control_dependencies([check]):
-        return tf.identity(embeddings)
 
 
 def _read(path: Path, dtype: tf.DType) -> tf.Variable:

@@ -15,6 +15,7 @@ from tfde.data.metadata import QUERY_FIELDS, metadata_of
 from tfde.errors import ConfigError, DataError, MismatchError, require
 from tfde.progress import progress_bar
 from tfde.retrieval.embeddings_writer import BATCHES_PER_WINDOW, DocumentEncoder, encode_finite
+from tfde.retrieval.index_directory import check_doc_ids
 from tfde.retrieval.parents import ParentEncoder, ParentModel, in_parents
 from tfde.retrieval.top_k import TopK
 from tfde.storage.files import check_id
@@ -119,7 +120,7 @@ def retrieve_from_corpus(
 
     Raises:
         ConfigError: `k` below 1, no queries, no documents, or embeddings that are not finite.
-        DataError: a query id holds white space or stands twice.
+        DataError: an id holds white space or stands twice.
     """
     queries = _checked(queries, k)
     query_embeddings = model.encode_queries([q.text for q in queries], batch_size=batch_size)
@@ -145,7 +146,7 @@ def retrieve_from_corpus(
             bar.update(len(window))
     if not doc_ids:
         raise ConfigError("`documents` must hold at least one document. Received: none")
-    names = np.array(doc_ids, dtype=object)
+    names = np.array(check_doc_ids(doc_ids, len(doc_ids)), dtype=object)
     run: Run = {}
     for group, top in zip(groups, best, strict=True):
         for query, scores, positions in zip(queries[group], top.scores, top.positions, strict=True):

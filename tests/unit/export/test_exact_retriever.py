@@ -119,6 +119,16 @@ def test_hits_of_a_query_are_bounded(query_encoder):
     assert few.search_positions(QUERIES[:1], 2**31 - 1)[1].shape == (1, 103)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("number", [np.nan, np.inf, 2e9])
+def test_queries_without_an_order_are_refused(query_encoder, dtype, number):
+    retriever = ExactRetriever(query_encoder, EMBEDDINGS, DOC_IDS, dtype=dtype)
+    queries = QUERIES.copy()
+    queries[2, 1] = number
+    with pytest.raises(tf.errors.InvalidArgumentError, match="embeddings must be finite"):
+        retriever.search(queries, 3)
+
+
 def test_an_unknown_dtype_is_refused(query_encoder):
     with pytest.raises(ConfigError, match=r"`dtype` must be one of float32, .* Received: 'int4'"):
         ExactRetriever(query_encoder, EMBEDDINGS, DOC_IDS, dtype="int4")
