@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -245,7 +246,9 @@ def _cut(model: keras.Model) -> tuple[keras.layers.Layer, keras.Model] | None:
         return None
     layer, embedded = found[0]
     try:
-        rest = keras.Model({_EMBEDDED: embedded, **inputs}, _sequence(model.output))
+        with warnings.catch_warnings():  # that the tensor has a name of its own
+            warnings.filterwarnings("ignore", "When providing `inputs` as a dict")
+            rest = keras.Model({_EMBEDDED: embedded, **inputs}, _sequence(model.output))
     except ValueError:  # something else reads the token ids
         return None
     shared = {id(weight) for weight in layer.weights} & {id(weight) for weight in rest.weights}

@@ -18,7 +18,7 @@ from tfde.checkpoints.safetensors_arrays import SafetensorsArrays
 from tfde.config.model import DenseActivation, DenseConfig, Pooling
 from tfde.errors import ConfigError, DataError, shorten
 
-_TASK = "feature-extraction"
+_TASK, _EMBEDDING = "feature-extraction", "sentence_embedding"
 _LOG = logging.getLogger(__name__)
 # Name in versions up to 5 (`pooling_mode_...`, in the order in which they are put side by side),
 # name in version 6, ours.
@@ -128,6 +128,13 @@ def _read_side(
         for side in ("query", "document")
     ]
     options = pooling.json_object("config.json")
+    if kinds[-1] == "Normalize":
+        of_normalize = modules[-1][1].json_or_empty("config.json")
+        for key in ("module_input_name", "module_output_name"):
+            value = of_normalize.get(key) or _EMBEDDING
+            if value != _EMBEDDING:
+                rule = f"`{key}` must be {_EMBEDDING}. Received: {shorten(value)}"
+                raise ConfigError(f"{modules[-1][1]}/config.json: {rule}")
     steps = [_read_dense(module) for module in dense]
     query_prompt, document_prompt = _prompts(files, settings)
     if settings.get("truncate_dim") is not None:
@@ -173,8 +180,8 @@ def _read_dense(files: CheckpointFiles) -> tuple[DenseConfig, list[np.ndarray]]:
         ("use_residual", not options.get("use_residual"), "false"),
         (
             "module_input_name",
-            options.get("module_input_name", "sentence_embedding") == "sentence_embedding",
-            "sentence_embedding",
+            options.get("module_input_name", _EMBEDDING) == _EMBEDDING,
+            _EMBEDDING,
         ),
     ):
         if not holds:

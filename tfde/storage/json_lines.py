@@ -61,6 +61,9 @@ def string_field(
         return ""
     if name not in record:
         raise DataError(path, line, f"field {name!r} is missing.", dict(record))
+    if value is None:
+        rule = f"field {name!r} must be a string; it is null, so leave the record out."
+        raise DataError(path, line, rule)
     if not isinstance(value, str):
         raise DataError(path, line, f"field {name!r} must be a string.", value)
     if not (optional or blank) and not value.strip():

@@ -181,3 +181,13 @@ def test_a_dpr_projection_that_lies(tmp_path, dtype, rows, message):
     weights["question_encoder.encode_proj.bias"] = np.ones(rows, dtype)
     write(tmp_path / "q", weights=weights, config={"model_type": "dpr", "projection_dim": 3})
     refused(f"{tmp_path / 'q'},{tmp_path / 'q'}", DataError, message)
+
+
+def test_what_is_normalized_is_the_embedding(tmp_path):
+    write_sentence_transformers(tmp_path, ("Transformer", "Pooling", "Normalize"))
+    (tmp_path / "2_Normalize").mkdir(exist_ok=True)
+    options = tmp_path / "2_Normalize" / "config.json"
+    options.write_text('{"module_input_name": "sentence_embedding"}')
+    assert load_backbone(tmp_path).steps.normalize is True
+    options.write_text('{"module_input_name": "token_embeddings"}')
+    refused(tmp_path, ConfigError, "`module_input_name` must be sentence_embedding")

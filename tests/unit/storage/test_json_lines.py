@@ -50,6 +50,7 @@ def test_truncated_and_damaged_gzip_are_named(tmp_path):
     [
         ({"b": 1}, r"f:3: field 'a' is missing\. Received: \{'b': 1\}"),
         ({"a": 7}, r"f:3: field 'a' must be a string\. Received: 7"),
+        ({"a": None}, r"f:3: field 'a' must be a string; it is null, so leave the record out\."),
         ({"a": " \t"}, r"f:3: field 'a' must not be empty\."),
         (json.loads('{"a": "x\\ud800"}'), r"f:3: field 'a' must be Unicode text"),
     ],
