@@ -101,9 +101,9 @@ class PairSteps(Measured):
         Raises:
             ConfigError: both `loss` and `task`; a loss or metric that cannot be honoured;
                 `chunk_size` is below 1, of towers whose training changes more than what has a
-                gradient or whose layers add to the loss, or asked for together with XLA, which
-                needs shapes that do not depend on the texts; XLA is asked for with several
-                replicas; a subclass has a `compute_loss` or `compute_metrics` of its own.
+                gradient, or asked for together with XLA, which needs shapes that do not depend on
+                the texts; XLA is asked for with several replicas; a subclass has a `compute_loss`
+                or `compute_metrics` of its own.
         """
         require(chunk_size is None or chunk_size >= 1, "chunk_size", "at least 1", chunk_size)
         for name, word in (("compute_loss", "loss"), ("compute_metrics", "metrics")):
@@ -358,8 +358,15 @@ class PairSteps(Measured):
 
     def _layer_losses(self) -> tf.Tensor:
         """Returns this replica's share of what layers add: regularizers' and `add_loss`' losses."""
-        losses = [tf.cast(loss, tf.float32) for loss in self.losses]
-        return share_of_mean(tf.add_n(losses)) if losses else tf.constant(0.0)
+        losses = self.losses
+        if losses and self.chunk_size is not None:  # what a call adds would be that of a chunk
+            raise ConfigError(
+                "`chunk_size` must be None where layers add to the loss (regularizers, `add_loss`)."
+                f" Received: a model with {len(losses)} such losses"
+            )
+        if not losses:
+            return tf.constant(0.0)
+        return share_of_mean(tf.add_n([tf.cast(loss, tf.float32) for loss in losses]))
 
     def compute_metrics(
         self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None
