@@ -223,7 +223,9 @@ def transformer_settings(files: CheckpointFiles) -> tuple[str, dict[str, Any]]:
     return name, found
 
 
-def length_setting(files: CheckpointFiles, name: str, found: Mapping[str, Any], key: str) -> Any:
+def length_setting(
+    files: CheckpointFiles, name: str, found: Mapping[str, Any], key: str
+) -> float | None:
     """Returns a number of tokens among settings, perhaps without end; `None` if there is none.
 
     Raises:
@@ -253,7 +255,8 @@ class EncoderSteps:
         document_prompt: What stands before every document.
         document_template: How title and text become one string, where the checkpoint was trained
             with a form of its own.
-        query_length: Longest query in tokens, where it is another than that of all texts.
+        query_length: Longest query in tokens, where it is another than that of all texts; JSON's
+            numbers may be without end.
         document_length: Longest document, likewise.
     """
 
@@ -265,5 +268,5 @@ class EncoderSteps:
     query_prompt: str = ""
     document_prompt: str = ""
     document_template: str | None = None
-    query_length: int | None = None
-    document_length: int | None = None
+    query_length: float | None = None
+    document_length: float | None = None

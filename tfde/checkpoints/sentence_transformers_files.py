@@ -123,10 +123,10 @@ def _read_side(
     if task != _TASK:
         rule = f"`transformer_task` must be {_TASK}. Received: {shorten(task)}"
         raise ConfigError(f"{transformer}/{name}: {rule}")
-    lengths = [
+    query_length, document_length = (
         length_setting(transformer, name, of_transformer, f"{side}_length")
         for side in ("query", "document")
-    ]
+    )
     options = pooling.json_object("config.json")
     if kinds[-1] == "Normalize":
         of_normalize = modules[-1][1].json_or_empty("config.json")
@@ -152,8 +152,8 @@ def _read_side(
         normalize=kinds[-1] == "Normalize" or _compares_by_cosine(files, settings),
         query_prompt=query_prompt,
         document_prompt=document_prompt,
-        query_length=lengths[0],
-        document_length=lengths[1],
+        query_length=query_length,
+        document_length=document_length,
     )
 
 

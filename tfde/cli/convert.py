@@ -287,8 +287,7 @@ def _sources(name: str, known: Format, inputs: list[str], splits: list[str] | No
         elif role.kind == "name" or path.is_file() or (role.kind == "folder" and path.is_dir()):
             given.append((role, path, ""))
         else:
-            kinds = {"folder": "a file or folder", "tables": "a file or folder"}
-            kind = kinds.get(role.kind, "a file")
+            kind = "a file" if role.kind == "file" else "a file or folder"
             raise ConfigError(f"{path}: `input` must be {kind} that exists.")
     missing = [
         role.name

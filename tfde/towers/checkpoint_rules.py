@@ -43,7 +43,7 @@ def text_config(
         _LENGTHS, (query.steps.query_length, document.steps.document_length), strict=True
     ):
         if length is not None:
-            says[name] = min(int(length), says[name])
+            says[name] = int(min(length, says[name]))
     return asked.filled(says)
 
 

@@ -178,6 +178,9 @@ def test_lengths_of_queries_and_documents(tmp_path):
     model = DualEncoder.from_backbone(tmp_path)
     text = model.preprocessor.text_config
     assert (text.query_max_length_tokens, text.document_max_length_tokens) == (5, 9)
+    options.write_text(json.dumps({**settings, "document_length": float("inf")}))
+    text = DualEncoder.from_backbone(tmp_path).preprocessor.text_config
+    assert text.document_max_length_tokens == 16
     options.write_text(json.dumps({**settings, "document_length": None}))
     text = DualEncoder.from_backbone(tmp_path).preprocessor.text_config
     assert (text.query_max_length_tokens, text.document_max_length_tokens) == (5, 16)
