@@ -144,7 +144,7 @@ def test_an_array_of_rows_is_pairs(model, whole):
 @pytest.mark.parametrize(
     ("x", "rule"),
     [
-        ((WORDS, DOCUMENTS, np.ones(24)), "`x` must be two columns, .* pairs have no weights"),
+        ((WORDS, DOCUMENTS, np.ones(24)), "`x` must be columns of texts: pairs have no weights"),
         (in_pair, "`x` must be pairs; a function that makes them must be called. .*'in_pair'"),
     ],
 )

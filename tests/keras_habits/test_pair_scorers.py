@@ -43,6 +43,7 @@ def matcher():
 
 def test_the_same_pairs_in_any_form(cross_encoder):
     import pandas
+    import pyarrow
 
     logits = cross_encoder.score(TEXTS)
     log_sums = np.log(np.exp(logits).sum(1))
@@ -62,6 +63,8 @@ def test_the_same_pairs_in_any_form(cross_encoder):
         "names": (TEXTS, names),
         "documents": ([(a, tfde.Document("", "", b), y) for a, b, y in ROWS],),
         "frame": (pandas.DataFrame({"sentence1": FIRST, "sentence2": SECOND, "label": names}),),
+        "arrow": (pyarrow.table({"first": FIRST, "second": SECOND, "label": names}),),
+        "arrow and y": (pyarrow.table({"first": FIRST, "second": SECOND}), LABELS),
         "tf.data": (strings,),
         "batches": (
             strings.map(lambda x, y: {"first": x[0], "second": x[1], "label": y}).batch(9),

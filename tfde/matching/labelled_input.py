@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfde.data.formats.labelled_pairs import GLUE_COLUMNS
+from tfde.data.frames import rows_of_frame
 from tfde.data.pairs.labelled import LabelledPairs
 from tfde.errors import ConfigError, DataError, require, shorten, utf8_fault
 from tfde.towers.pair_input import check_rows
@@ -182,8 +183,9 @@ def columns_of(pairs: LabelledPairs) -> dict[str, Any]:
 def _rows(x: Any, y: Any) -> Iterator[Any]:
     if y is not None:
         x = _without_labels(x, rows=len(y) if hasattr(y, "__len__") else None)
-    elif hasattr(x, "itertuples"):
-        x = [dict(zip(x.columns, row, strict=True)) for row in x.itertuples(index=False)]
+    else:
+        table = rows_of_frame(x)
+        x = x if table is None else table
     if isinstance(x, str | Mapping) or not isinstance(x, Iterable):
         raise ConfigError(f"`x` must be a list of {_RULE}, or a frame. Received: {shorten(x)}")
     if y is None:
@@ -199,7 +201,11 @@ def _without_labels(x: Any, *, rows: int | None) -> Any:
         x = tuple(x)
     if isinstance(x, np.ndarray):
         return x.tolist()
-    if isinstance(x, Mapping) or hasattr(x, "itertuples"):
+    table = rows_of_frame(x)
+    if table is not None:
+        cells = list(table)
+        x = {name: [row[name] for row in cells] for name in cells[0]} if cells else x
+    if isinstance(x, Mapping):
         known = [names[:2] for names in _COLUMNS]
         names = next((pair for pair in known if set(pair) <= set(x)), None)
         rule = "of columns `first` and `second`, or of GLUE's names"

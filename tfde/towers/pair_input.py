@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -15,7 +16,12 @@ from tfde.data.pairs.dataset import PairDataset
 from tfde.data.pairs.read_pairs import read_pairs
 from tfde.errors import ConfigError, require
 from tfde.towers.fit_loop import endless
-from tfde.towers.string_batches import STRINGS, plain_rows, streamed_strings
+from tfde.towers.string_batches import (
+    kinds_of_columns,
+    names_of_places,
+    plain_rows,
+    streamed_strings,
+)
 
 _BATCH_SIZE = 32  # Keras' own
 # Texts have no ids here: equal texts have equal keys, of which 0 means "none".
@@ -29,12 +35,12 @@ def training_batches(
     """Returns batches of pairs to train on, whatever they come as.
 
     Args:
-        x: `tfde.pairs(...)`; a `tf.data.Dataset` of `(query, document)` strings, of dicts of
-            strings with `query`, `document` and perhaps `title`, one pair or a batch of pairs an
+        x: `tfde.pairs(...)`; a `tf.data.Dataset` of `(query, document, negative, ...)` strings, of
+            dicts of strings as `kinds_of_columns` knows them, one pair or a batch of pairs an
             element, or of batches as `PairBatches` says; a `keras.utils.PyDataset` or a generator
             of such batches; `(queries, documents)`, two lists or arrays, or a dict of such; else
-            what `tfde.pairs` takes: a list of pairs (given negatives are all taken), a pandas
-            frame, a dataset directory, a pair file.
+            what `tfde.pairs` takes: a list of pairs, a frame, a dataset directory, a pair file.
+            Given negatives are all taken.
         batch_size: Pairs in a batch, where `x` has none of its own; `None`: 32, or all if they are
             fewer.
         shuffle: Whether pairs in memory get another order in each epoch.
@@ -128,7 +134,12 @@ def _is_batched(x: Any) -> bool:
     if isinstance(x, PairBatches):
         return True
     parts = tf.nest.flatten(x.element_spec) if isinstance(x, tf.data.Dataset) else []
-    return any(getattr(part, "shape", tf.TensorShape(None)).rank != 0 for part in parts)
+    return bool(parts) and all(_rank(part) != 0 for part in parts)
+
+
+def _rank(spec: Any) -> int | None:
+    rank: int | None = getattr(spec, "shape", tf.TensorShape(None)).rank
+    return rank
 
 
 def _of_strings(
@@ -137,26 +148,47 @@ def _of_strings(
     spec = x.element_spec
     if isinstance(spec, Mapping) and "document_key" in spec:
         return x
-    if isinstance(spec, tuple) and len(spec) == 2:
-        x = x.map(lambda query, document: {"query": query, "document": document})
+    if isinstance(spec, tuple) and len(spec) >= 2:
+        names = names_of_places(len(spec))
+        x = x.map(lambda *parts: dict(zip(names, parts, strict=True)))
         spec = x.element_spec
     parts = spec if isinstance(spec, Mapping) else {}
-    texts = [parts.get(part) for part in STRINGS[:2]]
-    ranks = {getattr(part, "shape", tf.TensorShape(None)).rank for part in parts.values()}
+    kinds = kinds_of_columns(name, map(str, parts)) if parts else {}
+    rank = next((_rank(part) for part in parts.values()), None)
+    ranks = {
+        _rank(part) == rank or (kinds[column] == "negatives" and _rank(part) == rank + 1)
+        for column, part in parts.items()
+        if rank is not None
+    }
     strings = all(getattr(part, "dtype", None) == tf.string for part in parts.values())
-    if None in texts or not strings or set(parts) - set(STRINGS) or ranks not in ({0}, {1}):
+    if rank not in (0, 1) or ranks != {True} or not strings:
         raise ConfigError(
-            f"`{name}` must be a dataset of (query, document) strings, or of dicts of strings with"
-            " `query`, `document`, perhaps `title` and `context`, single or in batches."
-            f" Received: {spec}"
+            f"`{name}` must be a dataset of (query, document, negative, ...) strings, or of dicts"
+            f" of strings, single or in batches. Received: {spec}"
         )
-    if ranks == {0}:
-        x = x.batch(batch_size or _BATCH_SIZE, drop_remainder=drop_remainder)
+    x = x.map(functools.partial(_by_kind, kinds=kinds))
+    if rank == 0:
+        # Of rows that have not all as many negatives, the others' places are "".
+        x = x.padded_batch(batch_size or _BATCH_SIZE, drop_remainder=drop_remainder)
     return x.map(_keyed, num_parallel_calls=tf.data.AUTOTUNE)
 
 
+def _by_kind(columns: Mapping[str, Any], *, kinds: Mapping[str, str]) -> dict[str, tf.Tensor]:
+    """Returns columns by their kinds, all negatives of a row in its last axis."""
+    query = next(columns[name] for name, kind in kinds.items() if kind == "query")
+    found = {kind: columns[name] for name, kind in kinds.items() if kind != "negatives"}
+    negatives = [
+        part if part.shape.rank > query.shape.rank else part[..., tf.newaxis]
+        for part in (
+            part.to_tensor("") if isinstance(part, tf.RaggedTensor) else part
+            for part in (columns[name] for name, kind in kinds.items() if kind == "negatives")
+        )
+    ]
+    return found | ({"negatives": tf.concat(negatives, axis=-1)} if negatives else {})
+
+
 def _keyed(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-    """Returns strings as a batch of `PairBatches`, without given negatives.
+    """Returns strings as a batch of `PairBatches`; a negative "" is none.
 
     How often a document stands in the data is not known: all count as equally frequent.
     """
@@ -166,21 +198,27 @@ def _keyed(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     keys = tf.strings.to_hash_bucket_fast(
         tf.strings.join([titles, batch["document"], *contexts], separator="\0"), _KEYS
     )
-    none = tf.zeros([rows, 0], tf.int64)
+    negatives = batch.get("negatives", tf.zeros([rows, 0], tf.string))
+    given = tf.strings.length(tf.strings.strip(negatives)) > 0
+    negatives = tf.where(given, negatives, "")
+    untitled = tf.zeros_like(negatives)
+    negative_keys = 1 + tf.strings.to_hash_bucket_fast(
+        tf.strings.join([untitled, negatives], separator="\0"), _KEYS
+    )
     keyed = {
         "query": batch["query"],
         "document_title": titles,
         "document_text": batch["document"],
         "document_key": keys + 1,
         "positive_keys": _known_positives(batch["query"], keys + 1),
-        "negative_title": tf.strings.as_string(none),
-        "negative_text": tf.strings.as_string(none),
-        "negative_key": none,
-        "negative_margin": tf.cast(none, tf.float32),
+        "negative_title": untitled,
+        "negative_text": negatives,
+        "negative_key": tf.where(given, negative_keys, 0),
+        "negative_margin": tf.zeros_like(negatives, tf.float32),
         "document_probability": tf.ones([rows], tf.float32) / tf.cast(rows, tf.float32),
     }
     if contexts:
-        keyed |= {"document_context": contexts[0], "negative_context": tf.strings.as_string(none)}
+        keyed |= {"document_context": contexts[0], "negative_context": untitled}
     return keyed
 
 

@@ -11,12 +11,15 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfde.data.formats.columns import KNOWN_NAMES, NEGATIVE
 from tfde.data.pairs.dataset import PairDataset
 from tfde.data.pairs.read_pairs import read_pairs
-from tfde.errors import ConfigError, require
+from tfde.errors import ConfigError, require, shorten
 
-STRINGS = ("query", "document", "title", "context")
-_RULE = "(queries, documents), or a dict of `query`, `document`, perhaps `title` and `context`"
+_RULE = (
+    "(queries, documents, negatives, ...), or a dict of `query`, `document`, perhaps `title`,"
+    " `context` and `negative`, `negative_1` ... or `negatives`"
+)
 
 
 def joined(x: Any, y: Any) -> Any:
@@ -29,15 +32,15 @@ def plain_rows(x: Any) -> Any:
 
     Args:
         x: Two columns of equally many texts, `(queries, documents)`, or a dict of columns: lists,
-            arrays or tensors. Or an array of rows, (N, 2) or wider.
+            arrays or tensors, of negatives perhaps (N, M). Or an array of rows, (N, 2) or wider.
 
     Raises:
-        ConfigError: columns of other lengths or names; a third column, of weights; a function.
+        ConfigError: columns of other lengths; a third column, of weights; a function.
     """
     rule = "pairs; a function that makes them must be called"
     require(not inspect.isroutine(x), "x", rule, getattr(x, "__name__", x))
-    if isinstance(x, tuple) and len(x) == 3 and all(map(is_column, x)):
-        require(False, "x", "two columns, (queries, documents): pairs have no weights", "three")
+    if isinstance(x, tuple) and len(x) == 3 and all(map(is_column, x)) and not _of_texts(x[2]):
+        require(False, "x", "columns of texts: pairs have no weights", shorten(x[2]))
     if isinstance(x, np.ndarray) and x.ndim == 2:
         return [tuple(row) for row in x.tolist()]
     if isinstance(x, list) and len(x) == 2 and all(isinstance(part, list) for part in x):
@@ -84,10 +87,9 @@ def streamed_strings(x: Any) -> tuple[Any, tf.data.Dataset | None]:
         return x, None
     first = next(x, None)
     x = itertools.chain([] if first is None else [first], x)
-    columns = None if first is None else _columns(first)
-    if columns is None:
+    if first is None or _columns(first) is None:
         return x, None
-    return x, _dataset_of(lambda: x, columns)
+    return x, _dataset_of(lambda: x, _columns_of_batch(first))
 
 
 def _epoch(x: keras.utils.PyDataset) -> Iterator[Any]:
@@ -97,45 +99,89 @@ def _epoch(x: keras.utils.PyDataset) -> Iterator[Any]:
 
 
 def _dataset_of(elements: Any, first: Mapping[str, Any]) -> tf.data.Dataset:
-    """Returns batches of strings: titles or "", and contexts where the first batch has them."""
-    names = [name for name in STRINGS if name != "context" or name in first]
+    """Returns batches of strings: titles or "", what else the first batch has, in all of them."""
+    optional = [name for name in ("context", "negatives") if name in first]
+    ranks = dict.fromkeys(("query", "document", "title", *optional), 1) | (
+        {"negatives": 2} if "negatives" in first else {}
+    )
 
     def batches() -> Iterable[dict[str, np.ndarray]]:
         for element in elements():
             columns = _columns_of_batch(element)
-            size = len(columns["query"])
-            same = ("context" in columns) == ("context" in first)
-            require(same, "x", "of batches that all have a `context`, or none has", list(columns))
-            texts = {name: columns.get(name, [""] * size) for name in names}
-            yield {name: np.array(column, object) for name, column in texts.items()}
+            same = set(columns) - {"title"} == set(first) - {"title"}
+            require(same, "x", f"of batches that all have {' and '.join(first)}", list(columns))
+            texts = {"title": [""] * len(columns["query"]), **columns}
+            yield {name: np.array(texts[name], object) for name in ranks}
 
-    spec = {name: tf.TensorSpec([None], tf.string) for name in names}
+    spec = {name: tf.TensorSpec([None] * rank, tf.string) for name, rank in ranks.items()}
     return tf.data.Dataset.from_generator(batches, output_signature=spec)
 
 
-def _columns_of_batch(x: Any) -> dict[str, list[str]]:
+def _columns_of_batch(x: Any) -> dict[str, list[Any]]:
+    """Returns columns by their kinds, as `kinds_of_columns` has them; negatives as (B, M)."""
     columns = _columns(x)
     if columns is None:
         raise ConfigError(f"a batch must be {_RULE}. Received: {type(x).__name__}")
-    return columns
+    kinds = kinds_of_columns("x", columns)
+    kept = {kind: columns[name] for name, kind in kinds.items() if kind != "negatives"}
+    given = [column for name, column in columns.items() if kinds[name] == "negatives"]
+    if not given:
+        return kept
+    rows = [
+        [text or "" for cell in cells for text in (cell if isinstance(cell, list) else [cell])]
+        for cells in zip(*given, strict=True)
+    ]
+    width = max(map(len, rows), default=0)
+    return kept | {"negatives": [row + [""] * (width - len(row)) for row in rows]}
 
 
-def _columns(x: Any) -> dict[str, list[str]] | None:
+def kinds_of_columns(argument: str, names: Iterable[str]) -> dict[str, str]:
+    """Returns what each column is: `query`, `document`, `title`, `context` or `negatives`.
+
+    Args:
+        argument: What the columns came as.
+        names: Theirs, as a table's are known, such as `anchor`, `positive` and `negative_1`.
+
+    Raises:
+        ConfigError: a name is none of these, stands twice, or query or document is not there;
+            negatives beside a context, which they would have none of.
+    """
+    kinds = {}
+    for name in names:
+        lower = name.strip().lower()
+        known = (kind for kind in ("query", "document", "title") if lower in KNOWN_NAMES[kind])
+        kinds[name] = "negatives" if NEGATIVE.fullmatch(name) else next(known, lower)
+    single = [kind for kind in kinds.values() if kind != "negatives"]
+    once = len(set(single)) == len(single)
+    understood = {"query", "document"} <= set(single) <= {"query", "document", "title", "context"}
+    rule = f"of strings, {_RULE}; no other columns"
+    require(once and understood, argument, rule, list(kinds))
+    both = "context" in single and "negatives" in kinds.values()
+    require(not both, argument, "without `context` where negatives are given", list(kinds))
+    return kinds
+
+
+def _columns(x: Any) -> dict[str, list[Any]] | None:
     """Returns columns by their names; `None` where `x` has no columns."""
     if isinstance(x, Mapping):
-        if not x or not all(map(is_column, x.values())):
+        if not x or not all(is_column(part) or np.ndim(part) == 2 for part in x.values()):
             return None
         named = {str(name): column for name, column in x.items()}
-        known = {"query", "document"} <= set(named) <= set(STRINGS)
-        require(known, "x", f"of columns {_RULE}", list(named))
-    elif isinstance(x, tuple | list) and len(x) == 2 and all(map(is_column, x)):
-        named = dict(zip(STRINGS, x, strict=False))
+    elif isinstance(x, tuple | list) and len(x) >= 2 and all(map(_of_texts, x[2:])):
+        if not all(map(is_column, x[:2])):
+            return None
+        named = dict(zip(names_of_places(len(x)), x, strict=True))
     else:
         return None
     columns = {name: texts_of_column(column) for name, column in named.items()}
     lengths = {name: len(column) for name, column in columns.items()}
     require(len(set(lengths.values())) == 1, "x", "of columns of one length", lengths)
     return columns
+
+
+def names_of_places(count: int) -> list[str]:
+    """Returns what the columns of a tuple are called: query, document, negatives."""
+    return ["query", "document", *(f"negative_{place}" for place in range(1, count - 1))]
 
 
 def is_column(x: Any) -> bool:
@@ -146,5 +192,23 @@ def is_column(x: Any) -> bool:
 
 def texts_of_column(column: Any) -> list[Any]:
     """Returns what a column holds; bytes are texts."""
-    values: Sequence[Any] = column.numpy() if isinstance(column, tf.Tensor) else column
-    return [text.decode() if isinstance(text, bytes) else text for text in list(values)]
+    if isinstance(column, tf.Tensor | tf.RaggedTensor):
+        column = column.numpy()
+    values: Sequence[Any] = column.to_pylist() if hasattr(column, "to_pylist") else column
+    return [_text(value) for value in list(values)]
+
+
+def _of_texts(column: Any) -> bool:
+    """Returns whether it is a column that begins with a text, none, or a row of texts."""
+    if not (is_column(column) or np.ndim(column) == 2):
+        return False
+    first = next(iter(texts_of_column(column)), None)
+    first = next(iter(first), None) if isinstance(first, list) else first
+    return first is None or isinstance(first, str)
+
+
+def _text(value: Any) -> Any:
+    """Returns bytes as the text that they are, a row of texts as a list of them."""
+    if isinstance(value, np.ndarray | list | tuple):
+        return [_text(part) for part in value]
+    return value.decode() if isinstance(value, bytes) else value

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tfde.data.frames import rows_of_frame
 from tfde.errors import ConfigError, require, shorten, utf8_fault
 from tfde.types import CONTEXT, Document, Query
 
@@ -17,7 +18,7 @@ def elements_of(argument: str, value: Any, *, alone: tuple[type, ...]) -> tuple[
 
     Args:
         argument: What it is called.
-        value: A text, bytes, or one of `alone`; a pandas frame, where these are mappings; else a
+        value: A text, bytes, or one of `alone`; a frame, where these are mappings; else a
             sequence, a generator, an array or tensor of one axis, a pandas Series, a
             `tf.data.Dataset` of strings, single or in batches.
         alone: What counts as one element.
@@ -39,8 +40,10 @@ def elements_of(argument: str, value: Any, *, alone: tuple[type, ...]) -> tuple[
         value = value if isinstance(value, np.ndarray) else np.array(value, object)
     if isinstance(value, np.ndarray) and value.ndim == 0:
         return [value.item()], True
-    if hasattr(value, "itertuples") and Mapping in alone:
-        return value.astype(object).where(value.notna(), None).to_dict("records"), False
+    value = value.to_pylist() if hasattr(value, "to_pylist") else value  # pyarrow
+    frame = rows_of_frame(value) if Mapping in alone else None
+    if frame is not None:
+        return list(frame), False
     # Of a table its columns' names would come, of a set any order.
     table = hasattr(value, "columns") or np.ndim(value) > 1 if hasattr(value, "shape") else False
     unordered = isinstance(value, Mapping | set | frozenset)

@@ -31,7 +31,7 @@ KNOWN_NAMES: dict[str, tuple[str, ...]] = {
     "label": ("label", "labels", "score", "scores", "relevance"),
 }
 _HIGHEST_GRADE = 100  # a number of a row or a price is none
-_NEGATIVE = re.compile(r"negatives?|negative_\d+", re.IGNORECASE)
+NEGATIVE = re.compile(r"negatives?|negative_\d+", re.IGNORECASE)
 
 
 class Columns(NamedTuple):
@@ -153,7 +153,7 @@ def _columns_of(
                 )
             place = 1 if _has_header(path) else line
             raise DataError(path, place, rule, ", ".join(row))
-    negatives = tuple(name for name in row if _NEGATIVE.fullmatch(name))
+    negatives = tuple(name for name in row if NEGATIVE.fullmatch(name))
     query, document = found.pop("query"), found.pop("document")
     return Columns(query or "", document or "", **found, negatives=negatives)
 
@@ -225,8 +225,8 @@ def _records(
     negatives = [
         _document(part, "")
         for name in columns.negatives
-        if row[name]
-        for part in _texts(path, line, row, name)
+        if (cell := _filled(row[name]))
+        for part in _texts(path, line, {name: cell}, name)
     ]
     if columns.query_id:
         _check_id(path, line, f"q {query_id}", text, given_ids)
@@ -272,6 +272,12 @@ def _texts(path: Path, line: int | None, row: Mapping[str, Any], name: str) -> t
             raise DataError(path, line, f"field {name!r} must hold at least one text.", value)
         return texts
     return (string_field(path, line, row, name),)
+
+
+def _filled(cell: Any) -> Any:
+    """Returns a cell of negatives; of a list those that are not empty, as padding is."""
+    value = _listed(cell)
+    return [text for text in value if text not in (None, "")] if isinstance(value, list) else value
 
 
 def _labels(

@@ -18,6 +18,7 @@ from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.formats.columns import describe_columns, records_of_row
 from tfde.data.formats.csv_rows import json_cell
 from tfde.data.formats.records import Judgement, Source, TrainingPair
+from tfde.data.frames import rows_of_frame
 from tfde.data.ids import id_of_text
 from tfde.data.metadata import document_texts
 from tfde.data.pairs.table import PairTable
@@ -50,7 +51,7 @@ def read_pairs(
 
     Args:
         path: The dataset directory, or the pair file (`.jsonl` or `.jsonl.gz`); or what
-            `pairs_of_rows` takes: a list of pairs, a pandas frame.
+            `pairs_of_rows` takes: a list of pairs, a frame.
         split: The split of the dataset directory; a pair file has none.
         dataset: The dataset directory whose documents a pair file names by id.
         limit: Take only the first so many pairs; `None` takes all. Lines of a pair file below it
@@ -235,9 +236,9 @@ def pairs_of_rows(
 
     Args:
         rows: `tfde.Pair`s; or `(query, document)` and `(query, document, negative, ...)` texts; or
-            two columns, `(queries, documents)`; or mappings, or a pandas frame, with columns as
-            `tfde convert` knows them: a row with several documents is several pairs, one labelled 0
-            is none.
+            two columns, `(queries, documents)`; or mappings, or a frame of pandas, polars or
+            pyarrow, with columns as `tfde convert` knows them: a row with several documents is
+            several pairs, one labelled 0 is none.
         columns: Kind -> name of each column that has another name, or a list of `KIND=NAME`.
         limit: Take only the first so many pairs; `None` takes all.
 
@@ -278,11 +279,10 @@ def _pairs(
 
 
 def _rows(rows: Any) -> Iterator[Pair | Mapping[str, Any]]:
-    if hasattr(rows, "itertuples") and hasattr(rows, "columns"):
-        names = [str(name) for name in rows.columns]
-        plain = rows.astype(object).where(rows.notna(), None)
-        for cells in plain.itertuples(index=False, name=None):
-            yield dict(zip(names, map(json_cell, cells), strict=True))
+    table = rows_of_frame(rows)
+    if table is not None:
+        for row in table:
+            yield {name: json_cell(cell) for name, cell in row.items()}
         return
     if isinstance(rows, tuple) and len(rows) == 2 and all(map(_is_column, rows)):
         lengths = [*map(len, rows)]

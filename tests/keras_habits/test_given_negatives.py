@@ -1,0 +1,139 @@
+"""Given negatives, in whatever form a Keras user has them, and frames of every library."""
+
+import keras
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+import tensorflow as tf
+import tiny
+
+from tfde.errors import ConfigError
+
+WORDS = tiny.VOCABULARY[-12:]
+DOCUMENTS = [f"{word} {word}" for word in WORDS]
+FIRST = [f"{word} {WORDS[0]}" for word in WORDS]
+SECOND = [f"{WORDS[1]} {word}" if place % 2 else "" for place, word in enumerate(WORDS)]
+ROWS = [tuple(filter(None, row)) for row in zip(WORDS, DOCUMENTS, FIRST, SECOND, strict=True)]
+BOTH = [list(pair) for pair in zip(FIRST, SECOND, strict=True)]
+COLUMNS = {"query": WORDS, "document": DOCUMENTS, "negative_1": FIRST, "negative_2": SECOND}
+STRINGS = {name: tf.constant(column) for name, column in COLUMNS.items()}
+DATASET = tf.data.Dataset.from_tensor_slices(STRINGS)
+
+
+@pytest.fixture(scope="module")
+def model():
+    keras.utils.set_random_seed(1)
+    model = tiny.dual_encoder()
+    model.compile(keras.optimizers.Adam(0.01))
+    return model
+
+
+def of_anchor(row):
+    names = {"query": "anchor", "document": "Positive", "negative_1": "negative"}
+    return {names.get(name, name): text for name, text in row.items()}
+
+
+def ragged(row):
+    filled = tf.strings.length(STRINGS["negative_2"]) > 0
+    negatives = tf.ragged.boolean_mask(tf.constant(BOTH), tf.stack([filled | True, filled], 1))
+    return {"query": row["query"], "document": row["document"], "negatives": negatives}
+
+
+def of_any_number():
+    for query, document, *negatives in ROWS:
+        yield {"query": query, "document": document, "negatives": negatives}
+
+
+SPEC = {
+    "query": tf.TensorSpec([], tf.string),
+    "document": tf.TensorSpec([], tf.string),
+    "negatives": tf.TensorSpec([None], tf.string),
+}
+FORMS = {
+    "rows of a dataset": lambda: DATASET.map(lambda row: tuple(row[name] for name in COLUMNS)),
+    "batches of a dataset": lambda: DATASET.batch(12).map(lambda row: tuple(row.values())),
+    "dicts of a dataset": lambda: DATASET,
+    "sentence-transformers' names": lambda: DATASET.map(of_anchor).batch(12),
+    "a column of negatives": lambda: tf.data.Dataset.from_tensors(
+        {"query": WORDS, "document": DOCUMENTS, "negatives": BOTH}
+    ),
+    "ragged": lambda: DATASET.batch(12).map(ragged),
+    "of any number": lambda: tf.data.Dataset.from_generator(of_any_number, output_signature=SPEC),
+    "batches of a generator": lambda: iter([(WORDS, DOCUMENTS, FIRST, SECOND)]),
+    "dicts of a generator": lambda: iter(
+        [{"anchor": WORDS, "positive": np.array(DOCUMENTS), "negatives": np.array(BOTH)}]
+    ),
+    "columns": lambda: (WORDS, DOCUMENTS, FIRST, SECOND),
+    "named columns": lambda: {"anchor": WORDS, "positive": DOCUMENTS, "negatives": BOTH},
+    "pandas": lambda: pd.DataFrame(COLUMNS),
+    "pyarrow": lambda: pa.table(COLUMNS),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_given_negatives_count_in_every_form(model, form):
+    whole = model.evaluate(ROWS, batch_size=12)
+    assert whole[0] > 1.1 * model.evaluate([row[:2] for row in ROWS], batch_size=12)[0]
+    single = ("rows of a", "dicts of a dataset", "of any", "columns", "named", "pandas", "pyarrow")
+    size = 12 if form.startswith(single) else None
+    assert model.evaluate(FORMS[form](), batch_size=size) == pytest.approx(whole, rel=1e-5)
+
+
+def test_fit_on_a_dataset_with_negatives(model):
+    keras.utils.set_random_seed(1)
+    other = tiny.dual_encoder()
+    other.compile(keras.optimizers.Adam(0.01))
+    found = other.fit(DATASET, batch_size=6, epochs=2, verbose=0).history["loss"]
+    keras.utils.set_random_seed(1)
+    same = tiny.dual_encoder()
+    same.compile(keras.optimizers.Adam(0.01))
+    expected = same.fit(ROWS, batch_size=6, epochs=2, shuffle=False, verbose=0).history["loss"]
+    # A table knows answers of other batches too, of which there are none here.
+    assert found == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("x", "rule"),
+    [
+        (DATASET.map(lambda row: {**row, "label": row["query"]}), "no other columns. .*'label'"),
+        (DATASET.map(lambda row: {**row, "positive": row["document"]}), "`x` must be of strings"),
+        (DATASET.map(lambda row: {**row, "context": row["query"]}), "without `context` where neg"),
+        (DATASET.map(lambda row: (row["query"], row["document"], 1.0)), "dataset of .* strings"),
+        (DATASET.map(lambda row: {"query": row["query"]}), "`x` must be of strings"),
+        (iter([{"query": WORDS, "label": WORDS}]), "`x` must be of strings"),
+    ],
+)
+def test_columns_that_are_nothing_known_are_told(model, x, rule):
+    with pytest.raises(ConfigError, match=rule):
+        model.fit(x, verbose=0)
+
+
+def frames():
+    yield pd.DataFrame, pd.Series
+    yield pa.table, pa.array
+
+
+def agree(model, frame, series):
+    """Texts, documents and pairs in a library's frames are those of lists."""
+    documents = {"title": ["", "b"], "text": ["a", "c"]}
+    rows = [{"title": "", "text": "a"}, {"title": "b", "text": "c"}]
+    expected = model.encode_documents(rows)
+    np.testing.assert_array_equal(model.encode_documents(frame(documents)), expected)
+    np.testing.assert_array_equal(model.encode_queries(series(WORDS)), model.encode_queries(WORDS))
+    whole = model.evaluate(ROWS, batch_size=12)
+    null = [text or None for text in SECOND]
+    table = frame({**COLUMNS, "negative_2": null, "negative_3": [None] * 12})
+    assert model.evaluate(table, batch_size=12) == pytest.approx(whole, rel=1e-5)
+
+
+@pytest.mark.parametrize(("frame", "series"), frames())
+def test_frames_of_every_library(model, frame, series):
+    agree(model, frame, series)
+
+
+@pytest.mark.peers
+def test_frames_of_polars(model):
+    import polars
+
+    agree(model, polars.DataFrame, polars.Series)
