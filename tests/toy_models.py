@@ -138,4 +138,4 @@ def save_waiting(directory: Path, gate: Path) -> None:
             return {"text": tf.debugging.check_numerics(tf.math.log([-1.0]), "the gate is open")}
 
     tf.saved_model.save(tf.Module(), str(directory), {"serving_default": wait})
-    write_warmup(directory, "waiting", [{"text": ["x"]}])
+    write_warmup(directory, "waiting", [("serving_default", {"text": ["x"]})])

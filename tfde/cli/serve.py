@@ -102,6 +102,12 @@ def run(args: Any) -> int:
     for name in ("port", "rest_api_port", "http_port"):
         if not 0 <= getattr(args, name) <= 65535:
             raise ValueError(f"`--{name}` must be in [0, 65535]. Received: {getattr(args, name)}")
+    ports = [port for port in (args.port, args.rest_api_port, args.http_port) if port]
+    if len(set(ports)) < len(ports):
+        raise ValueError(
+            "`--port`, `--rest_api_port` and `--http_port` must be three."
+            f" Received: {args.port}, {args.rest_api_port}, {args.http_port}"
+        )
     if args.index is None:
         require(
             args.admin_key_file is None, "--admin_key_file", "beside --index", args.admin_key_file

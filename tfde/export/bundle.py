@@ -34,6 +34,7 @@ from tfde.export.serving_files import (
     MONITORING,
     PER_MODEL_BATCHING_FILE,
     models_config,
+    one_of_each_signature,
     write_warmup,
 )
 from tfde.export.stored_rows import RowsDtype, check_rows_dtype
@@ -53,6 +54,8 @@ from tfde.version import __version__
 
 GOLDEN_K = 10
 _LIBRARIES = ("tensorflow", "tensorflow-text", "keras", "scann", "numpy")
+_DEFAULT = "serving_default"
+_WARM_UP = "warm-up"
 _BATCHED = ("query_encoder", "document_encoder")
 
 
@@ -244,6 +247,7 @@ class _Exporter:
         self._encoder("query_encoder", self._query_encoder, cut)
         self._warm_up("query_encoder", [{"text": [text]} for text in self._golden])
         self._encoder("document_encoder", self._document_encoder, cut)
+        self._warm_up("document_encoder", [])
         return [{"embedding": row.tolist()} for row in self._golden_embeddings]
 
     def exact_retriever(
@@ -302,6 +306,7 @@ class _Exporter:
         ids_file = temporary / "doc_ids.txt"
         save_documents_model(DocumentsModel(documents, ids_file), self._place("documents"))
         ids_file.unlink()
+        self._warm_up("documents", [])
 
     def _encoder(self, name: str, encoder: Any, cut: Mapping[str, Any]) -> None:
         aliases = {}
@@ -340,9 +345,15 @@ class _Exporter:
             ids = [doc_ids[position] for position in found]
             answer[name] = {"doc_ids": ids, "scores": row.tolist()}
 
-    def _warm_up(self, name: str, requests: list[dict[str, Any]]) -> None:
-        if requests:
-            write_warmup(self._directory / name / self._version, name, requests)
+    def _warm_up(self, name: str, golden: list[dict[str, Any]]) -> None:
+        """Writes warm-up requests: golden ones of the first signature, one of each other."""
+        directory = self._directory / name / self._version
+        texts = {key: [_WARM_UP] for key in ("text", "title", "context", "doc_ids")}
+        dim = self._golden_embeddings.shape[1]
+        of_search = {"embeddings": np.zeros((1, dim), np.float32), "k": np.int32(GOLDEN_K)}
+        each = one_of_each_signature(directory, {**texts, **of_search})
+        others = [one for one in each if one[0] != _DEFAULT or not golden]
+        write_warmup(directory, name, [*((_DEFAULT, inputs) for inputs in golden), *others])
 
 
 @contextmanager

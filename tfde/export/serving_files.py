@@ -7,6 +7,7 @@ from pathlib import Path
 
 import tensorflow as tf
 from google.protobuf import text_format
+from tensorflow.core.protobuf import saved_model_pb2
 
 from tfde.environment import require_extra
 
@@ -53,14 +54,15 @@ def models_config(names: Sequence[str]) -> str:
 def write_warmup(
     directory: Path,
     model: str,
-    requests: Sequence[Mapping[str, object]],
+    requests: Sequence[tuple[str, Mapping[str, object]]],
 ) -> None:
     """Writes the requests that TensorFlow Serving runs before it calls a version available.
 
     Args:
         directory: The version's directory.
         model: The model's name.
-        requests: Inputs by name, one mapping a request; at most 1000 (TensorFlow Serving's limit).
+        requests: Signature and inputs by name, of each request; at most 1000 (TensorFlow Serving's
+            limit).
     """
     require_extra("serve", "a bundle")
     from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
@@ -68,12 +70,30 @@ def write_warmup(
     path = directory / WARMUP_FILE
     path.parent.mkdir(exist_ok=True)
     with tf.io.TFRecordWriter(str(path)) as writer:
-        for inputs in requests:
+        for signature, inputs in requests:
             request = predict_pb2.PredictRequest()
             request.model_spec.name = model
+            request.model_spec.signature_name = signature
             for name, value in inputs.items():
                 request.inputs[name].CopyFrom(tf.make_tensor_proto(value))
             log = prediction_log_pb2.PredictionLog(
                 predict_log=prediction_log_pb2.PredictLog(request=request)
             )
             writer.write(log.SerializeToString())
+
+
+def one_of_each_signature(
+    directory: Path, values: Mapping[str, object]
+) -> list[tuple[str, dict[str, object]]]:
+    """Returns a warm-up request for each signature of a SavedModel: its first run takes seconds.
+
+    Args:
+        directory: The version's directory.
+        values: By the names of inputs. Signatures that have others get none.
+    """
+    model = saved_model_pb2.SavedModel.FromString((directory / "saved_model.pb").read_bytes())
+    return [
+        (name, {alias: values[alias] for alias in signature.inputs})
+        for name, signature in sorted(model.meta_graphs[0].signature_def.items())
+        if signature.inputs and set(signature.inputs) <= set(values)
+    ]

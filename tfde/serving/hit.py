@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections import Counter
@@ -12,6 +13,7 @@ import regex
 
 SNIPPET_CHARACTERS = 300
 _SLACK = 1.2  # a text that is hardly longer is shown whole
+_LONGEST_WORD = 40  # of language
 _LEAD = 100  # characters that lead up to the words, where more follows them
 _STOP_WORDS = """
 and are can does for from has have how into its not that the this was what when where which who
@@ -163,6 +165,11 @@ def query_words(query: str) -> set[str]:
 
 
 def _stem(word: str) -> str:
+    return _stem_of_word(word) if len(word) <= _LONGEST_WORD else word
+
+
+@functools.lru_cache(1 << 16)
+def _stem_of_word(word: str) -> str:
     """Brings "directories" and "copying" to "directory" and "copy", well enough to find them."""
     if len(word) > 5:
         word = re.sub(r"(?:ing|ed|es)$", "", word)

@@ -109,7 +109,8 @@ def _dataset_of(elements: Any, first: Mapping[str, Any]) -> tf.data.Dataset:
         for element in elements():
             columns = _columns_of_batch(element)
             same = set(columns) - {"title"} == set(first) - {"title"}
-            require(same, "x", f"of batches that all have {' and '.join(first)}", list(columns))
+            rule = f"of batches that all have the columns of the first, {', '.join(first)}"
+            require(same, "x", rule, list(columns))
             texts = {"title": [""] * len(columns["query"]), **columns}
             yield {name: np.array(texts[name], object) for name in ranks}
 

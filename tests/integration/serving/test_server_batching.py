@@ -64,6 +64,12 @@ class Counting(tf.Module):
         return {"y": tf.tile(x[:, tf.newaxis], [1, k]), "rows": tf.fill([rows], rows)}
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="x")])
+    def finite(self, x):
+        rows = tf.shape(x)[0]
+        with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(x < 9), ["too much"])]):
+            return {"y": tf.identity(x), "rows": tf.fill([rows], rows)}
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="x")])
     def total(self, x):
         return {"y": tf.reduce_sum(x)}
 
@@ -76,6 +82,7 @@ def counting(tmp_path_factory):
         "serving_default": module.serve,
         "one": module.scalar,
         "first": module.first,
+        "finite": module.finite,
         "total": module.total,
     }
     tf.saved_model.save(module, str(path), signatures)
@@ -182,6 +189,18 @@ def test_a_shape_that_is_not_the_signature_s_fails_alone(load):
     good, bad = together([partial(run, runner, 1, 1), partial(runner.run, "", unfit)])
     assert good["y"].tolist() == [[2, 2, 2]]
     assert bad.code.name == "INVALID_ARGUMENT"
+
+
+@pytest.mark.parametrize("lenient", [False, True])
+def test_a_value_that_the_model_refuses_costs_nobody_else(load, lenient):
+    text = "batch_timeout_micros { value: 2000000 } num_batch_threads { value: 1 }"
+    runner = load(text, lenient_batching=lenient)
+    inputs = [{"x": np.array(row, np.float32)} for row in ([1], [np.nan, 2], [3, 4], [9])]
+    one, bad, two, other = together([partial(runner.run, "finite", each) for each in inputs])
+    assert (one["y"].tolist(), two["y"].tolist()) == ([1], [3, 4])
+    assert [error.code.name for error in (bad, other)] == ["INVALID_ARGUMENT"] * 2
+    together_again = together([partial(runner.run, "finite", each) for each in inputs[::2]])
+    assert [answer["rows"].tolist() for answer in together_again] == [[3], [3, 3]]
 
 
 def test_unequal_shapes_are_padded_with_a_request_s_first_number(load):

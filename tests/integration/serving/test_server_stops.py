@@ -1,6 +1,7 @@
 """How a server begins and ends: ports, faulty configurations, SIGTERM with a request running."""
 
 import concurrent.futures
+import http.client
 import json
 import shutil
 import signal
@@ -46,9 +47,11 @@ def test_signal_drains(start_server, toy_config, number):
 
     def rest():
         body = json.dumps({"signature_name": "slow", "instances": [2 * steps]}).encode()
-        request = urllib.request.Request(server.url + "/v1/models/toy:predict", body)
-        with urllib.request.urlopen(request, timeout=60) as response:
-            return response.status
+        connection = http.client.HTTPConnection(server.url.removeprefix("http://"), timeout=60)
+        connection.request("POST", "/v1/models/toy:predict", body)
+        response = connection.getresponse()
+        response.read()
+        return response.status, response.headers["connection"]
 
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         running = stub.Predict.future(slow_request(3 * steps), timeout=60)
@@ -67,7 +70,7 @@ def test_signal_drains(start_server, toy_config, number):
         with pytest.raises(urllib.error.URLError):
             urllib.request.urlopen(server.url + "/v1/models/toy", timeout=5)
         assert len(running.result().outputs["sum"].float_val) == 1
-        assert over_rest.result() == 200
+        assert over_rest.result() == (200, "close")  # the client must not ask here again
     assert server.process.wait(20) == 0
 
 

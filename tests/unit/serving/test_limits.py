@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import tracemalloc
+import urllib.parse
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from tensorflow_serving.apis import input_pb2
 from toy_models import repeated
 
 from tfde.errors import ConfigError
+from tfde.serving.application.admin import key_check
 from tfde.serving.server.bounded_http import BoundedHttp, _uncompressed
 from tfde.serving.server.calls import Call, begin_call, current_call
 from tfde.serving.server.inference import _examples
@@ -154,6 +156,41 @@ GZIP = [(b"content-encoding", b"gzip")]
 def test_bodies_pass():
     assert ask(Port(b"a" * 600, b"b" * 400)) == (200, "a" * 600 + "b" * 400)
     assert ask(Port(gzip.compress(b"x" * 1000), headers=GZIP)) == (200, "x" * 1000)
+    for name in (b"GZIP", b"x-gzip", b"identity, gzip"):
+        port = Port(gzip.compress(b"x" * 1000), headers=[(b"content-encoding", name)])
+        assert ask(port) == (200, "x" * 1000)
+
+
+def test_a_coding_of_others_is_named():
+    for name in (b"br", b"deflate", b"gzip, gzip"):
+        status, text = ask(Port(b"x", headers=[(b"content-encoding", name)]))
+        assert status == 415
+        assert f"Content-Encoding must be gzip. Received: {name.decode()}" in text.replace("'", "")
+
+
+@pytest.mark.parametrize(
+    ("target", "path"),
+    [
+        (b"http://a.b:80/v1/%69ndex", "/v1/index"),
+        (b"HTTPS://a", "/"),
+        (b"/http://a/b", "/http://a/b"),
+        (b"/healthz", "/healthz"),
+    ],
+)
+def test_a_whole_address_has_a_path(target, path):
+    """Also for who decides who is admitted: RFC 9112, 3.2.2."""
+    admitted, seen = [], []
+
+    async def app(scope, receive, send):
+        seen.append((scope["path"], scope["raw_path"]))
+        await echo(scope, receive, send)
+
+    port = Port(b"x")
+    port.scope |= {"raw_path": target, "path": urllib.parse.unquote(target.decode())}
+    assert ask(port, app, admit=lambda scope: admitted.append(scope["path"]))[0] == 200
+    assert admitted == [path]
+    assert seen[0][0] == path
+    assert urllib.parse.unquote(seen[0][1].decode()) == path
 
 
 @pytest.mark.parametrize(
@@ -255,7 +292,20 @@ def test_who_is_not_admitted_is_not_read():
 
     port.send = sends
     assert ask(port, admit=admit) == (401, "UNAUTHENTICATED: no key")
+    assert (b"www-authenticate", b"Bearer") in port.sent[0]["headers"]
     assert answered_after[0] == 0  # then it is let say what it has to say, up to a limit
+
+
+def test_the_key_of_the_index():
+    check = key_check("0123456789abcdef")
+    right = (b"Bearer 0123456789abcdef", b"bearer  0123456789abcdef", b"BEARER 0123456789abcdef ")
+    for value in right:
+        check({"path": "/v1/index/status", "headers": [(b"authorization", value)]})
+    wrong = (b"", b"Bearer", b"0123456789abcdef", b"Basic 0123456789abcdef", right[0] + b"0")
+    for value in wrong:
+        with pytest.raises(StatusError):
+            check({"path": "/v1/index/status", "headers": [(b"authorization", value)]})
+    check({"path": "/v1/search", "headers": []})
 
 
 def test_time_is_over_and_clients_that_leave():

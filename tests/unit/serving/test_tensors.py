@@ -39,12 +39,55 @@ def test_strings(texts):
     assert_read_as_tensorflow_reads(repeated(["red"], 3))
 
 
+def assert_read_as_kernels_read(proto):
+    dtype = tf.dtypes.as_dtype(proto.dtype)
+    expected = tf.io.parse_tensor(proto.SerializeToString(), dtype).numpy()
+    found = to_array("x", proto)
+    assert found.shape == np.shape(expected)
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("texts", [[b"\xff\0"], [b"a", b"", b"b" * 300], [[b"x"] * 2] * 2, b"one"])
+def test_strings_as_content(texts):
+    """As C++ clients write them who ask for the shortest form."""
+    proto = tf.make_tensor_proto(np.array(texts, object), tf.string)
+    values = list(proto.string_val)
+    del proto.string_val[:]
+    lengths = b"".join(
+        bytes([len(text)]) if len(text) < 128 else bytes([len(text) & 127 | 128, len(text) >> 7])
+        for text in values
+    )
+    proto.tensor_content = lengths + b"".join(values)
+    assert_read_as_kernels_read(proto)
+
+
+def test_more_values_than_there_is_room_for():
+    assert_read_as_kernels_read(repeated(["a", "b"], 1))
+    for dtype in (tf.float32, tf.float64, tf.int32, tf.int64, tf.uint8, tf.uint64, tf.bool):
+        proto = to_proto(np.arange(3).astype(dtype.as_numpy_dtype), dtype)
+        proto.tensor_shape.dim[0].size = 2
+        assert_read_as_kernels_read(proto)
+
+
+@pytest.mark.parametrize("dtype", [tf.int8, tf.uint8, tf.int16, tf.uint16])
+def test_small_numbers_wrap_around(dtype):
+    proto = to_proto(np.array([1, 2, 3], np.int32), tf.int32)
+    proto.dtype = dtype.as_datatype_enum
+    proto.int_val[:] = [300, -1, 70_000]
+    assert_read_as_kernels_read(proto)
+
+
 def test_what_is_no_tensor():
     few = tf.make_tensor_proto(np.zeros(3, np.float32))
     few.tensor_content = few.tensor_content[:-1]
-    wrong = [few, repeated([1.0], -1, 1), repeated(["a", "b"], -1, -2), repeated(["a", "b"], 1)]
-    small = to_proto(np.array([1], np.int32), tf.int32)
-    small.dtype, small.int_val[0] = tf.int8.as_datatype_enum, 300
-    for proto in (*wrong, small):
+    wrong = [few, repeated([1.0], -1, 1), repeated(["a", "b"], -1, -2)]
+    for content in (b"", b"\x01", b"\x02a", b"\x01ab", b"\xff" * 20, b"\x80"):
+        strings = repeated(["a"], 1)
+        del strings.string_val[:]
+        strings.tensor_content = content or b"\x80\x80"
+        wrong.append(strings)
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            tf.io.parse_tensor(strings.SerializeToString(), tf.string)
+    for proto in wrong:
         with pytest.raises(StatusError, match="tensor parsing error: x"):
             to_array("x", proto)

@@ -193,7 +193,9 @@ def test_columns_and_datasets_of_strings_may_have_contexts():
     plain = {name: column for name, column in columns.items() if name != "context"}
     for batches in ([columns, plain], [plain, columns]):
         _, streamed = streamed_strings(iter(batches))
-        with pytest.raises(tf.errors.InvalidArgumentError, match="all have a `context`, or none"):
+        with pytest.raises(
+            tf.errors.InvalidArgumentError, match="all have the columns of the first, query"
+        ):
             list(streamed)
 
 

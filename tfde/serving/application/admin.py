@@ -115,13 +115,15 @@ def key_check(key: str) -> Admit:
     Args:
         key: What a caller sends as `Authorization: Bearer KEY`.
     """
-    expected = f"Bearer {key}".encode()
+    expected = key.encode()
 
     def check(scope: Any) -> None:
         # What the router sees, in which `%69ndex` is `index`.
         if not scope["path"].startswith(_PREFIX):
             return
-        if not hmac.compare_digest(dict(scope["headers"]).get(b"authorization", b""), expected):
+        scheme, _, given = dict(scope["headers"]).get(b"authorization", b"").partition(b" ")
+        same = hmac.compare_digest(given.strip(), expected)
+        if not same or scheme.lower() != b"bearer":
             raise StatusError(
                 StatusCode.UNAUTHENTICATED, "send the key as `Authorization: Bearer KEY`"
             )

@@ -24,6 +24,7 @@ from tfde.serving.application.json_body import JsonRoute
 from tfde.serving.application.search_service import SearchService
 from tfde.serving.hit import Hit, snippet_of
 from tfde.serving.server.bounded_http import Admit, BoundedHttp
+from tfde.serving.server.calls import current_call
 from tfde.serving.server.limits import Limits
 from tfde.serving.server.status import HTTP_STATUS, StatusError
 from tfde.version import __version__
@@ -339,6 +340,7 @@ def _explain(errors: Sequence[Any]) -> str:
 
 
 def _shown(hit: Hit, query: str, request: SearchRequest) -> HitModel:
+    current_call().check()  # a snippet takes time, and there may be thousands
     fields = hit.record()
     if not request.texts:
         del fields["text"]

@@ -199,13 +199,24 @@ class Batcher:
                     request.waits = False
                 groups.setdefault(request.scalars(), []).append(part)
         for parts in groups.values():
-            try:
-                self._run_parts(parts)
-            except StatusError as error:
-                _fail(parts, error)
-            except Exception as error:  # nobody else would tell it to those who wait
-                _fail(parts, StatusError(StatusCode.INTERNAL, f"{type(error).__name__}: {error}"))
+            self._answer(parts)
         return rows
+
+    def _answer(self, parts: list[_Part]) -> None:
+        """Runs parts together; what one request is refused for costs the others nothing."""
+        try:
+            self._run_parts(parts)
+        except StatusError as error:
+            apart: dict[int, list[_Part]] = {}
+            for part in parts:
+                apart.setdefault(id(part.request), []).append(part)
+            if error.code == StatusCode.INVALID_ARGUMENT and len(apart) > 1:
+                for own in apart.values():
+                    self._answer(own)
+            else:
+                _fail(parts, error)
+        except Exception as error:  # nobody else would tell it to those who wait
+            _fail(parts, StatusError(StatusCode.INTERNAL, f"{type(error).__name__}: {error}"))
 
     def _run_parts(self, parts: list[_Part]) -> None:
         outputs = self._model(

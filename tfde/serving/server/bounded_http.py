@@ -7,9 +7,11 @@ import logging
 import zlib
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import unquote
 
 from grpc import StatusCode
 
+from tfde.errors import shorten
 from tfde.serving.server.calls import Call, begin_call
 from tfde.serving.server.limits import Limits
 from tfde.serving.server.status import HTTP_STATUS, StatusError
@@ -28,11 +30,12 @@ Write = Callable[[StatusCode, str], bytes]
 Admit = Callable[[Any], None]
 
 
-class _TooLargeError(StatusError):
-    """A body of more bytes than one may have."""
+class _BodyError(StatusError):
+    """A body that HTTP has a status of its own for."""
 
-    def __init__(self, rule: str) -> None:
+    def __init__(self, status: int, rule: str) -> None:
         super().__init__(StatusCode.INVALID_ARGUMENT, rule)
+        self.status = status
 
 
 class BoundedHttp:
@@ -70,6 +73,7 @@ class BoundedHttp:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answers one request (the ASGI interface)."""
         held = _Held(self)
+        scope = _with_path(scope)
         try:
             if self._admit is not None:
                 self._admit(scope)
@@ -142,7 +146,14 @@ class BoundedHttp:
                 f"the body must come within {seconds:g} s (--body_timeout_s)",
             ) from None
         body = b"".join(chunks)
-        if b"gzip" in headers.get(b"content-encoding", b""):
+        codings = headers.get(b"content-encoding", b"").lower().split(b",")
+        codings = [name for name in map(bytes.strip, codings) if name not in (b"", b"identity")]
+        if codings and codings not in ([b"gzip"], [b"x-gzip"]):
+            received = b", ".join(codings).decode("latin-1")
+            raise _BodyError(
+                415, f"the body's Content-Encoding must be gzip. Received: {shorten(received)}"
+            )
+        if codings:
             packed = body
             body = await asyncio.to_thread(_uncompressed, packed, largest)
             held.take(len(body))
@@ -164,13 +175,15 @@ class BoundedHttp:
             )
 
     async def _refuse(self, error: StatusError, receive: Any, send: Any) -> None:
-        status = 413 if isinstance(error, _TooLargeError) else HTTP_STATUS[error.code]
+        status = error.status if isinstance(error, _BodyError) else HTTP_STATUS[error.code]
         body = self._write(error.code, error.message)
         headers = [
             (b"content-type", b"application/json"),
             (b"content-length", str(len(body)).encode()),
             (b"connection", b"close"),
         ]
+        if error.code == StatusCode.UNAUTHENTICATED:
+            headers.append((b"www-authenticate", b"Bearer"))
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body, "more_body": receive is not None})
         if receive is None:
@@ -235,6 +248,20 @@ class _Answer:
             await self._send(message)
 
 
+def _with_path(scope: Any) -> Any:
+    """Returns the scope with a path, where the request names a whole address.
+
+    Source: RFC 9112, 3.2.2.
+    """
+    target = scope.get("raw_path", b"")
+    scheme, _, rest = target.partition(b"://")
+    if scheme.lower() not in (b"http", b"https") or not rest:
+        return scope
+    _, slash, path = rest.partition(b"/")
+    raw = b"/" + path if slash else b"/"
+    return {**scope, "raw_path": raw, "path": unquote(raw.decode("ascii"))}
+
+
 def _replay(body: bytes) -> Any:
     messages = [{"type": "http.request", "body": body, "more_body": False}]
 
@@ -287,9 +314,10 @@ def _not_gzip(reason: str) -> StatusError:
     )
 
 
-def _too_large(largest: int, received: str) -> _TooLargeError:
-    return _TooLargeError(
-        f"the body must have at most {largest} bytes (--max_request_bytes). Received: {received}"
+def _too_large(largest: int, received: str) -> _BodyError:
+    return _BodyError(
+        413,
+        f"the body must have at most {largest} bytes (--max_request_bytes). Received: {received}",
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import h11
 import uvicorn
+from uvicorn.protocols.http.flow_control import CLOSE_HEADER
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from tfde.errors import ServerError
@@ -202,6 +203,16 @@ class BoundedConnection(H11Protocol):
     def send_400_response(self, msg: str) -> None:
         """Says why a request is not taken."""
         super().send_400_response(self._reader.refusal or msg)
+
+    def shutdown(self) -> None:
+        """Ends the connection; an answer that is still to come says so, for a client's next call.
+
+        RFC 9112, 9.6.
+        """
+        if self._is_asked():
+            headers = self.cycle.scope["headers"]
+            self.cycle.scope["headers"] = [*headers, CLOSE_HEADER]
+        super().shutdown()
 
     def on_response_complete(self) -> None:
         """Begins to wait for the next head."""
