@@ -51,8 +51,9 @@ def labelled_pairs(
     for number, row in enumerate(_rows(x, y), start=1):
         one, other, label = _parts(row, number)
         title, text = (other.title, other.text) if isinstance(other, Document) else ("", other)
-        if not isinstance(one, str) or not isinstance(text, str):
-            raise DataError(_PLACE, number, f"a row must be {_RULE} of texts.", row)
+        for place, part in (("first", one), ("second", text)):
+            if not isinstance(part, str):
+                raise DataError(_PLACE, number, f"the {place} of a pair must be a text.", part)
         if faults := [fault for part in (one, title, text) if (fault := utf8_fault(part))]:
             raise DataError(_PLACE, number, "texts must be such that UTF-8 can write.", faults[0])
         first.append(one)

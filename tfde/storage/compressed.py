@@ -7,7 +7,7 @@ import contextlib
 import gzip
 import io
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -62,8 +62,16 @@ def compression_error(path: str | Path, line: int | None, error: Exception) -> D
     return DataError(path, line, f"the {name} stream must be whole ({error}).")
 
 
+# What other encoding a file is in nobody knows; this is the one that spreadsheets write.
+_HINT = "`iconv -f WINDOWS-1252 -t UTF-8` makes a file of Windows so"
+
+
 def raw_lines(
-    path: str | Path, intake: Intake | None = None, *, encoding: str = "utf-8"
+    path: str | Path,
+    intake: Intake | None = None,
+    *,
+    encoding: str = "utf-8",
+    instead: Callable[[DataError], str] | None = None,
 ) -> Iterator[tuple[int, str]]:
     """Yields line number (from 1) and text of every line, its line end included.
 
@@ -73,6 +81,8 @@ def raw_lines(
         path: The file, plain or packed.
         intake: The place, and what becomes of bad lines.
         encoding: One in which a line feed is the byte 10, such as `utf-8` or `latin-1`.
+        instead: Told what is wrong with a bad line, of whose text the error holds what can be
+            read, and gives what is yielded in its place; `None`: it is left out.
 
     Raises:
         DataError: a line is not of that encoding or longer than `MAX_LINE_BYTES`; the packed
@@ -98,7 +108,11 @@ def raw_lines(
             intake.at(path, number)
             if start is not None:
                 rule = f"a line must be at most {MAX_LINE_BYTES >> 20} MiB."
-                intake.bad(DataError(path, number, rule, start))
+                fault = DataError(path, number, rule, start.decode(encoding, "replace"))
+                if instead is None:
+                    intake.bad(fault)
+                else:
+                    yield number, instead(fault)
                 continue
             if number == 1:
                 raw = raw.removeprefix(codecs.BOM_UTF8)
@@ -108,8 +122,13 @@ def raw_lines(
             try:
                 line = raw.decode(encoding)
             except UnicodeDecodeError as error:
-                rule = f"must be {encoding.upper()} (byte {error.start} of the line is not)."
-                intake.bad(DataError(path, number, rule, raw))
+                place = f"byte {error.start} of the line is not"
+                rule = f"must be {encoding.upper()} ({place}); {_HINT}."
+                if instead is None:
+                    intake.bad(DataError(path, number, rule, raw))
+                else:
+                    text = raw.decode(encoding, "replace")
+                    yield number, instead(DataError(path, number, rule, text))
                 continue
             yield number, line
 

@@ -234,6 +234,8 @@ class StageCallback(keras.callbacks.Callback):
 
     def _validate(self, validation: Validation, average: Average | None = None) -> None:
         began = time.perf_counter()
+        if self._lacks_start() and self.writes:
+            logger.info("measuring the start: %s", validation.extent)
         with self.times.within(VALIDATION):
             measures = validation(self.model)
         if self._lacks_start():

@@ -230,7 +230,7 @@ def _records(
     ]
     if columns.query_id:
         _check_id(path, line, f"q {query_id}", text, given_ids)
-    if columns.id:
+    if doc_id:
         _check_id(path, line, f"d {doc_id}", f"{title}\n{documents[0].text}", given_ids)
     query = Query(query_id, text)
     records: list[Record] = [*documents, *negatives, query]
@@ -261,6 +261,10 @@ def _given_id(path: Path, line: int | None, row: Mapping[str, Any], name: str | 
     if name is None:
         return ""
     value = row.get(name)
+    if value is None or value == "":
+        return ""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)  # pandas makes fractions of numbers where one is missing
     return id_field(path, line, {name: str(value) if type(value) is int else value}, name)
 
 

@@ -8,7 +8,7 @@ import json
 import math
 import re
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -191,12 +191,24 @@ def _class_names(metadata: Mapping[bytes, bytes] | None) -> dict[str, dict[int, 
 
 
 def json_cell(value: Any) -> Any:
-    """Returns a cell as JSON would hold it: dates and the like as text, no number as null."""
+    """Returns a cell as JSON would hold it: dates and the like as text, no number as null.
+
+    Bytes are texts in UTF-8. What is no cell, a set or bytes of something else, comes back as it
+    is: whoever asks for a text will refuse it.
+    """
+    if getattr(getattr(value, "dtype", None), "kind", "mM") not in "mM":  # NumPy's, but for dates
+        value = value.tolist()
     if isinstance(value, float) and not math.isfinite(value):
         return None
-    if value is None or isinstance(value, str | int | float | list | dict):
+    if value is None or isinstance(value, str | int | float):
         return value
-    return str(value)
+    if isinstance(value, list | tuple):
+        return list(map(json_cell, value))
+    if isinstance(value, Mapping):
+        return {str(name): json_cell(part) for name, part in value.items()}
+    with contextlib.suppress(AttributeError, UnicodeDecodeError):
+        return value.decode()
+    return value if isinstance(value, Collection) else str(value)
 
 
 def _plain_rows(path: str | Path, intake: Intake, delimiter: str) -> Iterator[list[str]]:
@@ -206,7 +218,13 @@ def _plain_rows(path: str | Path, intake: Intake, delimiter: str) -> Iterator[li
 
 def _quoted_rows(path: str | Path, intake: Intake, delimiter: str) -> Iterator[list[str]]:
     """Yields rows; a quote that is not closed costs the line it stands on, not all it swallows."""
-    lines = raw_lines(path, intake)
+    faults: dict[int, DataError] = {}  # of lines, each of which costs the row that it is part of
+
+    def hold(fault: DataError) -> str:
+        faults[fault.line or 0] = fault
+        return str(fault.value)
+
+    lines = raw_lines(path, intake, instead=hold)
     again: deque[tuple[int, str]] = deque()  # swallowed by a bad row, to be read as rows
     taken: list[tuple[int, str]] = []  # the lines of the row at work
 
@@ -224,8 +242,11 @@ def _quoted_rows(path: str | Path, intake: Intake, delimiter: str) -> Iterator[l
                 if width is not None and row and len(row) != width and len(taken) > 1:
                     rule = f"{_cells_rule(width, len(row))} It goes on to line {taken[-1][0]}."
                     break
+                numbers = [number for number, _ in taken]
                 taken.clear()
-                if row:
+                if found := [faults.pop(number) for number in numbers if number in faults]:
+                    intake.bad(found[0])
+                elif row:
                     width = len(row) if width is None else width
                     yield row
             else:
@@ -233,7 +254,7 @@ def _quoted_rows(path: str | Path, intake: Intake, delimiter: str) -> Iterator[l
         except csv.Error as error:
             rule = f"must be a table in CSV's quoting ({error})."
         (line, text), *swallowed = taken
-        intake.bad(DataError(path, line, rule, text))
+        intake.bad(faults.pop(line, DataError(path, line, rule, text)))
         again.extendleft(reversed(swallowed))
         taken.clear()
 

@@ -1,15 +1,24 @@
 """Tables of pairs and of labelled pairs, as people have them, and what they become."""
 
 import csv
+import datetime
+import decimal
 import json
 
+import numpy as np
+import pandas
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from tfde.data.formats import (
     columns,
     labelled_pairs,
 )
+from tfde.data.formats.csv_rows import json_cell
 from tfde.data.formats.records import Judgement, LabelledPair, Source, TrainingPair
+from tfde.data.ids import id_of_text
+from tfde.data.pairs.read_pairs import read_pairs
 from tfde.errors import ConfigError, DataError
 from tfde.storage.compressed import write_lines
 from tfde.storage.intake import Intake
@@ -34,9 +43,6 @@ def write_rows(path, kind):
     if kind == "jsonl":
         write_lines(path, map(json.dumps, ROWS))
     elif kind == "parquet":
-        pyarrow = pytest.importorskip("pyarrow")
-        import pyarrow.parquet as parquet
-
         parquet.write_table(pyarrow.Table.from_pylist(ROWS), path)
     else:
         with open(path, "w", newline="", encoding="utf-8") as file:
@@ -254,3 +260,68 @@ def test_rows_that_were_there_before_are_counted_and_others_are_not(tmp_path):
     assert intake.left_out == {"rows that were there before": 1}
     assert sum(isinstance(record, TrainingPair) for record in records) == 3
     assert sum(isinstance(record, Judgement) for record in records) == 3
+
+
+def test_a_byte_that_is_no_utf8_costs_its_row_once(tmp_path):
+    """Wherever it stands in a row of several lines."""
+    path = tmp_path / "train.csv"
+    path.write_bytes(
+        b'question,answer\na,"one\nsec\x92ond\nthi\x92rd"\nb,two\nc\x92,three\nd,"four\nlines"\n'
+        b'e,"five\n\x92 never closed\nf,six\n'
+    )
+    source = Source("rows", path, "train")
+    with pytest.raises(DataError, match=r"train\.csv:3: must be UTF-8 \(byte 3 .*`iconv -f WIN"):
+        list(columns.read([source], Intake()))
+    intake = Intake(skip_bad=True)
+    records = list(columns.read([source], intake))
+    texts = [record.text for record in records if isinstance(record, Document)]
+    assert texts == ["two", "four\nlines", "six"]
+    assert intake.skipped == 4  # a, c, what e begins, and the line behind it
+
+
+def test_a_cell_without_id_gets_one_and_numbers_are_ids(tmp_path):
+    rows = [{"question": "a", "answer": "x", "doc_id": 7.0}]
+    rows += [{"question": "b", "answer": "y", "doc_id": None}]
+    path = tmp_path / "train.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    records = list(columns.read([Source("rows", path, "train")], Intake()))
+    ids = [record.doc_id for record in records if isinstance(record, Document)]
+    assert ids == ["7", id_of_text("y")]
+
+
+@pytest.mark.parametrize(
+    ("cell", "expected"),
+    [
+        ("é".encode(), "é"),
+        (("x", b"y"), ["x", "y"]),
+        (np.array(["x", "y"]), ["x", "y"]),
+        (np.array([b"x"], object), ["x"]),
+        ({"a": (1, float("nan"))}, {"a": [1, None]}),
+        (np.float32("inf"), None),
+        (np.int64(3), 3),
+        (datetime.date(2020, 1, 2), "2020-01-02"),
+        (np.datetime64("2020-01-02"), "2020-01-02"),
+        (decimal.Decimal("1.50"), "1.50"),
+        (b"\xff", b"\xff"),
+        ({"x"}, {"x"}),
+    ],
+)
+def test_cells_as_json_has_them(cell, expected):
+    assert json_cell(cell) == expected
+    assert type(json_cell(cell)) is type(expected)
+
+
+def test_what_is_no_text_is_no_pair():
+    for cell in (b"\xff", {"x"}, frozenset("x")):
+        with pytest.raises(DataError, match="pairs:1: field 'answer' must be a string"):
+            read_pairs(pandas.DataFrame({"question": ["a"], "answer": [cell]}))
+    frame = pandas.DataFrame({"question": ["a", "b"], "answer": [("x", "y"), ("z",)]})
+    assert [pair.positive.text for pair in read_pairs(frame)] == ["x", "y", "z"]
+
+
+def test_bytes_of_a_parquet_column_are_texts(tmp_path):
+    cells = pyarrow.array(["x é".encode(), b"y"], pyarrow.binary())
+    path = tmp_path / "train.parquet"
+    parquet.write_table(pyarrow.table({"question": ["a", "b"], "answer": cells}), path)
+    records = list(columns.read([Source("rows", path, "train")], Intake()))
+    assert [one.text for one in records if isinstance(one, Document)] == ["x é", "y"]
