@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pandas
 import pytest
 
@@ -83,7 +84,7 @@ def test_frames_are_what_the_same_file_is(tmp_path):
     [
         ([], {}, ConfigError, "there must be at least one pair. Received: none"),
         (3, {}, ConfigError, r"`path` must be a dataset directory, .* a frame. Received: 3"),
-        ({"a": 1}, {}, ConfigError, r"a list of pairs or a frame. Received: {'a': 1}"),
+        ({"a": 1}, {}, ConfigError, r"or a frame \(of several .* of 'a'\). Received: {'a': 1}"),
         ([("q", "a"), "qa"], {}, DataError, r"pairs:2: a pair must be \(query, document, neg"),
         ([("q", "a"), ("q", 3)], {}, DataError, r"pairs:2: field 'document' must be a string"),
         ([{"q": "x", "a": "y"}], {}, DataError, r"pairs:1: no column holds the query: it must"),
@@ -94,3 +95,13 @@ def test_frames_are_what_the_same_file_is(tmp_path):
 def test_what_is_no_pair(rows, options, error, message):
     with pytest.raises(error, match=message):
         read_pairs(rows, **options)
+
+
+def test_columns_by_name():
+    columns = {"anchor": ["q", "r"], "positive": np.array([b"a", b"b"]), "negative": ["n", None]}
+    table = read_pairs(columns)
+    assert texts(table) == [("q", "", "a", ["n"]), ("r", "", "b", [])]
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    assert texts(read_pairs(rows)) == texts(table)
+    with pytest.raises(ConfigError, match="of columns of one length"):
+        read_pairs({**columns, "negative": ["n"]})

@@ -236,9 +236,9 @@ def pairs_of_rows(
 
     Args:
         rows: `tfde.Pair`s; or `(query, document)` and `(query, document, negative, ...)` texts; or
-            two columns, `(queries, documents)`; or mappings, or a frame of pandas, polars or
-            pyarrow, with columns as `tfde convert` knows them: a row with several documents is
-            several pairs, one labelled 0 is none.
+            two columns, `(queries, documents)`; or mappings, a dict of columns, or a frame of
+            pandas, polars or pyarrow, with columns as `tfde convert` knows them: a row with several
+            documents is several pairs, one labelled 0 is none.
         columns: Kind -> name of each column that has another name, or a list of `KIND=NAME`.
         limit: Take only the first so many pairs; `None` takes all.
 
@@ -288,14 +288,21 @@ def _rows(rows: Any) -> Iterator[Pair | Mapping[str, Any]]:
         lengths = [*map(len, rows)]
         require(lengths[0] == lengths[1], "path", "of columns of one length", lengths)
         rows = list(zip(*rows, strict=True))
+    if isinstance(rows, Mapping) and rows and all(map(_is_column, rows.values())):
+        lengths = [*map(len, rows.values())]
+        require(len(set(lengths)) == 1, "path", "of columns of one length", lengths)
+        names = list(map(str, rows))
+        rows = [dict(zip(names, cells, strict=True)) for cells in zip(*rows.values(), strict=True)]
     if not isinstance(rows, Iterable) or isinstance(rows, Mapping | bytes):
-        raise ConfigError(
-            "`path` must be a dataset directory, a pair file, a list of pairs or a frame."
-            f" Received: {shorten(rows)}"
-        )
+        rule = "a dataset directory, a pair file, a list of pairs, columns or a frame"
+        if isinstance(rows, Mapping) and rows:
+            rule += f" (of several datasets one, such as that of {next(iter(rows))!r})"
+        raise ConfigError(f"`path` must be {rule}. Received: {shorten(rows)}")
     for number, row in enumerate(rows, start=1):
-        if isinstance(row, Pair | Mapping):
+        if isinstance(row, Pair):
             yield row
+        elif isinstance(row, Mapping):
+            yield {name: json_cell(cell) for name, cell in row.items()}
         elif isinstance(row, tuple | list) and len(row) >= 2:
             query, document, *negatives = map(_text_of_bytes, row)
             named = {f"negative_{place}": text for place, text in enumerate(negatives, start=1)}
