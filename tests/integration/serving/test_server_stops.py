@@ -74,6 +74,29 @@ def test_signal_drains(start_server, toy_config, number):
     assert server.process.wait(20) == 0
 
 
+def test_clients_that_keep_their_connection_lose_nothing(start_server, toy_config):
+    server = start_server(toy_config)
+    body = json.dumps({"signature_name": "slow", "instances": [1]}).encode()
+
+    def ask_until_told(number):
+        connection = http.client.HTTPConnection(server.url.removeprefix("http://"), timeout=30)
+        for answered in range(1, 100_000):
+            connection.request("POST", "/v1/models/toy:predict", body)
+            response = connection.getresponse()
+            response.read()
+            assert response.status == 200
+            if response.headers["connection"] == "close":
+                return answered
+            time.sleep(0.01 * number)  # some of them wait when the signal comes
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        clients = [pool.submit(ask_until_told, number) for number in range(8)]
+        time.sleep(1)
+        server.process.send_signal(signal.SIGTERM)
+        assert all(client.result() > 1 for client in clients)
+    assert server.process.wait(20) == 0
+
+
 def test_a_taken_port_is_an_error(toy_base_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -25,6 +25,7 @@ _LEAST_CHUNK_BYTES = 64
 # Longer than the 60 s after which load balancers usually end their own side: a request that meets
 # the end of a connection fails, and a POST is not sent again.
 _IDLE_S = 75
+_LAST_REQUEST_S = 0.5
 _log = logging.getLogger(__name__)
 
 
@@ -180,6 +181,7 @@ class BoundedConnection(H11Protocol):
         self._limits = limits
         self._since = self.loop.time()
         self._watch: asyncio.TimerHandle | None = None
+        self._drains = False
 
     def connection_made(self, transport: Any) -> None:
         """Makes room, and begins to wait for a head."""
@@ -199,18 +201,32 @@ class BoundedConnection(H11Protocol):
         if not self._is_asked() and self.timeout_keep_alive_task is not None:
             self._since = self.loop.time()
         super().data_received(data)
+        if self._drains and self._is_asked():
+            self._say_close()
 
     def send_400_response(self, msg: str) -> None:
         """Says why a request is not taken."""
         super().send_400_response(self._reader.refusal or msg)
 
     def shutdown(self) -> None:
-        """Ends the connection; an answer that is still to come says so, for a client's next call.
+        """Ends the connection after an answer that says so, for the client's next request.
 
-        RFC 9112, 9.6.
+        Where there is none to give, after a moment: a request may be on its way, and a POST that
+        is lost is not sent again. Source: RFC 9112, 9.6.
         """
+        self._drains = True
         if self._is_asked():
-            headers = self.cycle.scope["headers"]
+            self._say_close()
+        else:
+            self.loop.call_later(_LAST_REQUEST_S, self._shut_down)
+
+    def _shut_down(self) -> None:
+        if not self._is_asked() and not self.transport.is_closing():
+            super().shutdown()
+
+    def _say_close(self) -> None:
+        headers = self.cycle.scope["headers"]
+        if CLOSE_HEADER not in headers:
             self.cycle.scope["headers"] = [*headers, CLOSE_HEADER]
         super().shutdown()
 
