@@ -153,8 +153,8 @@ def _of_strings(
         x = x.map(lambda *parts: dict(zip(names, parts, strict=True)))
         spec = x.element_spec
     parts = spec if isinstance(spec, Mapping) else {}
-    kinds = kinds_of_columns(name, map(str, parts)) if parts else {}
-    rank = next((_rank(part) for part in parts.values()), None)
+    kinds = kinds_of_columns(name, parts) if parts else {}
+    rank = next((_rank(parts[name]) for name, kind in kinds.items() if kind == "query"), None)
     ranks = {
         _rank(part) == rank or (kinds[column] == "negatives" and _rank(part) == rank + 1)
         for column, part in parts.items()

@@ -168,8 +168,8 @@ def _columns(x: Any) -> dict[str, list[Any]] | None:
         if not x or not all(is_column(part) or np.ndim(part) == 2 for part in x.values()):
             return None
         named = {str(name): column for name, column in x.items()}
-    elif isinstance(x, tuple | list) and len(x) >= 2 and all(map(_of_texts, x[2:])):
-        if not all(map(is_column, x[:2])):
+    elif (isinstance(x, tuple) and len(x) >= 2) or (isinstance(x, list) and len(x) == 2):
+        if not (all(map(is_column, x[:2])) and all(map(_of_texts, x[2:]))):
             return None
         named = dict(zip(names_of_places(len(x)), x, strict=True))
     else:
