@@ -232,7 +232,7 @@ def test_what_is_refused_changes_nothing(work, capsys):
     code, _, error = tfde(capsys, *add, work / "other")
     assert code == 1
     assert re.fullmatch(
-        r"tfde index: the index was made with model \w+, not with model \w+; .*\n", error
+        r"tfde index add: the index was made with model \w+, not with model \w+; .*\n", error
     )
     (work / "ids.txt").write_text("d1\nd 2\n")
     code, _, error = tfde(capsys, "index", "delete", work / "i", "--ids_file", work / "ids.txt")
@@ -241,10 +241,10 @@ def test_what_is_refused_changes_nothing(work, capsys):
     for wrong in ([], ["--ids", "a", "--ids_file", "b"]):
         code, _, error = tfde(capsys, "index", "delete", work / "i", *wrong)
         assert code == 1
-        assert error == "tfde index: `--ids` or `--ids_file` must be given, and not both.\n"
+        assert error == "tfde index delete: `--ids` or `--ids_file` must be given, and not both.\n"
     for action in ("compact", "status"):
         code, _, error = tfde(capsys, "index", action, work / "nowhere")
-        assert (code, error) == (1, f"tfde index: {work}/nowhere: no index.json there.\n")
+        assert (code, error) == (1, f"tfde index {action}: {work}/nowhere: no index.json there.\n")
     assert status(capsys, work) == before
 
 

@@ -107,7 +107,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ImportError as error:  # an extra, perhaps
         return failed(name, error)
     args = parser.parse_args(argv[1:])
-    return run_command(name, command.run, args)
+    action = getattr(args, "subcommand", None)
+    return run_command(f"{name} {action}" if action else name, command.run, args)
 
 
 def model_server(argv: Sequence[str] | None = None) -> int:
