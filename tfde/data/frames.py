@@ -5,20 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from tfde.errors import require
+
+# How each of them gives its rows: pandas, polars, pyarrow.
+_ROWS = ("itertuples", "iter_rows", "to_pylist")
+
 
 def rows_of_frame(value: Any) -> Iterator[dict[str, Any]] | None:
     """Returns the rows of a table, column -> cell, None where one is missing.
 
     Args:
         value: A pandas or polars DataFrame, or a pyarrow Table; anything else gives `None`.
+
+    Raises:
+        ConfigError: two columns have one name.
     """
-    if hasattr(value, "itertuples") and hasattr(value, "columns"):
-        names = [str(name) for name in value.columns]
-        cells = value.astype(object).where(value.notna(), None).itertuples(index=False, name=None)
-        return (dict(zip(names, row, strict=True)) for row in cells)
-    if hasattr(value, "columns"):
-        for rows in ("iter_rows", "to_pylist"):  # polars, pyarrow
-            if hasattr(value, rows):
-                named = {"named": True} if rows == "iter_rows" else {}
-                return iter(getattr(value, rows)(**named))
-    return None
+    rows = next((name for name in _ROWS if hasattr(value, name)), None)
+    if rows is None or not hasattr(value, "columns"):
+        return None
+    columns = value.column_names if hasattr(value, "column_names") else value.columns
+    names = list(map(str, columns))
+    require(len(set(names)) == len(names), "columns", "of different names", names)
+    if rows == "itertuples":
+        value = value.astype(object).where(value.notna(), None)
+        cells = value.itertuples(index=False, name=None)
+    else:
+        cells = value.iter_rows() if rows == "iter_rows" else map(dict.values, value.to_pylist())
+    return (dict(zip(names, row, strict=True)) for row in cells)

@@ -16,7 +16,8 @@ def ranking(results: Mapping[str, float]) -> list[str]:
     Scores are compared in float32; equal ones come by id, descending. So ranks agree with measures.
     """
     doc_ids = sorted(results, reverse=True)
-    scores = np.array([results[doc_id] for doc_id in doc_ids], np.float32)
+    with np.errstate(over="ignore"):  # beyond float32 all are equal
+        scores = np.array([results[doc_id] for doc_id in doc_ids]).astype(np.float32)
     return [doc_ids[row] for row in np.argsort(-scores, kind="stable")]
 
 

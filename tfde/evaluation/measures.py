@@ -250,9 +250,12 @@ def _compute(
     """Adds the values of `measures` to `rows`; queries without results get 0."""
     if not measures:
         return
-    # Its code writes beside its memory where all judgements of a query are below -1 ("junk").
+    # Its code reads and writes beside its memory where all judgements of a query are below 0
+    # ("junk"): such a query has nothing to find, as one whose judgements are 0.
     judged = {
-        query: {doc: max(grade, -1) for doc, grade in row.items()} for query, row in qrels.items()
+        query: {doc: max(grade, floor) for doc, grade in row.items()}
+        for query, row in qrels.items()
+        for floor in (-1 if max(row.values(), default=0) >= 0 else 0,)
     }
     evaluator = registry["pytrec_eval"].evaluator(list(measures.values()), judged)
     names: dict[Any, list[str]] = {}

@@ -245,7 +245,9 @@ def _value(label: Any, number: int, *, labels: Sequence[str], num_labels: int) -
         value = float(label)
     except (TypeError, ValueError):
         value = np.nan
-    whole = num_labels == 1 or value in range(num_labels)
+    # A number is a place, but not where names are numbers too: 1 would be the second of "0", "2".
+    places = not any(name.lstrip("+-").isdecimal() for name in labels)
+    whole = num_labels == 1 or (places and value in range(num_labels))
     if np.isfinite(value) and whole:
         return value
     rule = "a number" if num_labels == 1 else f"a number from 0 to {num_labels - 1}"

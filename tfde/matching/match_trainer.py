@@ -197,7 +197,8 @@ class MatchTrainer(LabelledTraining):
 
     def _counted(self, loss: tf.Tensor, data: Mapping[str, Any]) -> tf.Tensor:
         """Counts a replica's loss, and returns its share of that of the whole batch."""
-        replicas, share = self.distribute_strategy.num_replicas_in_sync, share_of_mean(loss)
+        replicas = self.distribute_strategy.num_replicas_in_sync
+        share = share_of_mean(loss) + self._layer_losses()
         rows = tf.shape(data["label"])[0]
         self._loss_tracker.update_state(share * replicas, sample_weight=rows)
         return share

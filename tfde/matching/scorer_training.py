@@ -144,7 +144,7 @@ class ScorerTraining(LabelledTraining):
         loss = tf.reduce_mean(self._pair_losses(labels, logits))
         if self._sums:
             loss *= tf.cast(rows * replicas, loss.dtype)
-        share = share_of_mean(loss)
+        share = share_of_mean(loss) + self._layer_losses()
         self._loss_tracker.update_state(share * replicas, sample_weight=rows)
         self.count_metrics(labels, logits)
         return share

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from tfde.data.ranking import ranking
@@ -43,7 +44,7 @@ def weighted_score_fusion(runs: Sequence[Run], weights: Sequence[float]) -> Run:
 
     Args:
         runs: At least one, such as a dual encoder's and BM25's, of about the same depth.
-        weights: One for each run, above 0.
+        weights: One for each run, above 0; they are divided by their sum.
 
     Raises:
         ConfigError: no runs; not one weight above 0 for each.
@@ -52,14 +53,17 @@ def weighted_score_fusion(runs: Sequence[Run], weights: Sequence[float]) -> Run:
         (convex combination of min-max scaled scores).
     """
     require(len(runs) > 0, "runs", "not empty", runs)
-    fits = len(weights) == len(runs) and all(weight > 0 for weight in weights)
+    fits = len(weights) == len(runs) and all(0 < weight < math.inf for weight in weights)
     require(fits, "weights", f"{len(runs)} numbers above 0, one for each run", list(weights))
     fused: Run = {}
-    for run, weight in zip(runs, weights, strict=True):
+    # Only their ratios count, and scores are compared in float32.
+    shares = [weight / sum(weights) for weight in weights]
+    for run, share in zip(runs, shares, strict=True):
         for query_id, results in run.items():
             scores = fused.setdefault(query_id, {})
             low, high = min(results.values(), default=0.0), max(results.values(), default=0.0)
             for doc_id, score in results.items():
-                scaled = (score - low) / (high - low) if high > low else 1.0
-                scores[doc_id] = scores.get(doc_id, 0.0) + weight * scaled
+                # By halves: the difference of two finite scores may be infinite.
+                scaled = (score / 2 - low / 2) / (high / 2 - low / 2) if high > low else 1.0
+                scores[doc_id] = scores.get(doc_id, 0.0) + share * scaled
     return fused

@@ -94,7 +94,7 @@ def write_run(path: str | Path, run: Run, *, tag: str = "tfde") -> None:
     Scores are written so that reading gives the same floats again.
 
     Args:
-        path: The file; packed if its name ends in `.gz`.
+        path: The file; packed if its name ends in `.gz` or `.zst`.
         run: Query -> document -> score.
         tag: Name of the system, without white space.
 

@@ -241,9 +241,12 @@ def directory_lock(directory: Path, doing: str) -> Iterator[None]:
         except BlockingIOError:
             process = f"another process ({file.read().strip() or 'just started'})"
             raise ConfigError(f"{directory}: {process} is {doing}.") from None
-        file.truncate()
-        file.write(f"pid {os.getpid()}\n")
-        file.flush()
+        try:
+            file.truncate()
+            file.write(f"pid {os.getpid()}\n")
+            file.flush()
+        except OSError as error:
+            raise _named(error, directory / LOCK) from error
         try:
             yield
         finally:

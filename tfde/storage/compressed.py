@@ -176,7 +176,12 @@ def open_writer(path: str | Path) -> Iterator[BinaryIO]:
                 yield cast(BinaryIO, packed)
         elif suffix == ".zst":
             with zstandard.ZstdCompressor().stream_writer(raw, closefd=False) as writer:
-                yield cast(BinaryIO, writer)
+                # By itself it has no `writelines`, and says so at the end of long work.
+                whole = io.BufferedWriter(cast(io.RawIOBase, writer))
+                try:
+                    yield cast(BinaryIO, whole)
+                finally:
+                    whole.detach()
         else:
             yield raw
 

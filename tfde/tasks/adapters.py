@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
@@ -186,6 +187,8 @@ class SumTask(Task):
         require(fits, "loss_weights", rule, weights)
         self.tasks = [as_task(tasks[name]) for name in names]
         self.weights = [float(weights[name]) for name in names]
+        fits = all(0 <= weight < math.inf for weight in self.weights)
+        require(fits, "loss_weights", "finite numbers from 0 on", self.weights)
         self.needs_other_queries = any(task.needs_other_queries for task in self.tasks)
         self.whole_batch = any(task.whole_batch for task in self.tasks)
         dims = {dim for task in self.tasks for dim in task.trained_dims}

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfde.argument_types import typed
 from tfde.environment import import_recommenders
-from tfde.errors import require
+from tfde.errors import ConfigError, require
 from tfde.tasks.task import Rows, Task
 
 PADDING_KEY = 0  # the key of "no document", in `keys` and `positive_keys`
@@ -110,6 +110,11 @@ class RetrievalTask(Task):
         """
         if not self.sampling_correction:
             return {}
+        if "document_probability" not in batch:
+            raise ConfigError(
+                "`sampling_correction` needs to know how often each document stands in the pairs:"
+                " give a list, a frame or `tfde.pairs(...)`. Received: batches of strings"
+            )
         share = batch["document_probability"]
         given = tf.ones([tf.size(batch["negative_key"])], tf.float32)
         others = tf.maximum(tf.size(share) * replicas - 1, 1)
@@ -198,7 +203,12 @@ def candidate_mask(candidate_keys: tf.Tensor, positive_keys: tf.Tensor) -> tf.Te
 
 def _in_order(queries: Any, candidates: Any) -> tuple[Rows, Rows]:
     """Returns embeddings with keys by which query i has candidate i alone."""
-    queries, candidates = tf.convert_to_tensor(queries), tf.convert_to_tensor(candidates)
+    queries, candidates = map(tf.convert_to_tensor, (queries, candidates))
+    if queries.dtype.size < 4:  # whose largest numbers the masked scores exceed
+        queries, candidates = tf.cast(queries, tf.float32), tf.cast(candidates, tf.float32)
+    rows = [queries.shape[0], candidates.shape[0]]
+    fits = None in rows or rows[0] <= rows[1]
+    require(fits, "candidates", f"at least as many as the {rows[0]} queries", rows[1])
     keys = tf.range(1, tf.shape(candidates, tf.int64)[0] + 1)
     return (
         {"embeddings": queries, "positive_keys": keys[: tf.shape(queries)[0], tf.newaxis]},

@@ -24,6 +24,7 @@ from tfde.errors import ConfigError, require
 from tfde.tasks.replicas import mean_over_replicas, take_summed_gradients
 from tfde.text.cut_texts import cut_line
 from tfde.text.graph_function import graph_function
+from tfde.towers.input_failures import told
 from tfde.towers.keras_saving import WholeFiles
 
 _LOG = logging.getLogger(__name__)
@@ -124,9 +125,11 @@ def next_step(
 
     Raises:
         ConfigError: the rows of the batch cannot be shared out evenly among replicas.
+        Exception: what a user's generator raised.
     """
     try:
-        return function(iterator)
+        with told():
+            return function(iterator)
     except (StopIteration, tf.errors.OutOfRangeError):
         return None
     except tf.errors.InvalidArgumentError as error:
@@ -192,9 +195,13 @@ def compile_in_scope(
     require(not weighted_metrics, "weighted_metrics", rule, weighted_metrics)
     one = steps_per_execution == 1
     require(one, "steps_per_execution", "1: a step takes longer than its call", steps_per_execution)
+    replicas = model.distribute_strategy.num_replicas_in_sync
+    steps = getattr(options.get("optimizer"), "gradient_accumulation_steps", None)
+    rule = f"None with {replicas} replicas, where Keras cannot accumulate"
+    require(replicas == 1 or not steps, "gradient_accumulation_steps", rule, steps)
     with model.distribute_strategy.scope():
         compile_model(**options)
-    if model.distribute_strategy.num_replicas_in_sync > 1:
+    if replicas > 1:
         take_summed_gradients(model.optimizer)
 
 

@@ -13,6 +13,7 @@ import keras
 import tensorflow as tf
 
 from tfde.errors import require
+from tfde.tasks.replicas import share_of_mean
 from tfde.towers.fit_loop import (
     SingleBatches,
     distribute_batches,
@@ -53,6 +54,11 @@ class Measured(WholeFiles):
         loop of them would else leave out the same pairs each time.
         """
         return 0 if initial_epoch or initial_step else int(self.optimizer.iterations.numpy())
+
+    def _layer_losses(self) -> tf.Tensor:
+        """Returns this replica's share of what layers add: regularizers' and `add_loss`' losses."""
+        losses = [tf.cast(loss, tf.float32) for loss in self.losses]
+        return share_of_mean(tf.add_n(losses)) if losses else tf.constant(0.0)
 
     def evaluate(
         self,

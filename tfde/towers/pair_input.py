@@ -16,6 +16,7 @@ from tfde.data.pairs.dataset import PairDataset
 from tfde.data.pairs.read_pairs import read_pairs
 from tfde.errors import ConfigError, require
 from tfde.towers.fit_loop import endless
+from tfde.towers.input_failures import told
 from tfde.towers.string_batches import (
     kinds_of_columns,
     names_of_places,
@@ -43,16 +44,17 @@ def training_batches(
             Given negatives are all taken.
         batch_size: Pairs in a batch, where `x` has none of its own; `None`: 32, or all if they are
             fewer.
-        shuffle: Whether pairs in memory get another order in each epoch.
+        shuffle: Whether pairs in memory, and the batches of a `PyDataset`, get another order in
+            each epoch.
         replicas: How many share the rows of a batch, evenly.
-        seed: Of the order of pairs in memory.
+        seed: Of that order.
 
     Raises:
         ConfigError: `x` is none of these; a batch size for what has one; rows that cannot be
             shared out evenly.
     """
     require(batch_size is None or batch_size >= 1, "batch_size", "at least 1", batch_size)
-    x, strings = streamed_strings(x)
+    x, strings = streamed_strings(x, order=seed if shuffle else None)
     x = x if strings is None else strings
     require(
         batch_size is None or not _is_batched(x), "batch_size", "None: `x` has its own", batch_size
@@ -121,11 +123,12 @@ def texts_of_pairs(
     batches = measured_batches(x, "x", batch_size=batch_size, steps=steps, replicas=1)
     queries: list[bytes] = []
     documents: list[dict[str, bytes]] = []
-    for batch in batches.as_numpy_iterator():
-        queries += list(batch["query"])
-        fields = [name for name in DOCUMENT_FIELDS if f"document_{name}" in batch]
-        texts = zip(*(batch[f"document_{name}"] for name in fields), strict=True)
-        documents += [dict(zip(fields, row, strict=True)) for row in texts]
+    with told():
+        for batch in batches.as_numpy_iterator():
+            queries += list(batch["query"])
+            fields = [name for name in DOCUMENT_FIELDS if f"document_{name}" in batch]
+            texts = zip(*(batch[f"document_{name}"] for name in fields), strict=True)
+            documents += [dict(zip(fields, row, strict=True)) for row in texts]
     return queries, documents
 
 
@@ -190,7 +193,7 @@ def _by_kind(columns: Mapping[str, Any], *, kinds: Mapping[str, str]) -> dict[st
 def _keyed(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     """Returns strings as a batch of `PairBatches`; a negative "" is none.
 
-    How often a document stands in the data is not known: all count as equally frequent.
+    How often a document stands in the data, `document_probability`, is not known.
     """
     rows = tf.shape(batch["query"])[0]
     titles = batch.get("title", tf.fill([rows], ""))
@@ -214,8 +217,7 @@ def _keyed(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         "negative_title": untitled,
         "negative_text": negatives,
         "negative_key": tf.where(given, negative_keys, 0),
-        "negative_margin": tf.zeros_like(negatives, tf.float32),
-        "document_probability": tf.ones([rows], tf.float32) / tf.cast(rows, tf.float32),
+        "negative_margin": tf.fill(tf.shape(negatives), float("nan")),
     }
     if contexts:
         keyed |= {"document_context": contexts[0], "negative_context": untitled}

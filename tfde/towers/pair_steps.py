@@ -357,16 +357,13 @@ class PairSteps(Measured):
         )
 
     def _layer_losses(self) -> tf.Tensor:
-        """Returns this replica's share of what layers add: regularizers' and `add_loss`' losses."""
-        losses = self.losses
-        if losses and self.chunk_size is not None:  # what a call adds would be that of a chunk
+        if self.chunk_size is not None and (losses := self.losses):
+            # What a call adds would be that of a chunk.
             raise ConfigError(
                 "`chunk_size` must be None where layers add to the loss (regularizers, `add_loss`)."
                 f" Received: a model with {len(losses)} such losses"
             )
-        if not losses:
-            return tf.constant(0.0)
-        return share_of_mean(tf.add_n([tf.cast(loss, tf.float32) for loss in losses]))
+        return super()._layer_losses()
 
     def compute_metrics(
         self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None

@@ -87,9 +87,9 @@ class PairTrainer(PairSteps):
             validation_batch_size: Pairs in a batch of it; `None`: as `batch_size`.
             validation_freq: Epochs from one validation to the next.
             validation_split: 0: what is measured stands in `validation_data`.
-            shuffle: Whether pairs in memory get another order in each epoch, and in each `fit`
-                that does not go on at an epoch or step; what comes in batches has its own order,
-                as in Keras.
+            shuffle: Whether pairs in memory, and the batches of a `PyDataset`, get another order
+                in each epoch, and in each `fit` that does not go on at an epoch or step; a
+                `tf.data.Dataset` and a generator have their own, as in Keras.
             sample_weight: None: pairs have no weights.
             class_weight: None.
             steps: In place of epochs: train up to this step, as one epoch; it counts from the

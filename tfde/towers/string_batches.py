@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,8 +14,9 @@ import tensorflow as tf
 
 from tfde.data.formats.columns import KNOWN_NAMES, NEGATIVE
 from tfde.data.pairs.dataset import PairDataset
-from tfde.data.pairs.read_pairs import read_pairs
+from tfde.data.pairs.read_pairs import read_pairs, refuse_either
 from tfde.errors import ConfigError, require, shorten
+from tfde.towers.input_failures import telling
 
 _RULE = (
     "(queries, documents, negatives, ...), or a dict of `query`, `document`, perhaps `title`,"
@@ -24,7 +26,12 @@ _RULE = (
 
 def joined(x: Any, y: Any) -> Any:
     """Returns pairs: `x` itself, or the queries `x` with the documents `y`."""
-    return x if y is None else (texts_of_column(x), texts_of_column(y))
+    if y is None:
+        return x
+    for name, part in (("x", x), ("y", y)):
+        rule = "a column of texts: a list, an array, a tensor, a column of a table"
+        require(is_column(part) or isinstance(part, tuple), name, rule, part)
+    return texts_of_column(x), texts_of_column(y)
 
 
 def plain_rows(x: Any) -> Any:
@@ -43,11 +50,7 @@ def plain_rows(x: Any) -> Any:
         require(False, "x", "columns of texts: pairs have no weights", shorten(x[2]))
     if isinstance(x, np.ndarray) and x.ndim == 2:
         return [tuple(row) for row in x.tolist()]
-    if isinstance(x, list) and len(x) == 2 and all(isinstance(part, list) for part in x):
-        # Keras' list of two inputs, or two rows of a query with its documents?
-        sure = len(x[0]) <= 2 or len(x[0]) != len(x[1])
-        rule = "a tuple of columns, (queries, documents), or a list of rows that are tuples"
-        require(sure, "x", rule, f"a list of two lists of {len(x[0])}")
+    refuse_either("x", x)  # Keras' list of inputs, or rows?
     columns = _columns(x) if isinstance(x, Mapping | tuple) else None
     if columns is None:
         return x
@@ -74,15 +77,18 @@ def one_batch(x: Any, replicas: int) -> dict[str, Any]:
     return dict(x)
 
 
-def streamed_strings(x: Any) -> tuple[Any, tf.data.Dataset | None]:
+def streamed_strings(x: Any, *, order: int | None = None) -> tuple[Any, tf.data.Dataset | None]:
     """Returns `x` as it was before it was looked at, and the batches of strings that it yields.
 
     Args:
+        order: Seed of the order of a `PyDataset`'s batches, another in each epoch, as in Keras;
+            `None`: their own.
         x: A `keras.utils.PyDataset` or a generator whose elements are batches of columns, as
             `plain_rows` says. A generator is read once. All else yields none.
     """
     if isinstance(x, keras.utils.PyDataset):
-        return x, _dataset_of(lambda: _epoch(x), _columns_of_batch(x[0]))
+        passes = itertools.count()
+        return x, _dataset_of(lambda: _epoch(x, order, next(passes)), _columns_of_batch(x[0]))
     if not isinstance(x, Iterator):
         return x, None
     first = next(x, None)
@@ -92,9 +98,13 @@ def streamed_strings(x: Any) -> tuple[Any, tf.data.Dataset | None]:
     return x, _dataset_of(lambda: x, _columns_of_batch(first))
 
 
-def _epoch(x: keras.utils.PyDataset) -> Iterator[Any]:
+def _epoch(x: keras.utils.PyDataset, order: int | None, number: int) -> Iterator[Any]:
+    x.on_epoch_begin()
     steps = x.num_batches
-    yield from map(x.__getitem__, itertools.count() if steps is None else range(steps))
+    places: Iterable[int] = itertools.count() if steps is None else range(steps)
+    if order is not None and steps is not None:
+        places = np.random.default_rng([order, number]).permutation(steps).tolist()
+    yield from map(x.__getitem__, places)
     x.on_epoch_end()
 
 
@@ -106,13 +116,14 @@ def _dataset_of(elements: Any, first: Mapping[str, Any]) -> tf.data.Dataset:
     )
 
     def batches() -> Iterable[dict[str, np.ndarray]]:
-        for element in elements():
-            columns = _columns_of_batch(element)
-            same = set(columns) - {"title"} == set(first) - {"title"}
-            rule = f"of batches that all have the columns of the first, {', '.join(first)}"
-            require(same, "x", rule, list(columns))
-            texts = {"title": [""] * len(columns["query"]), **columns}
-            yield {name: np.array(texts[name], object) for name in ranks}
+        with telling():
+            for element in elements():
+                columns = _columns_of_batch(element)
+                same = set(columns) - {"title"} == set(first) - {"title"}
+                rule = f"of batches that all have the columns of the first, {', '.join(first)}"
+                require(same, "x", rule, list(columns))
+                texts = {"title": [""] * len(columns["query"]), **columns}
+                yield {name: np.array(texts[name], object) for name in ranks}
 
     spec = {name: tf.TensorSpec([None] * rank, tf.string) for name, rank in ranks.items()}
     return tf.data.Dataset.from_generator(batches, output_signature=spec)
@@ -125,10 +136,13 @@ def _columns_of_batch(x: Any) -> dict[str, list[Any]]:
         raise ConfigError(f"a batch must be {_RULE}. Received: {type(x).__name__}")
     kinds = kinds_of_columns("x", columns)
     kept = {kind: columns[name] for name, kind in kinds.items() if kind != "negatives"}
+    for kind, column in kept.items():
+        wrong = [text for text in column if not isinstance(text, str | bytes)]
+        require(not wrong, "x", f"of texts in the column `{kind}`", wrong[:1])
     given = [column for name, column in columns.items() if kinds[name] == "negatives"]
     if not given:
         return kept
-    rows = [
+    rows: list[list[Any]] = [
         [text or "" for cell in cells for text in (cell if isinstance(cell, list) else [cell])]
         for cells in zip(*given, strict=True)
     ]
@@ -165,7 +179,7 @@ def kinds_of_columns(argument: str, names: Iterable[str]) -> dict[str, str]:
 def _columns(x: Any) -> dict[str, list[Any]] | None:
     """Returns columns by their names; `None` where `x` has no columns."""
     if isinstance(x, Mapping):
-        if not x or not all(is_column(part) or np.ndim(part) == 2 for part in x.values()):
+        if not x or not all(is_column(part) or _is_rows_of_texts(part) for part in x.values()):
             return None
         named = {str(name): column for name, column in x.items()}
     elif (isinstance(x, tuple) and len(x) >= 2) or (isinstance(x, list) and len(x) == 2):
@@ -191,6 +205,11 @@ def is_column(x: Any) -> bool:
     return (array and len(np.shape(x)) == 1) or isinstance(x, list)
 
 
+def _is_rows_of_texts(x: Any) -> bool:
+    """Returns whether it is an array or a tensor with a row of texts for each pair."""
+    return isinstance(x, tf.RaggedTensor) or np.ndim(x) == 2
+
+
 def texts_of_column(column: Any) -> list[Any]:
     """Returns what a column holds; bytes are texts."""
     if isinstance(column, tf.Tensor | tf.RaggedTensor):
@@ -201,7 +220,7 @@ def texts_of_column(column: Any) -> list[Any]:
 
 def _of_texts(column: Any) -> bool:
     """Returns whether it is a column that begins with a text, none, or a row of texts."""
-    if not (is_column(column) or np.ndim(column) == 2):
+    if not (is_column(column) or _is_rows_of_texts(column)):
         return False
     first = next(iter(texts_of_column(column)), None)
     first = next(iter(first), None) if isinstance(first, list) else first
@@ -212,4 +231,6 @@ def _text(value: Any) -> Any:
     """Returns bytes as the text that they are, a row of texts as a list of them."""
     if isinstance(value, np.ndarray | list | tuple):
         return [_text(part) for part in value]
-    return value.decode() if isinstance(value, bytes) else value
+    with contextlib.suppress(AttributeError, UnicodeDecodeError):  # which a reader of rows names
+        return value.decode()
+    return value

@@ -101,12 +101,12 @@ class MaskedLanguageModel(PairTrainer):
         Args:
             optimizer: A Keras optimizer.
             task: Passed over: the loss is this model's own.
-            options: As there, but no `loss` and no `metrics`.
+            options: As there, but no `loss`, `metrics` or `chunk_size`.
 
         Raises:
             ConfigError: a loss or metrics; as there.
         """
-        for name in ("loss", "loss_weights", "metrics"):
+        for name in ("loss", "loss_weights", "metrics", "chunk_size"):
             given = options.get(name)
             require(given is None, name, "None: masked tokens have a loss of their own", given)
         super().compile(optimizer, task=task, **options)
@@ -145,7 +145,7 @@ class MaskedLanguageModel(PairTrainer):
         loss, found, count = (tf.add_n(column) for column in zip(*sums, strict=True))
         count = sum_over_replicas(count)  # replicas mask more or fewer
         masked = tf.maximum(count, 1.0)  # texts of special tokens alone have none to mask
-        loss = loss / masked
+        loss = loss / masked + self._layer_losses()
         self._loss_tracker.update_state(loss * replicas, sample_weight=count)
         self._found.update_state(found / masked * replicas, sample_weight=count)
         return loss

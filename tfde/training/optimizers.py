@@ -280,7 +280,8 @@ class FusedAdamW(keras.optimizers.AdamW):
         if self.amsgrad or variable.dtype != tf.float32:  # the kernel would round 0.999 to 1
             super().update_step(gradient, variable, learning_rate)
             return
-        step = tf.cast(self.iterations.value + 1, tf.float32)
+        # Where gradients are accumulated `iterations` is no variable.
+        step = tf.cast(keras.ops.convert_to_tensor(self.iterations), tf.float32) + 1.0
         tf.raw_ops.ResourceApplyAdam(
             var=variable.handle,
             m=self._momentums[index].value.handle,

@@ -281,7 +281,9 @@ def _texts(path: Path, line: int | None, row: Mapping[str, Any], name: str) -> t
 def _filled(cell: Any) -> Any:
     """Returns a cell of negatives; of a list those that are not empty, as padding is."""
     value = _listed(cell)
-    return [text for text in value if text not in (None, "")] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [text for text in value if _filled(text)]
+    return value.strip() and value if isinstance(value, str) else value
 
 
 def _labels(

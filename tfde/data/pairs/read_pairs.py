@@ -27,6 +27,7 @@ from tfde.storage.json_lines import id_field, read_json_lines, string_field, wri
 from tfde.types import CONTEXT, Document, Pair, Query
 
 logger = logging.getLogger(__name__)
+_MOST_COLUMNS = 4  # that somebody would write as lists in a list
 # What messages call the place.
 _PLACE = Path("pairs")
 
@@ -236,9 +237,9 @@ def pairs_of_rows(
 
     Args:
         rows: `tfde.Pair`s; or `(query, document)` and `(query, document, negative, ...)` texts; or
-            two columns, `(queries, documents)`; or mappings, a dict of columns, or a frame of
-            pandas, polars or pyarrow, with columns as `tfde convert` knows them: a row with several
-            documents is several pairs, one labelled 0 is none.
+            columns, `(queries, documents, negatives, ...)`; or mappings, a dict of columns, or a
+            frame of pandas, polars or pyarrow, with columns as `tfde convert` knows them: a row
+            with several documents is several pairs, one labelled 0 is none.
         columns: Kind -> name of each column that has another name, or a list of `KIND=NAME`.
         limit: Take only the first so many pairs; `None` takes all.
 
@@ -284,10 +285,13 @@ def _rows(rows: Any) -> Iterator[Pair | Mapping[str, Any]]:
         for row in table:
             yield {name: json_cell(cell) for name, cell in row.items()}
         return
-    if isinstance(rows, tuple) and len(rows) == 2 and all(map(_is_column, rows)):
+    refuse_either("path", rows)
+    if isinstance(rows, tuple) and len(rows) >= 2 and all(map(_is_column, rows)):
         lengths = [*map(len, rows)]
-        require(lengths[0] == lengths[1], "path", "of columns of one length", lengths)
+        require(len(set(lengths)) == 1, "path", "of columns of one length", lengths)
         rows = list(zip(*rows, strict=True))
+    if isinstance(rows, np.ndarray) and rows.ndim == 2:
+        rows = list(map(tuple, rows.tolist()))
     if isinstance(rows, Mapping) and rows and all(map(_is_column, rows.values())):
         lengths = [*map(len, rows.values())]
         require(len(set(lengths)) == 1, "path", "of columns of one length", lengths)
@@ -310,6 +314,20 @@ def _rows(rows: Any) -> Iterator[Pair | Mapping[str, Any]]:
         else:
             rule = "a pair must be (query, document, negative, ...), a mapping or a tfde.Pair."
             raise DataError(_PLACE, number, rule, row)
+
+
+def refuse_either(name: str, rows: Any) -> None:
+    """Refuses a list of a few lists of equal length, which may be columns or rows.
+
+    Raises:
+        ConfigError: `rows` is one.
+    """
+    few = isinstance(rows, list) and 2 <= len(rows) <= _MOST_COLUMNS
+    if few and all(isinstance(part, list) for part in rows):
+        lengths = set(map(len, rows))
+        rule = "a tuple of columns, (queries, documents), or a list of rows that are tuples"
+        received = f"a list of {len(rows)} lists of {max(lengths)}"
+        require(len(lengths) > 1 or max(lengths) <= 2, name, rule, received)
 
 
 def _is_column(part: Any) -> bool:
