@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 import tiny
 
+import tfde
 from tfde.errors import ConfigError
 
 WORDS = tiny.VOCABULARY[-12:]
@@ -109,6 +110,58 @@ def test_fit_on_a_dataset_with_negatives(model):
     expected = same.fit(ROWS, batch_size=6, epochs=2, shuffle=False, verbose=0).history["loss"]
     # A table knows answers of other batches too, of which there are none here.
     assert found == pytest.approx(expected, rel=1e-4)
+
+
+def test_margins_that_nobody_gave_are_not_learned(model):
+    keras.utils.set_random_seed(1)
+    learner = tiny.dual_encoder()
+    learner.compile(keras.optimizers.SGD(1.0), task=tfde.MarginTask())
+    before = [weight.numpy() for weight in learner.weights]
+    for x in (ROWS, DATASET.batch(12), (WORDS, DOCUMENTS, FIRST, SECOND)):
+        assert learner.fit(x, verbose=0).history["loss"] == [0.0]
+    for weight, old in zip(learner.weights, before, strict=True):
+        np.testing.assert_array_equal(weight.numpy(), old)
+
+
+def test_counts_that_nobody_knows_correct_nothing(model):
+    learner = tiny.dual_encoder()
+    learner.compile(keras.optimizers.SGD(0.0), task=tfde.RetrievalTask(sampling_correction=True))
+    assert np.isfinite(learner.evaluate(ROWS, batch_size=12)[0])
+    for x in (DATASET.batch(12), iter([(WORDS, DOCUMENTS)])):
+        with pytest.raises(ConfigError, match="how often each document stands in the pairs: give"):
+            learner.fit(x, verbose=0)
+
+
+def test_columns_of_tfde_pairs():
+    columns = list(zip(*zip(WORDS, DOCUMENTS, FIRST, strict=True), strict=True))
+    expected = [*zip(WORDS[:2], DOCUMENTS[:2], FIRST[:2], strict=True)]
+    forms = (tuple(map(list, columns)), tuple(map(np.array, columns)), np.array(columns).T)
+    for form in forms:
+        batch = tfde.pairs(form, batch_size=2, negatives_per_query=1, shuffle=False).batch(0)
+        texts = batch["query"], batch["document_text"], batch["negative_text"][:, 0]
+        assert [*zip(*(map(bytes.decode, part) for part in texts), strict=True)] == expected
+
+
+def test_ragged_columns(model, whole):
+    rows = tf.ragged.constant([[text for text in row if text] for row in BOTH])
+    for x in ((WORDS, DOCUMENTS, rows), {"query": WORDS, "document": DOCUMENTS, "negatives": rows}):
+        assert model.evaluate(x, batch_size=12) == pytest.approx(whole, rel=1e-5)
+    blank = [(*row[:3], "  ") for row in zip(WORDS, DOCUMENTS, FIRST, strict=True)]
+    named = [dict(zip(COLUMNS, row, strict=True)) for row in blank]
+    first = model.evaluate([row[:3] for row in blank], batch_size=12)
+    assert model.evaluate(named, batch_size=12) == pytest.approx(first, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        pd.DataFrame([["a", "b", "c"]], columns=["query", "document", "query"]),
+        pa.Table.from_arrays([pa.array(["a"])] * 3, names=["query", "document", "document"]),
+    ],
+)
+def test_a_frame_s_columns_have_names_of_their_own(frame):
+    with pytest.raises(ConfigError, match="`columns` must be of different names"):
+        tfde.pairs(frame, batch_size=1)
 
 
 @pytest.mark.parametrize(

@@ -95,12 +95,52 @@ def test_fit_on_a_py_dataset_is_fit_on_its_pairs():
     batches = Batches(in_pair, size=8)
     validation = Batches(in_dict)
     one, other = model_of(), model_of()
-    history = one.fit(batches, epochs=3, validation_data=validation, verbose=0).history
+    options = {"epochs": 3, "validation_data": validation, "verbose": 0}
+    history = one.fit(batches, shuffle=False, **options).history
     assert (batches.epochs, validation.epochs) == (3, 3)
     same = tf.data.Dataset.from_tensor_slices((WORDS, DOCUMENTS)).batch(8)
     expected = other.fit(same, epochs=3, validation_data=(WORDS, DOCUMENTS), verbose=0).history
     assert history["loss"] == pytest.approx(expected["loss"], rel=1e-4)
     assert len(history["val_loss"]) == 3
+
+
+def test_batches_of_a_py_dataset_are_shuffled_as_in_keras():
+    class Watched(Batches):
+        def __getitem__(self, index):
+            seen.append(index)
+            return super().__getitem__(index)
+
+        def on_epoch_begin(self):
+            seen.append("begins")
+
+    def orders(**options):
+        seen.clear()
+        model_of().fit(Watched(in_pair, size=4), epochs=3, verbose=0, **options)
+        place = seen.index("begins")  # before it the first batch is looked at
+        return [seen[place + 7 * epoch : place + 7 * (epoch + 1)] for epoch in range(3)]
+
+    seen = []
+    kept = orders(shuffle=False)
+    assert kept == [["begins", *range(6)]] * 3
+    shuffled = orders()
+    assert all(order[0] == "begins" and sorted(order[1:]) == [*range(6)] for order in shuffled)
+    assert len(set(map(tuple, shuffled))) > 1
+    assert shuffled == orders()
+
+
+def test_a_generator_s_own_errors_come_as_they_are():
+    def broken():
+        yield WORDS[:8], DOCUMENTS[:8]
+        raise KeyError("my own")
+
+    model = model_of()
+    with pytest.raises(KeyError, match="my own"):
+        model.fit(broken(), verbose=0)
+    for second in (WORDS[:8], [None] * 8), ([1] * 8, DOCUMENTS[:8]):
+        with pytest.raises(ConfigError, match="`x` must be of texts in the column"):
+            model.fit(iter([(WORDS[:8], DOCUMENTS[:8]), second]), verbose=0)
+        with pytest.raises(ConfigError, match="`x` must be of texts in the column"):
+            model.evaluate(iter([second]))
 
 
 def test_pairs_in_their_order_and_the_batches_of_a_validation():
@@ -239,6 +279,18 @@ def test_every_model_fits_measures_and_takes_one_batch():
 
 
 def test_what_is_no_batch_is_told(model):
+    with pytest.raises(ConfigError, match="`x` must be a column of texts"):
+        model.fit("what", "docs")
+    with pytest.raises(ConfigError, match="`x` must be a column of texts"):
+        model.fit(pd.DataFrame({"query": WORDS}), pd.Series(DOCUMENTS))
+    with pytest.raises(DataError, match="pairs:1: field 'query' must be a string"):
+        model.fit(([b"\xff", b"a"], [b"c", b"d"]))
+    for lists in ([WORDS, DOCUMENTS], [WORDS, DOCUMENTS, WORDS]):
+        for take in (model.fit, tfde.pairs):
+            with pytest.raises(
+                ConfigError, match=r"tuple of columns, .* list of rows"
+            ):
+                take(lists, batch_size=2)
     with pytest.raises(DataError, match="no column holds the query: it must be called anchor"):
         model.fit({"q": WORDS, "d": DOCUMENTS})
     cases = [
@@ -280,9 +332,7 @@ def test_two_lists_in_a_list_are_not_guessed_at(model):
     queries, documents = ["a", "b", "c"], ["one", "two", "three"]
     model.compile("adam")
     for use in (model.fit, model.evaluate, model.train_on_batch):
-        with pytest.raises(
-            ConfigError, match=r"`x` must be a tuple of columns, .* of two lists of"
-        ):
+        with pytest.raises(ConfigError, match=r"`x` must be a tuple of columns, .* of 2 lists of"):
             use([queries, documents])
     assert model.evaluate((queries, documents)) == model.evaluate(queries, documents)
 

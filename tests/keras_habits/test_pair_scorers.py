@@ -9,6 +9,7 @@ import tiny
 import tfde
 from tfde.config.model import PairTextConfig
 from tfde.errors import ConfigError, DataError
+from tfde.matching.labelled_input import LabelRules
 
 RNG = np.random.default_rng(0)
 FIRST = [" ".join(RNG.choice(tiny.WORDS, 3)) for _ in range(36)]
@@ -39,6 +40,34 @@ def matcher():
     return tfde.Matcher.from_backbone(
         tiny.BERT, kind="siamese", tokenizer=tiny.tokenizer(), text=text, num_labels=1, seed=1
     )
+
+
+def test_what_layers_add_to_the_loss_is_trained():
+    def of(strength):
+        model = tfde.CrossEncoder.from_backbone(
+            tiny.BERT, tokenizer=tiny.tokenizer(), num_labels=2, labels=("no", "yes"), seed=2
+        )
+        for weight in model.trainable_weights:
+            weight.regularizer = keras.regularizers.L2(strength)
+        model.compile(keras.optimizers.SGD(1e-3))
+        loss = model.evaluate(ROWS, batch_size=36)
+        added = float(sum(model.losses))
+        model.fit(ROWS, batch_size=36, verbose=0)
+        size = sum(float(np.sum(weight.numpy() ** 2)) for weight in model.trainable_weights)
+        return loss, added, size
+
+    plain, shrunk = of(0.0), of(10.0)
+    assert shrunk[0] - plain[0] == pytest.approx(shrunk[1], rel=1e-3)
+    assert shrunk[1] > 10
+    assert shrunk[2] < 0.97 * plain[2]
+
+
+@pytest.mark.parametrize(("labels", "wrong"), [(("1", "2", "3"), 0), (("0", "2"), 1)])
+def test_a_number_is_no_place_among_names_that_are_numbers(labels, wrong):
+    rules = LabelRules(labels, len(labels), False)
+    assert rules.of_pairs([("a", "b", 2)], None).labels.tolist() == [1.0]
+    with pytest.raises(DataError, match="a label must be"):
+        rules.of_pairs([("a", "b", wrong)], None)
 
 
 def test_the_same_pairs_in_any_form(cross_encoder):
@@ -156,7 +185,7 @@ def test_what_cannot_be_is_told(cross_encoder, matcher):
             "pairs:1: a label must be a number",
         ),
         (lambda: cross_encoder.fit([("a", "b", "maybe")]), DataError, "or one of no, yes.*'maybe'"),
-        (lambda: cross_encoder.fit([("a", 3, 1)]), DataError, "pairs:1: a row must be"),
+        (lambda: cross_encoder.fit([("a", 3, 1)]), DataError, "pairs:1: the second of a"),
         (
             lambda: cross_encoder.fit("a"),
             ConfigError,

@@ -65,3 +65,11 @@ def test_is_saved_and_loaded():
     again = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
     assert isinstance(again, FusedAdamW)
     assert again.get_config() == optimizer.get_config()
+
+
+def test_gradients_are_accumulated_as_by_keras():
+    settings = {"weight_decay": 0.1, "gradient_accumulation_steps": 2}
+    ours = trained(FusedAdamW(0.05, **settings), gradients(8))
+    theirs = trained(keras.optimizers.AdamW(0.05, **settings), gradients(8))
+    for got, expected in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(got, expected, atol=1e-5)

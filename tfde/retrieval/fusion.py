@@ -44,7 +44,7 @@ def weighted_score_fusion(runs: Sequence[Run], weights: Sequence[float]) -> Run:
 
     Args:
         runs: At least one, such as a dual encoder's and BM25's, of about the same depth.
-        weights: One for each run, above 0; they are divided by their sum.
+        weights: One for each run, above 0; they are divided by the largest.
 
     Raises:
         ConfigError: no runs; not one weight above 0 for each.
@@ -57,7 +57,7 @@ def weighted_score_fusion(runs: Sequence[Run], weights: Sequence[float]) -> Run:
     require(fits, "weights", f"{len(runs)} numbers above 0, one for each run", list(weights))
     fused: Run = {}
     # Only their ratios count, and scores are compared in float32.
-    shares = [weight / sum(weights) for weight in weights]
+    shares = [weight / max(weights) for weight in weights]
     for run, share in zip(runs, shares, strict=True):
         for query_id, results in run.items():
             scores = fused.setdefault(query_id, {})

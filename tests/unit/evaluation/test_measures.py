@@ -175,9 +175,15 @@ def test_a_query_of_junk_alone_counts_0(grade):
     """Grades below 0 are no relevance, as in TREC's Web tracks; trec_eval's own code dies there."""
     run = {"q1": {"a": 1.0}, "q2": {"a": 1.0}}
     qrels = {"q1": {"a": 1}, "q2": {"a": grade, "b": grade}}
-    names = ["P@1", "RR", "nDCG@10", "AP", "R@10", "Rprec"]
-    found = evaluate(run, qrels, names)
-    assert found == dict.fromkeys(names, 0.5)
+    names = ["P@1", "RR", "nDCG@10", "nDCG", "AP", "R@10", "Rprec"]
+    random = np.random.default_rng(1)
+    for _ in range(50):  # between others, whose memory it read
+        grades = random.integers(0, 4, 12).tolist()
+        other = {f"d{place}": grade for place, grade in enumerate(grades)}
+        evaluate(
+            {"q": dict(zip(other, random.random(12).tolist(), strict=True))}, {"q": other}, names
+        )
+        assert evaluate(run, qrels, names) == dict.fromkeys(names, 0.5)
 
 
 def test_grades_beyond_all_scales_are_refused():

@@ -1,5 +1,7 @@
 """Fusion of runs, by hand and as a command."""
 
+import math
+
 import pytest
 
 from tfde.cli.main import main
@@ -115,3 +117,26 @@ def test_the_command_with_weights(tmp_path, capsys):
     assert "`weights` must be 2 numbers above 0" in capsys.readouterr().err
     assert main(["fuse", *files, "--weights", "1", "1", "--constant", "9", *output]) == 1
     assert "`constant` must be left out beside `weights`" in capsys.readouterr().err
+
+
+def test_weights_count_by_their_ratios_alone():
+    run = {"q": {"d1": 3.0, "d2": 5.0, "d3": -5.0, "d0": 9.0}}
+    expected = weighted_score_fusion([run, run], [1, 3])
+    for weights in ([1e-60, 3e-60], [1e300, 3e300]):
+        found = weighted_score_fusion([run, run], weights)
+        assert found["q"] == pytest.approx(expected["q"])
+    with pytest.raises(ConfigError, match="1 numbers above 0"):
+        weighted_score_fusion([run], [math.inf])
+
+
+def test_scores_far_apart():
+    run = {"q": {"d1": 1.7e308, "d2": -1.7e308, "d3": 0.0}}
+    assert weighted_score_fusion([run], [1])["q"] == {"d1": 1.0, "d2": 0.0, "d3": 0.5}
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
+def test_a_run_is_packed_by_its_name(tmp_path, suffix):
+    path = tmp_path / f"run.trec{suffix}"
+    write_run(path, DENSE)
+    assert read_run(path) == DENSE
+    assert path.read_bytes()[:2] == {"": b"q1", ".gz": b"\x1f\x8b", ".zst": b"\x28\xb5"}[suffix]
