@@ -287,9 +287,7 @@ def test_what_is_no_batch_is_told(model):
         model.fit(([b"\xff", b"a"], [b"c", b"d"]))
     for lists in ([WORDS, DOCUMENTS], [WORDS, DOCUMENTS, WORDS]):
         for take in (model.fit, tfde.pairs):
-            with pytest.raises(
-                ConfigError, match=r"tuple of columns, .* list of rows"
-            ):
+            with pytest.raises(ConfigError, match=r"tuple of columns, .* list of rows"):
                 take(lists, batch_size=2)
     with pytest.raises(DataError, match="no column holds the query: it must be called anchor"):
         model.fit({"q": WORDS, "d": DOCUMENTS})
