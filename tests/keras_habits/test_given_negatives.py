@@ -207,3 +207,16 @@ def test_frames_of_polars(model, whole):
     import polars
 
     agree(model, whole, polars.DataFrame, polars.Series)
+
+
+@pytest.mark.peers
+def test_columns_of_hugging_face_s_datasets(model, whole):
+    import datasets
+
+    table = datasets.Dataset.from_dict(COLUMNS)
+    columns = [table[name] for name in COLUMNS]
+    for x in (table, table[:], tuple(columns), dict(zip(COLUMNS, columns, strict=True))):
+        assert model.evaluate(x, batch_size=12) == pytest.approx(whole, rel=1e-5)
+    pairs = model.evaluate(columns[0], columns[1], batch_size=12)
+    assert pairs == pytest.approx(model.evaluate(WORDS, DOCUMENTS, batch_size=12), rel=1e-5)
+    np.testing.assert_array_equal(model.encode_queries(columns[0]), model.encode_queries(WORDS))

@@ -1,9 +1,11 @@
-"""Tables in memory, as pandas, polars and pyarrow have them."""
+"""Tables and columns in memory, as pandas, polars, pyarrow and others have them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
+
+import numpy as np
 
 from tfde.errors import require
 
@@ -32,3 +34,15 @@ def rows_of_frame(value: Any) -> Iterator[dict[str, Any]] | None:
     else:
         cells = value.iter_rows() if rows == "iter_rows" else map(dict.values, value.to_pylist())
     return (dict(zip(names, row, strict=True)) for row in cells)
+
+
+def is_column(value: Any) -> bool:
+    """Returns whether it is a list, a column of a table, or an array or tensor of one axis.
+
+    A tuple is a pair, and a string a text.
+    """
+    if isinstance(value, str | bytes | tuple) or hasattr(value, "columns"):
+        return False
+    if isinstance(value, np.ndarray) or hasattr(value, "to_numpy") or hasattr(value, "numpy"):
+        return len(np.shape(value)) == 1
+    return isinstance(value, Sequence)

@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfde.data.formats.columns import KNOWN_NAMES, NEGATIVE
+from tfde.data.frames import is_column
 from tfde.data.pairs.dataset import PairDataset
 from tfde.data.pairs.read_pairs import read_pairs, refuse_either
 from tfde.errors import ConfigError, require, shorten
@@ -197,12 +198,6 @@ def _columns(x: Any) -> dict[str, list[Any]] | None:
 def names_of_places(count: int) -> list[str]:
     """Returns what the columns of a tuple are called: query, document, negatives."""
     return ["query", "document", *(f"negative_{place}" for place in range(1, count - 1))]
-
-
-def is_column(x: Any) -> bool:
-    """Returns whether it is a list, an array or a tensor; a tuple is a pair."""
-    array = isinstance(x, np.ndarray | tf.Tensor) or hasattr(x, "to_numpy")
-    return (array and len(np.shape(x)) == 1) or isinstance(x, list)
 
 
 def _is_rows_of_texts(x: Any) -> bool:

@@ -18,7 +18,7 @@ from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.formats.columns import describe_columns, records_of_row
 from tfde.data.formats.csv_rows import json_cell
 from tfde.data.formats.records import Judgement, Source, TrainingPair
-from tfde.data.frames import rows_of_frame
+from tfde.data.frames import is_column, rows_of_frame
 from tfde.data.ids import id_of_text
 from tfde.data.metadata import document_texts
 from tfde.data.pairs.table import PairTable
@@ -286,13 +286,13 @@ def _rows(rows: Any) -> Iterator[Pair | Mapping[str, Any]]:
             yield {name: json_cell(cell) for name, cell in row.items()}
         return
     refuse_either("path", rows)
-    if isinstance(rows, tuple) and len(rows) >= 2 and all(map(_is_column, rows)):
+    if isinstance(rows, tuple) and len(rows) >= 2 and all(map(is_column, rows)):
         lengths = [*map(len, rows)]
         require(len(set(lengths)) == 1, "path", "of columns of one length", lengths)
         rows = list(zip(*rows, strict=True))
     if isinstance(rows, np.ndarray) and rows.ndim == 2:
         rows = list(map(tuple, rows.tolist()))
-    if isinstance(rows, Mapping) and rows and all(map(_is_column, rows.values())):
+    if isinstance(rows, Mapping) and rows and all(map(is_column, rows.values())):
         lengths = [*map(len, rows.values())]
         require(len(set(lengths)) == 1, "path", "of columns of one length", lengths)
         names = list(map(str, rows))
@@ -328,10 +328,6 @@ def refuse_either(name: str, rows: Any) -> None:
         rule = "a tuple of columns, (queries, documents), or a list of rows that are tuples"
         received = f"a list of {len(rows)} lists of {max(lengths)}"
         require(len(lengths) > 1 or max(lengths) <= 2, name, rule, received)
-
-
-def _is_column(part: Any) -> bool:
-    return isinstance(part, list | np.ndarray) or hasattr(part, "to_numpy")
 
 
 def _text_of_bytes(text: Any) -> Any:
