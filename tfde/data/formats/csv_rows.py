@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import datetime
+import decimal
 import json
 import math
 import re
+import uuid
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +28,7 @@ csv.field_size_limit(max(csv.field_size_limit(), 1 << 24))
 ENDINGS = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".arrow")
 _OTHERS = ";\t|,"
 _DELIMITERS = {",": "commas", "\t": "tabs"}
+_AS_TEXT = (datetime.timedelta, decimal.Decimal, uuid.UUID)
 _ARROW_FILE = b"ARROW1"  # else it is a stream, which `datasets` writes
 SPLITS = {"train": "train", "dev": "dev", "validation": "dev", "val": "dev", "test": "test"}
 _NO_TABLES = ("dataset_dict.json", "dataset_info.json", "dataset_infos.json", "state.json")
@@ -193,10 +197,12 @@ def _class_names(metadata: Mapping[bytes, bytes] | None) -> dict[str, dict[int, 
 def json_cell(value: Any) -> Any:
     """Returns a cell as JSON would hold it: dates and the like as text, no number as null.
 
-    Bytes are texts in UTF-8. What is no cell, a set or bytes of something else, comes back as it
-    is: whoever asks for a text will refuse it.
+    Bytes are texts in UTF-8. What is no cell, such as a set or bytes of something else, comes back
+    as it is: whoever asks for a text will refuse it.
     """
-    if getattr(getattr(value, "dtype", None), "kind", "mM") not in "mM":  # NumPy's, but for dates
+    kind = getattr(getattr(value, "dtype", None), "kind", "")  # NumPy's
+    is_time = kind in tuple("mM") or hasattr(value, "strftime")
+    if kind and not is_time:
         value = value.tolist()
     if isinstance(value, float) and not math.isfinite(value):
         return None
@@ -206,9 +212,11 @@ def json_cell(value: Any) -> Any:
         return list(map(json_cell, value))
     if isinstance(value, Mapping):
         return {str(name): json_cell(part) for name, part in value.items()}
+    if is_time or isinstance(value, _AS_TEXT):
+        return str(value) if value == value else None  # no time is not itself
     with contextlib.suppress(AttributeError, UnicodeDecodeError):
-        return value.decode()
-    return value if isinstance(value, Collection) else str(value)
+        value = value.decode()
+    return value
 
 
 def _plain_rows(path: str | Path, intake: Intake, delimiter: str) -> Iterator[list[str]]:

@@ -4,6 +4,7 @@ import csv
 import datetime
 import decimal
 import json
+import uuid
 
 import numpy as np
 import pandas
@@ -304,17 +305,28 @@ def test_a_cell_without_id_gets_one_and_numbers_are_ids(tmp_path):
         (decimal.Decimal("1.50"), "1.50"),
         (b"\xff", b"\xff"),
         ({"x"}, {"x"}),
+        (pandas.Timestamp("2020-01-02 03:04"), "2020-01-02 03:04:00"),
+        (pandas.Period("2020-01"), "2020-01"),
+        (datetime.timedelta(hours=1), "1:00:00"),
+        (uuid.UUID(int=1), "00000000-0000-0000-0000-000000000001"),
+        (pandas.NaT, None),
+        (pandas.NA, pandas.NA),
     ],
 )
 def test_cells_as_json_has_them(cell, expected):
-    assert json_cell(cell) == expected
-    assert type(json_cell(cell)) is type(expected)
+    found = json_cell(cell)
+    assert found is expected or found == expected
+    assert type(found) is type(expected)
 
 
 def test_what_is_no_text_is_no_pair():
-    for cell in (b"\xff", {"x"}, frozenset("x")):
-        with pytest.raises(DataError, match="pairs:1: field 'answer' must be a string"):
-            read_pairs(pandas.DataFrame({"question": ["a"], "answer": [cell]}))
+    for cell in (b"\xff", {"x"}, frozenset("x"), object()):
+        frame = pandas.DataFrame({"question": ["a"], "answer": [cell]})
+        for rows in (frame, frame.to_dict("records")):
+            with pytest.raises(DataError, match="pairs:1: field 'answer' must be a string"):
+                read_pairs(rows)
+    with pytest.raises(DataError, match="pairs:1: field 'answer' must be a string"):
+        read_pairs([{"question": "a", "answer": pandas.NA}])
     frame = pandas.DataFrame({"question": ["a", "b"], "answer": [("x", "y"), ("z",)]})
     assert [pair.positive.text for pair in read_pairs(frame)] == ["x", "y", "z"]
 
