@@ -57,7 +57,8 @@ def disk(tmp_path):
             [*map(str, [*shell, *tfde])], capture_output=True, text=True, env=environment
         )
         assert done.returncode == 1, done.stderr
-        assert done.stderr.startswith(f"tfde {command[0]}: {tmp_path / 'disk'}/")
+        name = " ".join(command[: 2 if command[0] == "index" else 1])
+        assert done.stderr.startswith(f"tfde {name}: {tmp_path / 'disk'}/")
         assert done.stderr.count("\n") == 1
         return done.stderr
 

@@ -200,12 +200,14 @@ def test_a_tensor_that_is_none(prediction):
 
 
 @pytest.mark.parametrize(("dtype", "value"), [(tf.uint8, 300), (tf.uint8, -1), (tf.int8, 300)])
-def test_a_number_that_its_type_cannot_hold(prediction, dtype, value):
+def test_a_number_that_its_type_cannot_hold_wraps_around(prediction, dtype, value):
+    """As in TensorFlow: what is wrong is the type alone."""
     request = request_of()
     request.inputs["x"].dtype = dtype.as_datatype_enum
     request.inputs["x"].tensor_shape.dim.add(size=1)
     request.inputs["x"].int_val.append(value)
-    assert refusal(prediction.Predict, request) == ("INVALID_ARGUMENT", "tensor parsing error: x")
+    code, message = refusal(prediction.Predict, request)
+    assert (code, message.split(" but ")[0]) == ("INVALID_ARGUMENT", "Expects arg[0] to be float")
 
 
 def test_the_signature_that_initializes_a_model_cannot_be_asked(prediction):
