@@ -244,19 +244,22 @@ def _is_cut_rr(measure: Any) -> bool:
     return cut and not measure.params.get("judged_only")
 
 
+def _as_trec_eval_can(grades: dict[str, int]) -> dict[str, int]:
+    """Returns grades that mean the same, from -1 on, and with one from 0 on.
+
+    trec_eval's code reads and writes beside its memory where all of a query are below 0 ("junk").
+    """
+    lowest = -1 if max(grades.values(), default=0) >= 0 else 0
+    return {doc_id: max(grade, lowest) for doc_id, grade in grades.items()}
+
+
 def _compute(
     run: Run, qrels: Qrels, measures: dict[str, Any], rows: dict[str, dict[str, float]]
 ) -> None:
     """Adds the values of `measures` to `rows`; queries without results get 0."""
     if not measures:
         return
-    # Its code reads and writes beside its memory where all judgements of a query are below 0
-    # ("junk"): such a query has nothing to find, as one whose judgements are 0.
-    judged = {
-        query: {doc: max(grade, floor) for doc, grade in row.items()}
-        for query, row in qrels.items()
-        for floor in (-1 if max(row.values(), default=0) >= 0 else 0,)
-    }
+    judged = {query: _as_trec_eval_can(row) for query, row in qrels.items()}
     evaluator = registry["pytrec_eval"].evaluator(list(measures.values()), judged)
     names: dict[Any, list[str]] = {}
     for name, measure in measures.items():

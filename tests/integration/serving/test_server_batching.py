@@ -18,7 +18,7 @@ from google.protobuf import text_format
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 from tfde.protos.batching_parameters_pb2 import BatchingParameters
-from tfde.serving.server.batching import check_batching_parameters, in_parts
+from tfde.serving.server.batching import check_batching_parameters
 from tfde.serving.server.calls import Call, begin_call
 from tfde.serving.server.signature_runner import SignatureRunner
 from tfde.serving.server.status import StatusError
@@ -253,23 +253,6 @@ def test_requests_of_some_outputs_run_beside_others(load):
     assert set(y) == {"y"}
     assert y["y"].tolist() == [[0], [1]] == both["y"].tolist()
     assert set(both) == {"rows", "y"}
-
-
-def test_an_answer_in_parts_is_bounded():
-    """Rows that fit in a message may ask for more than fits in memory."""
-    done = []
-
-    def run(part, rows, _):
-        done.append(rows)
-        return [np.zeros([rows, 1024], object), np.zeros([rows, 1024], np.float32)]
-
-    with pytest.raises(
-        StatusError, match=r"at most 268435456 bytes.*3872 of its 20000 rows"
-    ) as caught:
-        in_parts(run, [np.zeros([20_000, 1])], 32, timeout_s=None)
-    assert caught.value.code is grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert sum(done) * 1024 * 68 > 2**28 >= (sum(done) - 32) * 1024 * 68
-    assert len(in_parts(run, [np.zeros([3_840, 1])], 32, timeout_s=None)[0]) == 3_840
 
 
 def test_who_has_left_is_not_computed(load):

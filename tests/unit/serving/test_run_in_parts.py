@@ -7,6 +7,7 @@ import pytest
 from grpc import StatusCode
 
 from tfde.serving.application.search_service import check_size, run_in_parts
+from tfde.serving.server.batching import in_parts
 from tfde.serving.server.status import StatusError
 
 
@@ -50,3 +51,20 @@ def test_an_answer_is_bounded():
     ) as caught:
         check_size(["q"] * 21, 1000)
     assert caught.value.code is StatusCode.INVALID_ARGUMENT
+
+
+def test_an_answer_in_parts_is_bounded():
+    """Rows that fit in a message may ask for more than fits in memory."""
+    done = []
+
+    def run(part, rows, _):
+        done.append(rows)
+        return [np.zeros([rows, 1024], object), np.zeros([rows, 1024], np.float32)]
+
+    with pytest.raises(
+        StatusError, match=r"at most 268435456 bytes.*3872 of its 20000 rows"
+    ) as caught:
+        in_parts(run, [np.zeros([20_000, 1])], 32, timeout_s=None)
+    assert caught.value.code is StatusCode.RESOURCE_EXHAUSTED
+    assert sum(done) * 1024 * 68 > 2**28 >= (sum(done) - 32) * 1024 * 68
+    assert len(in_parts(run, [np.zeros([3_840, 1])], 32, timeout_s=None)[0]) == 3_840

@@ -36,10 +36,10 @@ class PairBatches(abc.ABC):
     `document_key` (B,) int64; `positive_keys` (B, P) int64, the known positives of the query,
     0 = padding; `negative_title`, `negative_text` (B, M) string; `negative_key` (B, M) int64,
     0 = no negative (its texts are empty); `negative_margin` (B, M) float32, a teacher's margin of
-    the positive over each, 0 where there is none; `document_probability` (B,) float32, the share of
-    the pairs whose positive is that document. P is the most positives that a query of the batch
-    has, rounded up by `padded_width`. Where every document has a context there are
-    `document_context` (B,) and `negative_context` (B, M) string too.
+    the positive over each, NaN where nobody scored it, 0 = no negative; `document_probability` (B,)
+    float32, the share of the pairs whose positive is that document. P is the most positives that a
+    query of the batch has, rounded up by `padded_width`. Where every document has a context there
+    are `document_context` (B,) and `negative_context` (B, M) string too.
 
     Attributes:
         batch_size: Pairs in a batch, B.

@@ -41,8 +41,8 @@ def pairs(
     Args:
         path: A dataset directory or a pair file; or pairs in memory: `(query, document)` texts
             with negatives behind them or none, two columns `(queries, documents)`, mappings,
-            `tfde.Pair`s, or a frame (pandas, polars,
-            pyarrow) with columns as `tfde convert` knows them.
+            `tfde.Pair`s, or a frame (pandas, polars, pyarrow) with columns as `tfde convert` knows
+            them.
         split: The split of a dataset directory.
         batch_size: Pairs in a batch.
         seed: Decides the order and which given negatives are drawn.
