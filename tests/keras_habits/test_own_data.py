@@ -184,15 +184,15 @@ def test_an_array_of_rows_is_pairs(model, whole):
 @pytest.mark.parametrize(
     ("x", "rule"),
     [
-        ((WORDS, DOCUMENTS, np.ones(24)), "`x` must be columns of texts: pairs have no weights"),
-        (in_pair, "`x` must be pairs; a function that makes them must be called. .*'in_pair'"),
+        ((WORDS, DOCUMENTS, np.ones(24)), "must be columns of texts: pairs have no weights"),
+        (in_pair, "must be pairs; a function that makes them must be called. .*'in_pair'"),
     ],
 )
 def test_what_is_no_pairs_is_told_by_its_kind(model, x, rule):
     for use in (model.fit, model.evaluate):
-        with pytest.raises(ConfigError, match=rule):
+        with pytest.raises(ConfigError, match=f"`x` {rule}"):
             use(x)
-    with pytest.raises(ConfigError, match=rule):
+    with pytest.raises(ConfigError, match=f"`validation_data` {rule}"):
         model.fit(PAIRS, validation_data=x, verbose=0)
 
 

@@ -11,11 +11,10 @@ import numpy as np
 import tensorflow as tf
 
 from tfde.data.formats.labelled_pairs import GLUE_COLUMNS
-from tfde.data.frames import is_column, rows_of_frame
+from tfde.data.frames import is_column, rows_of_frame, texts_of_column
 from tfde.data.pairs.labelled import LabelledPairs
 from tfde.errors import ConfigError, DataError, require, shorten, utf8_fault
 from tfde.towers.pair_input import check_rows
-from tfde.towers.string_batches import texts_of_column
 from tfde.types import Document
 
 _PLACE = Path("pairs")

@@ -23,7 +23,6 @@ from tfde.matching.state_losses import StateLoss
 from tfde.matching.teaching import Teaching, check_teachers, state_losses
 from tfde.tasks.replicas import share_of_mean, sum_gradients
 from tfde.towers.fit_loop import compile_in_scope
-from tfde.towers.string_batches import plain_rows
 
 
 class MatchTrainer(LabelledTraining):
@@ -134,7 +133,7 @@ class MatchTrainer(LabelledTraining):
             return x
         if self.objective == "ranking":
             require(y is None, "y", "None with ranking: the right one comes first", y)
-            rows = pairs_of_rows(plain_rows(x))
+            rows = pairs_of_rows(x, argument="x")
             return ranked_pairs(rows, negatives=self.group_size - 1, path="x")
         return super().pairs_of(x, y)
 

@@ -11,18 +11,14 @@ import keras
 import tensorflow as tf
 
 from tfde.config.model import DOCUMENT_FIELDS
+from tfde.data.frames import names_of_places
 from tfde.data.pairs.batches import PairBatches
 from tfde.data.pairs.dataset import PairDataset
 from tfde.data.pairs.read_pairs import read_pairs
 from tfde.errors import ConfigError, require
 from tfde.towers.fit_loop import endless
 from tfde.towers.input_failures import told
-from tfde.towers.string_batches import (
-    kinds_of_columns,
-    names_of_places,
-    plain_rows,
-    streamed_strings,
-)
+from tfde.towers.string_batches import kinds_of_columns, streamed_strings
 
 _BATCH_SIZE = 32  # Keras' own
 # Texts have no ids here: equal texts have equal keys, of which 0 means "none".
@@ -62,7 +58,7 @@ def training_batches(
     if isinstance(x, tf.data.Dataset):
         return _of_strings(x, "x", batch_size=batch_size, drop_remainder=replicas > 1)
     if not isinstance(x, PairBatches):
-        table = read_pairs(plain_rows(x))
+        table = read_pairs(x, argument="x")
         size = min(batch_size or _BATCH_SIZE, len(table))
         x = PairDataset(
             table,
@@ -100,7 +96,7 @@ def measured_batches(
         x = strings
     size = None if _is_batched(x) else batch_size
     if not isinstance(x, tf.data.Dataset | PairBatches):
-        table = read_pairs(plain_rows(x))
+        table = read_pairs(x, argument=name)
         size = min(size or _BATCH_SIZE, len(table))
         x = PairDataset(
             table, batch_size=size, negatives_per_query=table.max_negatives, shuffle=False

@@ -12,13 +12,11 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.formats.columns import describe_columns, records_of_row
 from tfde.data.formats.csv_rows import json_cell
 from tfde.data.formats.records import Judgement, Source, TrainingPair
-from tfde.data.frames import is_column, rows_of_frame
+from tfde.data.frames import rows_in_memory
 from tfde.data.ids import id_of_text
 from tfde.data.metadata import document_texts
 from tfde.data.pairs.table import PairTable
@@ -27,7 +25,6 @@ from tfde.storage.json_lines import id_field, read_json_lines, string_field, wri
 from tfde.types import CONTEXT, Document, Pair, Query
 
 logger = logging.getLogger(__name__)
-_MOST_COLUMNS = 4  # that somebody would write as lists in a list
 # What messages call the place.
 _PLACE = Path("pairs")
 
@@ -39,6 +36,7 @@ def read_pairs(
     dataset: str | Path | None = None,
     limit: int | None = None,
     columns: Sequence[str] | Mapping[str, str] | None = None,
+    argument: str = "path",
 ) -> PairTable:
     """Returns the training pairs of a dataset directory, of a pair file, or of what is in memory.
 
@@ -58,6 +56,7 @@ def read_pairs(
         limit: Take only the first so many pairs; `None` takes all. Lines of a pair file below it
             are not read, so what they know of the same queries is not known.
         columns: As in `pairs_of_rows`, for what is in memory.
+        argument: What messages call `path`, of what is in memory.
 
     Raises:
         ConfigError: `path` does not exist; `dataset` beside a dataset directory, or none for a
@@ -70,7 +69,7 @@ def read_pairs(
         path = path.path
     if not isinstance(path, str | Path):
         require(dataset is None, "dataset", "left out where pairs are in memory", dataset)
-        table = PairTable(pairs_of_rows(path, columns=columns, limit=limit))
+        table = PairTable(pairs_of_rows(path, columns=columns, limit=limit, argument=argument))
         if not len(table):
             raise ConfigError("there must be at least one pair. Received: none")
         return table
@@ -231,7 +230,11 @@ def _document(
 
 
 def pairs_of_rows(
-    rows: Any, *, columns: Sequence[str] | Mapping[str, str] | None = None, limit: int | None = None
+    rows: Any,
+    *,
+    columns: Sequence[str] | Mapping[str, str] | None = None,
+    limit: int | None = None,
+    argument: str = "path",
 ) -> Iterator[Pair]:
     """Yields the pairs of rows, and says in the log what was read as what and what was left out.
 
@@ -242,12 +245,13 @@ def pairs_of_rows(
             with several documents is several pairs, one labelled 0 is none.
         columns: Kind -> name of each column that has another name, or a list of `KIND=NAME`.
         limit: Take only the first so many pairs; `None` takes all.
+        argument: What messages call `rows`.
 
     Raises:
         ConfigError: `rows` is none of these, or `columns` in another form.
         DataError: a row breaks a rule; its number, from 1, stands where files have lines.
     """
-    yield from islice(_pairs(_rows(rows), columns), limit)
+    yield from islice(_pairs(_rows(argument, rows), columns), limit)
 
 
 def _pairs(
@@ -279,29 +283,13 @@ def _pairs(
         logger.warning("pairs: left out: %s documents labelled 0", f"{left_out:,}")
 
 
-def _rows(rows: Any) -> Iterator[Pair | Mapping[str, Any]]:
-    table = rows_of_frame(rows)
-    if table is not None:
-        for row in table:
-            yield {name: json_cell(cell) for name, cell in row.items()}
-        return
-    refuse_either("path", rows)
-    if isinstance(rows, tuple) and len(rows) >= 2 and all(map(is_column, rows)):
-        lengths = [*map(len, rows)]
-        require(len(set(lengths)) == 1, "path", "of columns of one length", lengths)
-        rows = list(zip(*rows, strict=True))
-    if isinstance(rows, np.ndarray) and rows.ndim == 2:
-        rows = list(map(tuple, rows.tolist()))
-    if isinstance(rows, Mapping) and rows and all(map(is_column, rows.values())):
-        lengths = [*map(len, rows.values())]
-        require(len(set(lengths)) == 1, "path", "of columns of one length", lengths)
-        names = list(map(str, rows))
-        rows = [dict(zip(names, cells, strict=True)) for cells in zip(*rows.values(), strict=True)]
+def _rows(argument: str, rows: Any) -> Iterator[Pair | Mapping[str, Any]]:
+    rows = rows_in_memory(argument, rows)
     if not isinstance(rows, Iterable) or isinstance(rows, Mapping | bytes):
         rule = "a dataset directory, a pair file, a list of pairs, columns or a frame"
         if isinstance(rows, Mapping) and rows:
             rule += f" (of several datasets one, such as that of {next(iter(rows))!r})"
-        raise ConfigError(f"`path` must be {rule}. Received: {shorten(rows)}")
+        raise ConfigError(f"`{argument}` must be {rule}. Received: {shorten(rows)}")
     for number, row in enumerate(rows, start=1):
         if isinstance(row, Pair):
             yield row
@@ -314,20 +302,6 @@ def _rows(rows: Any) -> Iterator[Pair | Mapping[str, Any]]:
         else:
             rule = "a pair must be (query, document, negative, ...), a mapping or a tfde.Pair."
             raise DataError(_PLACE, number, rule, row)
-
-
-def refuse_either(name: str, rows: Any) -> None:
-    """Refuses a list of a few lists of equal length, which may be columns or rows.
-
-    Raises:
-        ConfigError: `rows` is one.
-    """
-    few = isinstance(rows, list) and 2 <= len(rows) <= _MOST_COLUMNS
-    if few and all(isinstance(part, list) for part in rows):
-        lengths = set(map(len, rows))
-        rule = "a tuple of columns, (queries, documents), or a list of rows that are tuples"
-        received = f"a list of {len(rows)} lists of {max(lengths)}"
-        require(len(lengths) > 1 or max(lengths) <= 2, name, rule, received)
 
 
 def _text_of_bytes(text: Any) -> Any:
