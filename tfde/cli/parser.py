@@ -80,31 +80,45 @@ class CommandParser(jsonargparse.ArgumentParser):
         unread = re.match(r"([^ :]+): (\w+): Unable to load", line)
         if unread and not Path(unread[1]).is_file():
             line = f"{unread[2]} must be a file. Received: '{unread[1]}'"
-        line += _suggestion(line, list(self._option_string_actions), list(self.alternatives))
-        print(f"{self.prog}: {line} ({self.prog} --help shows the options)", file=sys.stderr)
+        line += self._suggestion(line)
+        action = self._action("".join(map(str, self._given[:1])))
+        prog = self.prog if action is None else action.prog
+        print(f"{prog}: {line} ({prog} --help shows the options)", file=sys.stderr)
         raise SystemExit(2)
 
     def _option(self, dest: str) -> str:
         """Returns what is given for what is kept: an option, or a field of a recipe."""
         named = {a.dest: a.option_strings[0] for a in self._actions if a.option_strings}
-        whole, dot, _ = dest.partition(".")
+        whole, dot, rest = dest.partition(".")
+        action = self._action(whole)
+        if action is not None:
+            return action._option(rest)
         if dot and any(str(word).startswith(f"--{whole}") for word in self._given):
             return f"--{dest}"
         return named.get(whole, dest)
 
+    def _suggestion(self, line: str) -> str:
+        """Returns the option that was probably meant by an unknown one, or by a word without."""
+        bare = re.search(r"unrecognized arguments: ([^-\s]\S*)", line)
+        if bare and self.alternatives:
+            return f"; did you mean {next(iter(self.alternatives))} {bare[1]}?"
+        required = [a.option_strings[0] for a in self._actions if a.required and a.option_strings]
+        if bare and required:
+            return f"; a value follows its option, such as {', '.join(required)}"
+        unknown = re.search(r"unrecognized arguments: (--[^\s=]+)", line)
+        options = list(self._option_string_actions)
+        near = difflib.get_close_matches(unknown[1], options, n=1) if unknown else []
+        return f"; did you mean {near[0]}?" if near else ""
+
+    def _action(self, name: str) -> CommandParser | None:
+        """Returns the parser of an action, as of `tfde index add`; `None` where it is none."""
+        actions: Any = getattr(self, "_subcommands_action", None)
+        parser: CommandParser | None = actions and actions.choices.get(name)
+        return parser
+
     def _run_class(self) -> str:
         run: Any = next((action for action in self._actions if action.dest == "run"), None)
         return "" if run is None else str(run.basetype.__name__)
-
-
-def _suggestion(line: str, options: list[str], alternatives: list[str]) -> str:
-    """Returns the option that was probably meant by an unknown one, or by a word without one."""
-    bare = re.search(r"unrecognized arguments: ([^-\s]\S*)", line)
-    if bare and alternatives:
-        return f"; did you mean {alternatives[0]} {bare[1]}?"
-    unknown = re.search(r"unrecognized arguments: (--[^\s=]+)", line)
-    near = difflib.get_close_matches(unknown[1], options, n=1) if unknown else []
-    return f"; did you mean {near[0]}?" if near else ""
 
 
 def _fields() -> list[str]:

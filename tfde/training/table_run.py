@@ -33,7 +33,7 @@ _EPOCHS = 3
 _MOST_STEPS = 1000  # an hour of a few cores, for a model of MiniLM's size and short texts
 _VALIDATIONS = 2  # between steps, beside the start's and those of two means with it
 _MOST_QUERIES = 1000
-_FEWEST_DOCUMENTS, _MOST_DOCUMENTS = 500, 3000  # between them half as many as pairs
+_FEWEST_DOCUMENTS, _MOST_DOCUMENTS = 500, 3000  # between them a quarter as many as pairs
 _FEWEST_PAIRS = 8
 _STAGE = "stages.finetune"
 _COMMENT = (
@@ -246,7 +246,7 @@ def describe_run(
         "measures": ["nDCG@10", "R@1"],
         "measure_start": True,
         "max_queries": _MOST_QUERIES,
-        "max_documents": min(max(_FEWEST_DOCUMENTS, pairs // 2), _MOST_DOCUMENTS),
+        "max_documents": min(max(_FEWEST_DOCUMENTS, pairs // 4), _MOST_DOCUMENTS),
     }
     if guards:
         validation["guards"] = {

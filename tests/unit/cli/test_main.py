@@ -103,6 +103,27 @@ def test_an_option_must_be_written_out(given, meant, capsys):
     )
 
 
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        (
+            ("fuse", "a", "b"),
+            "tfde fuse: unrecognized arguments: a b; a value follows its option, such as"
+            " --run_file, --output (tfde fuse --help shows the options)",
+        ),
+        (
+            ("index", "add", "x"),
+            "tfde index add: the following arguments are required: --model, --input"
+            " (tfde index add --help shows the options)",
+        ),
+    ],
+)
+def test_what_an_argument_needs_is_said_by_its_option(given, line, capsys):
+    with pytest.raises(SystemExit):
+        main(list(given))
+    assert capsys.readouterr().err == f"{line}\n"
+
+
 def test_a_recipe_that_is_not_there_is_said_to_be_missing(capsys, tmp_path):
     with pytest.raises(SystemExit):
         main(["train", "--run", "nosuch.yaml", "--output", str(tmp_path / "out")])

@@ -272,7 +272,7 @@ def test_a_field_that_cannot_be_is_told_before_data_are_written(tmp_path, capsys
 
 
 @pytest.mark.parametrize(
-    ("pairs", "documents"), [(8, 500), (1001, 500), (1500, 750), (6000, 3000), (500_000, 3000)]
+    ("pairs", "documents"), [(8, 500), (2001, 500), (3000, 750), (12_000, 3000), (500_000, 3000)]
 )
 def test_a_validation_stays_small_beside_the_steps(pairs, documents):
     validation = describe_run("d", "m", {}, pairs=pairs)["stages"]["finetune"]["validation"]
