@@ -162,7 +162,7 @@ def _rows(
     sources: Sequence[Source], intake: Intake, names: Mapping[str, tuple[str, ...]]
 ) -> Iterator[Record]:
     given_ids: dict[str, str] = {}
-    known = KnownIds()
+    known, documents, described = KnownIds(), KnownIds(), KnownIds()
     for source in sources:
         for number, row in enumerate(read_rows(source.path, intake)):
             if number == 0 and _has_header(source.path):
@@ -172,8 +172,14 @@ def _rows(
             negatives = any(isinstance(one, TrainingPair) and one.negatives for one in says)
             if says and not negatives and not known.add(repr(says)):
                 intake.leave_out("rows that were there before")
-            else:
-                yield from records
+                continue
+            for one in records:
+                if isinstance(one, Document):
+                    first = documents.add(one.doc_id)
+                    other = one.metadata and described.add(f"{one.doc_id} {one.metadata}")
+                    if other and not first:
+                        intake.leave_out("other metadata of documents that were there before")
+            yield from records
 
 
 def records_of_row(

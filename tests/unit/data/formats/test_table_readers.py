@@ -263,6 +263,20 @@ def test_rows_that_were_there_before_are_counted_and_others_are_not(tmp_path):
     assert sum(isinstance(record, Judgement) for record in records) == 3
 
 
+def test_metadata_that_a_document_cannot_keep_is_counted(tmp_path):
+    table = tmp_path / "t.csv"
+    table.write_text("question,answer,negative,topic\na,x,y,1\nb,x,,2\nc,x,,1\nd,y,,3\ne,z,,4\n")
+    intake = Intake()
+    records = columns.read([Source("rows", table, "train")], intake)
+    found = {one.doc_id: one.metadata for one in records if isinstance(one, Document)}
+    assert [dict(metadata or {}) for metadata in found.values()] == [
+        {"topic": "1"},
+        {},
+        {"topic": "4"},
+    ]
+    assert intake.left_out == {"other metadata of documents that were there before": 2}
+
+
 def test_a_byte_that_is_no_utf8_costs_its_row_once(tmp_path):
     """Wherever it stands in a row of several lines."""
     path = tmp_path / "train.csv"
