@@ -203,6 +203,8 @@ def _recover(args: Any) -> None:
     print(f"rows that cannot be read {done.unreadable:,}, pages lost {done.lost_pages:,}")
     if done.is_whole:
         print("nothing is lost")
+    elif done.is_whole is None:
+        print("nothing that is known of is lost: what was acknowledged last is unknown")
     else:
         print("something is lost: give the last changes again (tfde index add, delete)")
     print(f"the files of before are in {done.aside}, which can go when all is well")

@@ -161,10 +161,57 @@ os.kill(os.getpid(), signal.SIGKILL)
 def test_a_lost_file_is_told(copy):
     for suffix in ("", "-wal", "-shm"):
         copy.joinpath(LOG + suffix).unlink(missing_ok=True)
-    with pytest.raises(CorruptError, match=rf"{LOG}: is gone, and 133 changes with it: restore"):
+    rule = rf"{LOG}: is gone, and 133 changes with it: restore a backup; `tfde index recover"
+    with pytest.raises(CorruptError, match=rule):
         LiveIndex.open(copy)
-    (copy / ACKNOWLEDGED).unlink()
-    assert len(LiveIndex.open(copy)) == 100
+    found = recover(copy)
+    assert (found.last, found.acknowledged, found.is_whole) == (0, 133, False)
+    with LiveIndex.open(copy, write=True) as index:
+        assert len(index) == 100
+        assert index.delete(["d1"]).sequence == 134
+
+
+def test_after_a_recovery_a_lost_file_is_told_again(copy):
+    flip(copy / WAL, 32 + 1)
+    recover(copy)
+    assert (copy / ACKNOWLEDGED).is_file()
+    (copy / LOG).unlink()
+    with pytest.raises(CorruptError, match=rf"{LOG}: is gone, and 133 changes with it"):
+        LiveIndex.open(copy)
+
+
+def compacted(copy):
+    with LiveIndex.open(copy, write=True) as index:
+        index.compact()
+        index.delete([index.doc_ids[0]])
+        return len(index)
+
+
+def test_a_lost_file_after_a_compaction_leaves_its_index(copy, tmp_path):
+    left = compacted(copy)
+    (copy / LOG).unlink()
+    rule = rf"{LOG}: is gone, and the changes since the last compaction with it"
+    with pytest.raises(CorruptError, match=rule):
+        LiveIndex.open(copy)
+    assert recover(copy).is_whole is False
+    assert len(LiveIndex.open(copy)) == left + 1
+    ExactIndex.build(np.eye(2, dtype=np.float32), ["a", "b"]).save(tmp_path / "fresh")
+    with pytest.raises(ConfigError, match="nothing was ever changed there"):
+        recover(tmp_path / "fresh")
+
+
+def test_a_base_that_is_damaged_is_told_before_anything_is_changed(copy, capsys):
+    compacted(copy)
+    vectors = copy / "generations/0002/vectors.npy"
+    flip(vectors, 200)
+    assert main(["index", "recover", str(copy)]) == 1
+    said = capsys.readouterr()
+    assert "vectors.npy" in said.err
+    assert said.out == ""
+    assert not (copy / "damaged").exists()
+    shutil.rmtree(vectors.parent)
+    with pytest.raises(CorruptError, match=r"generations/0002: is gone, the index that"):
+        LiveIndex.open(copy)
 
 
 @pytest.mark.parametrize("place", [0, 16, 100])
@@ -188,7 +235,8 @@ def test_an_index_of_before_there_was_such_a_file_opens(copy, killed):
     (copy / ACKNOWLEDGED).write_bytes(b"7")
     with pytest.raises(CorruptError, match=rf"{ACKNOWLEDGED}: is damaged; `tfde index recover"):
         LiveIndex.open(copy)
-    assert recover(copy).acknowledged is None
+    found = recover(copy)
+    assert (found.acknowledged, found.is_whole) == (None, None)
     assert faults.holds(LiveIndex.open(copy), killed[1])
 
 

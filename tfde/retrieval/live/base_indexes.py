@@ -15,7 +15,7 @@ from typing import NamedTuple
 from tfde.errors import CorruptError
 from tfde.retrieval.index import open_index
 from tfde.retrieval.index_directory import MANIFEST, index_bytes, read_index, remove_index
-from tfde.retrieval.live.change_log import ACKNOWLEDGED, FILE, ChangeLog, read_acknowledged
+from tfde.retrieval.live.change_log import FILE, ChangeLog, read_acknowledged, way_out
 from tfde.retrieval.live.change_rows import Change, LogState
 from tfde.retrieval.live.snapshot import Base, Snapshot
 from tfde.storage.files import sha256
@@ -92,6 +92,10 @@ def read_files(path: Path, *, verify: bool) -> LiveFiles:
         state, changes = read_log(path, verify=verify)
         directory = generation_directory(path, state.generation)
         try:
+            if not (directory / MANIFEST).is_file():
+                raise CorruptError(
+                    f"{directory}: is gone, the index that {path / FILE} changes: restore a backup."
+                )
             if sha256(directory / MANIFEST) != state.manifest:
                 raise CorruptError(f"{directory}: is not the index that {path / FILE} changes.")
             index = open_index(directory, verify=verify)
@@ -112,16 +116,18 @@ def read_log(path: Path, *, verify: bool) -> tuple[LogState, list[Change]]:
         CorruptError: the log is damaged.
     """
     if not (path / FILE).is_file():
-        if not (path / MANIFEST).is_file():
+        first = (path / MANIFEST).is_file()
+        state = LogState(FIRST, sha256(path / MANIFEST), 0) if first else None
+        if lost := lost_changes(path):
+            if not (path / FILE).is_file():  # else another process has made it meanwhile
+                raise CorruptError(
+                    f"{path / FILE}: is gone, and {lost} with it: restore a backup;"
+                    f" {way_out(path / FILE)}"
+                )
+        elif state is None:
             raise FileNotFoundError(f"{path}: no {MANIFEST} there.")
-        state = LogState(FIRST, sha256(path / MANIFEST), 0)
-        if not (acknowledged := read_acknowledged(path / FILE)):
+        else:
             return state, []
-        if not (path / FILE).is_file():  # else another process has made it meanwhile
-            raise CorruptError(
-                f"{path / FILE}: is gone, and {acknowledged} changes with it: restore a backup, or"
-                f" remove {ACKNOWLEDGED} there to go without them."
-            )
     log = ChangeLog(path / FILE, write=False)
     try:
         if verify:
@@ -129,6 +135,23 @@ def read_log(path: Path, *, verify: bool) -> tuple[LogState, list[Change]]:
         return log.read()
     finally:
         log.close()
+
+
+def lost_changes(path: Path) -> str:
+    """Returns what an index lost together with its file of changes, which is gone; "": nothing."""
+    if (path / _FOLDER).is_dir() and not (path / MANIFEST).is_file():
+        return "the changes since the last compaction"
+    acknowledged = read_acknowledged(path / FILE)
+    return f"{acknowledged:,} changes" if acknowledged else ""
+
+
+def check_base(path: Path, generation: int) -> None:
+    """Reads a base whole.
+
+    Raises:
+        CorruptError: a file of it is missing or differs.
+    """
+    read_index(generation_directory(path, generation), verify=True)
 
 
 def index_version(path: str | Path) -> str:
@@ -164,7 +187,8 @@ def remove_others(path: Path, generation: int) -> None:
     for directory in (path / _FOLDER).glob("*"):
         if directory != kept:
             (directory / MANIFEST).unlink(missing_ok=True)  # first: what is left is no index
-            shutil.rmtree(directory)
+            # ScaNN writes into a directory that a late reader still opens; the next time removes it.
+            shutil.rmtree(directory, ignore_errors=True)
     if generation != FIRST and (path / MANIFEST).is_file():
         try:
             remove_index(path)

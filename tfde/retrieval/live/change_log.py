@@ -58,8 +58,9 @@ class ChangeLog:
 
     def __init__(self, path: Path, *, write: bool) -> None:
         self.path = path
-        acknowledged = read_acknowledged(path)  # before the state: another process may go on
-        check_write_ahead_log(path, _way_out(path))
+        # Before the state: another process may go on.
+        acknowledged = read_acknowledged(path) or 0
+        check_write_ahead_log(path, way_out(path))
         self._acknowledged: int | None = None
         with errors_of(path):
             self._database = connect(path, "rw" if write else "ro")
@@ -73,7 +74,7 @@ class ChangeLog:
                 if self._state.sequence < acknowledged:
                     raise CorruptError(
                         f"{path}: is damaged; its last change is {self._state.sequence}, and"
-                        f" {acknowledged} was acknowledged; {_way_out(path)}"
+                        f" {acknowledged} was acknowledged; {way_out(path)}"
                     )
                 if write:
                     flags = os.O_RDWR | os.O_CREAT
@@ -236,7 +237,7 @@ class ChangeLog:
 
     def _change(self, sequence: int, doc_id: str, content: bytes | None, checksum: int) -> Change:
         if checksum_of(sequence, doc_id, content) != checksum:
-            rule = f"change {sequence} is damaged; {_way_out(self.path)}"
+            rule = f"change {sequence} is damaged; {way_out(self.path)}"
             raise CorruptError(f"{self.path}: {rule}")
         return change_of(sequence, doc_id, content)
 
@@ -268,8 +269,7 @@ class ChangeLog:
         # The change is on the disk whatever becomes of this, which only tells of a later loss.
         with contextlib.suppress(OSError):
             if self._acknowledged is not None:
-                line = f"{sequence:020d} {checksum_of(sequence):010d}\n"
-                os.pwrite(self._acknowledged, line.encode(), 0)
+                os.pwrite(self._acknowledged, _acknowledged_line(sequence), 0)
 
     @contextlib.contextmanager
     def _transaction(self, kind: str) -> Iterator[None]:
@@ -283,8 +283,8 @@ class ChangeLog:
             raise
 
 
-def read_acknowledged(path: Path) -> int:
-    """Returns the number of the last change that was acknowledged; 0 where nothing says it.
+def read_acknowledged(path: Path) -> int | None:
+    """Returns the number of the last change that was acknowledged; `None` where nothing says it.
 
     Args:
         path: The file of changes.
@@ -296,14 +296,25 @@ def read_acknowledged(path: Path) -> int:
     try:
         content = beside.read_bytes()
     except FileNotFoundError:
-        return 0
-    number, _, checksum = content.partition(b" ")
+        return None
+    number, _, _ = content.partition(b" ")
     if not content.strip(b"\0"):  # made and never written, for all that a power cut left
-        return 0
-    if not number.isdigit() or checksum != b"%010d\n" % checksum_of(int(number)):
-        raise CorruptError(f"{beside}: is damaged; {_way_out(path)}")
+        return None
+    if not number.isdigit() or content != _acknowledged_line(int(number)):
+        raise CorruptError(f"{beside}: is damaged; {way_out(path)}")
     return int(number)
 
 
-def _way_out(path: Path) -> str:
+def write_acknowledged(path: Path, sequence: int) -> None:
+    """Writes the number of the last change beside a new file of changes, atomically."""
+    with atomic_file(path.with_name(ACKNOWLEDGED)) as temporary:
+        temporary.write_bytes(_acknowledged_line(sequence))
+
+
+def _acknowledged_line(sequence: int) -> bytes:
+    return f"{sequence:020d} {checksum_of(sequence):010d}\n".encode()
+
+
+def way_out(path: Path) -> str:
+    """Returns what to do about a damaged file of changes."""
     return f"`tfde index recover {path.parent}` keeps what can be kept and counts the rest."

@@ -13,12 +13,19 @@ from typing import NamedTuple
 
 from tfde.errors import ConfigError, CorruptError
 from tfde.retrieval.index_directory import CHANGING, MANIFEST
-from tfde.retrieval.live.base_indexes import generation_directory, has_base, newest_generation
+from tfde.retrieval.live.base_indexes import (
+    check_base,
+    generation_directory,
+    has_base,
+    lost_changes,
+    newest_generation,
+)
 from tfde.retrieval.live.change_log import (
     ACKNOWLEDGED,
     FILE,
     ChangeLog,
     read_acknowledged,
+    write_acknowledged,
 )
 from tfde.retrieval.live.change_rows import (
     Change,
@@ -48,7 +55,8 @@ class Recovery:
         acknowledged: The number of the last one that was acknowledged; `None` if unknown.
         unreadable: Rows that could not be read.
         lost_pages: Pages of whose last content only an older one is left.
-        is_whole: Whether nothing is lost.
+        is_whole: Whether nothing is lost; `None`: nothing that is known of, where the last
+            acknowledged change is unknown.
         aside: Where the damaged files lie now.
     """
 
@@ -57,7 +65,7 @@ class Recovery:
     acknowledged: int | None
     unreadable: int
     lost_pages: int
-    is_whole: bool
+    is_whole: bool | None
     aside: Path
 
 
@@ -82,42 +90,61 @@ class Salvage(NamedTuple):
 def recover(path: Path) -> Recovery:
     """Writes the file of changes of an index anew, from all that is still whole.
 
-    The damaged files stay, in `damaged/` beside it.
+    The damaged files stay, in `damaged/` beside it. Where the file itself is gone, the newest base
+    is left.
 
     Raises:
         ConfigError: no changes there, `damaged/` is in the way, or another process writes.
-        CorruptError: no base index is there.
+        CorruptError: no base index is there, or the base is damaged; nothing is changed.
     """
     log, aside = path / FILE, path / ASIDE
-    if not log.is_file():
+    try:
+        changed = log.is_file() or lost_changes(path)
+    except CorruptError:
+        changed = True
+    if not changed:
         raise ConfigError(f"{path}: must hold {FILE}; nothing was ever changed there.")
     if aside.exists():
         raise ConfigError(f"{aside}: must be moved away; it holds what an earlier recovery kept.")
     with directory_lock(path, CHANGING):
         _keep_aside(log, aside)
         try:
-            acknowledged: int | None = read_acknowledged(log)
+            acknowledged = read_acknowledged(log)
         except CorruptError:
             acknowledged = None
-        joined = aside / f"joined.{FILE}"
-        # First what SQLite itself would read: it is all, where only a power cut tore the end.
-        for past_damage in (False, True):
-            lost_pages = _join_pages(log, joined, past_damage=past_damage)
-            found = salvage(joined)
-            joined.unlink()
-            if _has_all(found, acknowledged) and not lost_pages:
-                break
+        found, lost_pages = _read_whole(log, aside / f"joined.{FILE}", acknowledged)
         state = _state(path, found, acknowledged or 0)
+        try:
+            check_base(path, state.generation)
+        except CorruptError:
+            shutil.rmtree(aside)
+            raise
         # Without SQLite's own log first: with it, the new file would be changed by old pages.
         for suffix in ("-wal", "-shm"):
             log.with_name(FILE + suffix).unlink(missing_ok=True)
         ChangeLog.create(log, state, found.changes, found.documents.values())
-        log.with_name(ACKNOWLEDGED).unlink(missing_ok=True)
+        write_acknowledged(log, state.sequence)
     last = max([found.state.sequence if found.state else 0, *(c.sequence for c in found.changes)])
-    is_whole = _has_all(found, acknowledged) and not lost_pages
+    is_whole: bool | None = _has_all(found, acknowledged) and not lost_pages
+    if is_whole and acknowledged is None and last > 0:
+        is_whole = None
     return Recovery(
         len(found.changes), last, acknowledged, found.unreadable, lost_pages, is_whole, aside
     )
+
+
+def _read_whole(log: Path, joined: Path, acknowledged: int | None) -> tuple[Salvage, int]:
+    """Returns what can be read, and how many pages have only an older content."""
+    if not log.is_file():
+        return Salvage(None, [], {}, 0, False), 0
+    # First what SQLite itself would read: it is all, where only a power cut tore the end.
+    for past_damage in (False, True):
+        lost_pages = _join_pages(log, joined, past_damage=past_damage)
+        found = salvage(joined)
+        joined.unlink()
+        if acknowledged is not None and _has_all(found, acknowledged) and not lost_pages:
+            break
+    return found, lost_pages
 
 
 def _keep_aside(log: Path, aside: Path) -> None:
@@ -134,8 +161,7 @@ def _has_all(found: Salvage, acknowledged: int | None) -> bool:
         found.is_whole
         and not found.unreadable
         and found.state is not None
-        and acknowledged is not None
-        and found.state.sequence >= acknowledged
+        and found.state.sequence >= (acknowledged or 0)
     )
 
 
