@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib
 import os
 import platform
+import sys
 import threading
 import time
+import types
 from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.metadata import PackageNotFoundError, metadata, requires, version
@@ -28,9 +30,9 @@ def import_recommenders() -> tuple[Any, Any]:
     `import tensorflow_recommenders` by itself asks for `TF_USE_LEGACY_KERAS=1` in the environment
     before TensorFlow is imported; after this it asks for nothing.
 
-    It refuses to be imported, and derives its layers from `tf.keras`, unless that is Keras 2;
-    the task that we call asks for no `tf.keras` later. So `tf.keras` is Keras 2 only while it is
-    imported, whatever it was before and is again after.
+    It refuses to be imported, and derives its layers from `tf.keras`, unless that is Keras 2, and
+    asks for it again where layers and metrics are used. So `tf.keras` is Keras 2 while it is
+    imported, whatever it was before and is again after, and stays so for its own modules alone.
     """
     import tensorflow as tf
     import tf_keras
@@ -42,7 +44,22 @@ def import_recommenders() -> tuple[Any, Any]:
             import tensorflow_recommenders as tfrs
         finally:
             tf.keras = users
+        own = _TensorFlow(tf, tf_keras)
+        for name, module in list(sys.modules.items()):
+            if name.startswith(f"{tfrs.__name__}.") and vars(module).get("tf") is tf:
+                vars(module)["tf"] = own
     return tfrs, tf_keras
+
+
+class _TensorFlow(types.ModuleType):
+    """TensorFlow as it is, but for its `keras`."""
+
+    def __init__(self, tf: types.ModuleType, keras: types.ModuleType) -> None:
+        super().__init__(tf.__name__, tf.__doc__)
+        self._tf, self.keras = tf, keras
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tf, name)
 
 
 _LOADED: dict[str, Callable[[], object]] = {

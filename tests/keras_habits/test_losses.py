@@ -388,9 +388,82 @@ def test_metrics_that_count_what_is_no_candidate_are_told(metric):
     model.compile("adam", metrics=["accuracy", keras.metrics.TopKCategoricalAccuracy(2), first])
 
 
-def test_the_class_of_a_task_is_no_task():
-    with pytest.raises(ConfigError, match=r"not its class: write `RetrievalTask\(\.\.\.\)`"):
-        tiny.dual_encoder().compile("adam", task=tfde.RetrievalTask)
+@pytest.mark.parametrize(
+    ("task", "name"),
+    [(tfde.RetrievalTask, "RetrievalTask"), (tfrs.tasks.Retrieval, "Retrieval")],
+)
+def test_the_class_of_a_task_is_no_task(task, name):
+    with pytest.raises(ConfigError, match=rf"not its class: write `{name}\(\.\.\.\)`"):
+        tiny.dual_encoder().compile("adam", task=task)
+
+
+def loss_with(temperature):
+    return lambda queries, documents, batch: tf.reduce_sum(queries * documents) / temperature
+
+
+class Learned(tfde.RetrievalTask):
+    def __init__(self, variable):
+        super().__init__()
+        self.variable = variable
+
+
+class LearnedLoss(keras.losses.Loss):
+    def __init__(self, variable):
+        super().__init__()
+        self.variable = variable
+
+    def call(self, y_true, y_pred):
+        return keras.losses.categorical_crossentropy(y_true, y_pred / self.variable, True)
+
+
+@pytest.mark.parametrize("kind", [loss_with, Learned, LearnedLoss])
+@pytest.mark.parametrize("variable", [keras.Variable, tf.Variable])
+def test_a_loss_whose_weights_nobody_would_train_is_told(kind, variable):
+    rule = "`task` must be without weights of its own, which `fit` does not train: give them to a"
+    for loss in (kind(variable(1.0)), [tfde.RetrievalTask(), kind(variable(1.0))]):
+        with pytest.raises(ConfigError, match=rule):
+            model_of(task=loss)
+    model_of(task=kind(variable(1.0, trainable=False)))
+
+
+def test_the_accuracy_of_a_perfect_batch_is_one():
+    found = InBatchAccuracy()
+    ties = np.tile(np.array([[1.0, 1.0, 0.0]], np.float32), (3, 1))
+    for scores, expected in ((np.eye(3, dtype=np.float32), 1.0), (ties, 1 / 3)):
+        found.reset_state()
+        tf.function(found.update_state)(tf.eye(3), tf.constant(scores))
+        assert float(found.result()) == pytest.approx(expected, abs=0 if expected == 1 else 1e-6)
+
+
+def test_what_recommenders_asks_of_keras_later_is_keras_2():
+    """Beside Keras 3: string ids, metrics in a graph, a model trained and saved."""
+    before = tf.keras
+    layers = tfrs.layers.factorized_top_k
+    ids = tf.constant([f"d{row}" for row in range(9)])
+    best = np.argsort(-Q @ D.T, axis=1)[:, :3]
+    for layer in (layers.BruteForce(k=3), layers.Streaming(k=3)):
+        rows = tf.data.Dataset.from_tensor_slices((ids, tf.constant(D))).batch(4)
+        found = layer.index_from_dataset(rows)(tf.constant(Q))[1].numpy()
+        assert found.astype(str).tolist() == [[f"d{row}" for row in own] for own in best]
+
+    class Model(tfrs.Model):
+        def __init__(self):
+            super().__init__()
+            self.tower = tf_keras.layers.Dense(5, "linear", use_bias=False)
+            candidates = tf.data.Dataset.from_tensor_slices(tf.constant(D)).batch(4)
+            metrics = tfrs.metrics.FactorizedTopK(candidates.map(self.tower), ks=[1, 9])
+            self.task = tfrs.tasks.Retrieval(metrics=metrics)
+
+        def compute_loss(self, inputs, training=False):
+            return self.task(self.tower(inputs), self.tower(inputs))
+
+    model = Model()
+    model.compile(tf_keras.optimizers.SGD(0.0))
+    logs = model.fit(tf.data.Dataset.from_tensor_slices(D).batch(9), verbose=0).history
+    assert 0 < logs["factorized_top_k/top_1_categorical_accuracy"][0] < 1
+    assert logs["factorized_top_k/top_9_categorical_accuracy"] == [1.0]
+    assert tf.keras is before
+    assert before.__version__.startswith("3.")
 
 
 def test_sums_of_sums_are_the_sum_of_all():

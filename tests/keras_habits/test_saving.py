@@ -154,6 +154,31 @@ def test_a_task_in_a_task_goes_on(tmp_path):
         assert again.evaluate(PAIRS, batch_size=8) == pytest.approx(found, rel=1e-6), name
 
 
+def test_every_task_without_a_model_in_it_goes_on(tmp_path):
+    tasks = [tfde.RetrievalTask(0.2, bidirectional=True), tfde.ScoreTask("mse"), own_loss]
+    tasks += [tfde.MarginTask(temperature=0.5, pair_weight=2.0), tfde.MatryoshkaTask("mse", [2, 4])]
+    model = tiny.dual_encoder(embedding_dim=4)
+    for task in [*tasks, [tasks[0], tasks[3]]]:
+        model.compile("adam", task=task)
+        model.fit(PAIRS, batch_size=8, verbose=0)
+        model.save(tmp_path / "model.keras")
+        again = keras.saving.load_model(tmp_path / "model.keras")
+        assert type(again.task) is type(model.task)
+        assert again.optimizer.iterations.numpy() == model.optimizer.iterations.numpy()
+
+
+def test_weights_bring_the_optimizer_of_a_task_that_is_not_stored(tmp_path):
+    models = [tiny.dual_encoder(), tiny.dual_encoder()]
+    for model in models:
+        model.compile("adam", task=tfde.GuidedTask(tiny.dual_encoder()))
+    models[0].fit(PAIRS, batch_size=8, verbose=0)
+    models[0].save_weights(tmp_path / "model.weights.h5")
+    models[1].load_weights(tmp_path / "model.weights.h5")
+    then = [model.fit(PAIRS, batch_size=8, verbose=0).history["loss"] for model in models]
+    assert then[0] == pytest.approx(then[1], rel=1e-6)
+    assert models[1].optimizer.iterations.numpy() == models[0].optimizer.iterations.numpy()
+
+
 def test_what_keras_could_not_read_again_is_left_out_and_told(tmp_path):
     class Own(tfde.RetrievalTask):
         pass

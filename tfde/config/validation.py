@@ -76,6 +76,8 @@ class ValidationConfig:
         for name in ("every_steps", "max_queries", "max_documents"):
             value = getattr(self, name)
             require(value is None or value >= 1, f"{where}.{name}", "at least 1", value)
+        listed = not isinstance(self.measures, str)
+        require(listed, f"{where}.measures", "a list of names", self.measures)
         require(len(self.measures) > 0, f"{where}.measures", "not empty", self.measures)
         for name, guard in self.guards.items():
             guard.check(f"{where}.guards.{name}")

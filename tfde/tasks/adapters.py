@@ -37,17 +37,40 @@ def as_task(loss: Any, weights: Any = None) -> Task:
         return SumTask([loss], [weights] if isinstance(weights, int | float) else weights)
     if loss is None:
         return RetrievalTask()
-    if isinstance(loss, type) and hasattr(loss, "prepare"):
+    if isinstance(loss, type) and (hasattr(loss, "prepare") or _of_recommenders(loss)):
         rule = f"a task, not its class: write `{loss.__name__}(...)`"
         require(False, "task", rule, loss)
+    check_weights(loss)
     if hasattr(loss, "prepare") and hasattr(loss, "describe"):
         task: Task = loss
         return task
-    if any(part.__module__.startswith("tensorflow_recommenders.") for part in type(loss).__mro__):
+    if _of_recommenders(type(loss)):
         return RecommendersTask(loss)
     if callable(loss) and not hasattr(loss, "call") and _required_arguments(loss) == 3:
         return FunctionTask(loss)
     return ScoreTask(loss)
+
+
+def _of_recommenders(cls: type) -> bool:
+    return any(part.__module__.startswith("tensorflow_recommenders.") for part in cls.__mro__)
+
+
+def check_weights(loss: Any) -> None:
+    """Refuses a task, a Keras loss or a function with a variable of its own that would be trained.
+
+    Raises:
+        ConfigError: it has one: `fit` trains the weights of the towers alone.
+    """
+    parts: list[Any] = []
+    if inspect.isfunction(loss):
+        seen = inspect.getclosurevars(loss)
+        parts = [*seen.nonlocals.values(), *seen.globals.values()]
+    elif isinstance(loss, keras.losses.Loss) or hasattr(loss, "prepare"):
+        parts = list(vars(loss).values())
+    rule = "without weights of its own, which `fit` does not train: give them to a layer of a tower"
+    for part in parts:
+        own = isinstance(part, keras.Variable | tf.Variable) and part.trainable
+        require(not own, "task", rule, part)
 
 
 class RecommendersTask(Task):

@@ -35,7 +35,9 @@ class InBatchAccuracy(keras.metrics.Mean):
         best = tf.reduce_max(y_pred, axis=-1)
         own = tf.reduce_sum(tf.where(y_true > 0, y_pred, 0), axis=-1)
         ties = tf.reduce_sum(tf.cast(y_pred == best[:, tf.newaxis], tf.float32), axis=-1)
-        super().update_state(tf.where(own == best, 1.0 / ties, 0.0), sample_weight=sample_weight)
+        # `1.0 / ties` would be 0.99999994 of one: the graph takes a reciprocal for it.
+        shares = tf.math.divide_no_nan(tf.cast(own == best, tf.float32), ties)
+        super().update_state(shares, sample_weight=sample_weight)
 
 
 def as_metrics(

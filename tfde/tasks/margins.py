@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import keras
 import tensorflow as tf
@@ -87,6 +87,11 @@ class MarginTask(Task):
         if self.teacher is not None:
             raise TypeError("a MarginTask with a teacher is not saved with a model")
         return {"temperature": self.temperature, "pair_weight": self.pair_weight}
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Self:
+        """Returns the task of these arguments."""
+        return cls(**config)
 
     def prepare(self, batch: Mapping[str, tf.Tensor], *, replicas: int) -> dict[str, tf.Tensor]:
         """Returns the given margins, and the batch as the teacher reads it."""

@@ -357,7 +357,8 @@ class PairSteps(Measured):
         )
 
     def _layer_losses(self) -> tf.Tensor:
-        if self.chunk_size is not None and (losses := self.losses):
+        losses = [] if self.chunk_size is None else self.losses
+        if losses:
             # What a call adds would be that of a chunk.
             raise ConfigError(
                 "`chunk_size` must be None where layers add to the loss (regularizers, `add_loss`)."

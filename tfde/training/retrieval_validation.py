@@ -9,10 +9,11 @@ from typing import Any
 import keras
 import numpy as np
 
+from tfde.config.backbones import from_mapping
 from tfde.config.validation import GuardConfig, ValidationConfig
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.query_sample import sample_queries
-from tfde.errors import naming
+from tfde.errors import naming, require
 from tfde.evaluation.answer_matching import AnswerTexts
 from tfde.evaluation.measures import depth, mean_values, needs_answers, per_query
 from tfde.retrieval.exact_index import ExactIndex
@@ -36,6 +37,7 @@ class RetrievalValidation(keras.callbacks.Callback):
         seed: Chooses queries and documents.
         ignore_identical_ids: Leave out a document whose id is that of the query, as of
             `tfde.evaluate`.
+        fields: Those of `ValidationConfig` beside a directory, such as `measures=("RR",)`.
 
     Attributes:
         history: In `fit`: the steps measured at, and their measures.
@@ -47,10 +49,17 @@ class RetrievalValidation(keras.callbacks.Callback):
         *,
         seed: int = 0,
         ignore_identical_ids: bool = False,
+        **fields: Any,
     ) -> None:
         super().__init__()
-        if not isinstance(config, ValidationConfig):
-            config = ValidationConfig(str(config))
+        if isinstance(config, ValidationConfig):
+            require(not fields, "config", "a directory where its fields are given too", config)
+            given = config
+        else:
+            given = from_mapping(ValidationConfig, {"dataset": str(config), **fields}, "config")
+        self._measure_by(given, seed, ignore_identical_ids)
+
+    def _measure_by(self, config: ValidationConfig, seed: int, ignore_identical_ids: bool) -> None:
         config.check("validation")
         self.config = config
         self.every_steps = config.every_steps

@@ -187,7 +187,7 @@ def remove_others(path: Path, generation: int) -> None:
     for directory in (path / _FOLDER).glob("*"):
         if directory != kept:
             (directory / MANIFEST).unlink(missing_ok=True)  # first: what is left is no index
-            # ScaNN writes into a directory that a late reader still opens; the next time removes it.
+            # ScaNN writes into a directory that a late reader opens; the next time removes it.
             shutil.rmtree(directory, ignore_errors=True)
     if generation != FIRST and (path / MANIFEST).is_file():
         try:
