@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import logging
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 # Beam logs about libraries that we do not use while it is imported.
@@ -27,6 +28,8 @@ All other options are Beam's:
 Files must have the same path on all workers. An interrupted job goes on when the same command is
 given again.
 """
+
+_NEAR = 0.85  # no option of Beam's is as near to one of ours
 
 Run = Callable[[Namespace, PipelineOptions], None]
 
@@ -52,6 +55,7 @@ def job_parser(description: str) -> argparse.ArgumentParser:
 def run_script(parser: argparse.ArgumentParser, run: Run) -> int:
     """Runs a job; an expected error becomes one line on stderr and exit code 1."""
     args, flags = parser.parse_known_args()
+    refuse_misspelled(parser, flags)
     show_logs()
     # An error comes as one line at the end; an option that nobody knows is a warning.
     logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
@@ -59,6 +63,16 @@ def run_script(parser: argparse.ArgumentParser, run: Run) -> int:
     logging.getLogger().addHandler(logging.StreamHandler())
     name = Path(parser.prog).stem
     return run_command(name, lambda options: run(args, options), PipelineOptions(flags))
+
+
+def refuse_misspelled(parser: argparse.ArgumentParser, flags: Sequence[str]) -> None:
+    """Refuses an option that is nearly one of the script's; Beam drops what it does not know."""
+    own = [option for action in parser._actions for option in action.option_strings]
+    for flag in flags:
+        name = flag.partition("=")[0]
+        near = difflib.get_close_matches(name, own, n=1, cutoff=_NEAR)
+        if name.startswith("--") and near:
+            parser.error(f"unrecognized arguments: {name}; did you mean {near[0]}?")
 
 
 def print_skipped(output: str) -> None:

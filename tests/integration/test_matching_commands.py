@@ -139,6 +139,17 @@ def test_a_run_is_reranked(work, teacher, capsys):
     qrels = {q: judged for q, judged in tiny_qrels(work).items() if q in run}
     told = [evaluate(scores, qrels, "nDCG@10")["nDCG@10"] for scores in (run, found)]
     assert f"{told[0]:.4f} as given, {told[1]:.4f} reranked, " in out
+    part = {q: run[q] for q in queries[:4]}
+    write_run(work / "first.trec", {**part, "elsewhere": {"d1": 1.0}})
+    code, out, error = tfde(
+        capsys, "rerank", "--model", teacher, "--run_file", work / "first.trec", "--dataset",
+        work / "data", "--output", work / "third.trec", "--depth", 2, "--split", "dev",
+    )  # fmt: skip
+    assert code == 0
+    assert error.startswith("tfde rerank: left out: 1 queries of the run that are not in split de")
+    qrels = DatasetDirectory(work / "data").qrels("dev")  # all of it, as `tfde evaluate` has it
+    every = evaluate(part, qrels, "nDCG@10")["nDCG@10"]
+    assert f"nDCG@10 of 12 judged queries: {every:.4f} as given" in out
     model = load_pair_scorer(teacher)
     assert model.labels == ("no", "yes")
     documents = dict(zip((f"d{n}" for n in range(60)), tiny.document_texts(), strict=False))

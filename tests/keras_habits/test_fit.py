@@ -213,6 +213,14 @@ def test_retrieval_is_measured_every_so_many_steps_and_each_epoch(tmp_path):
     )
     assert [step for step, _ in validation.history] == [2, 3, 4, 6]
     assert history.history["val_RR"] == [validation.history[1][1]["RR"], validation(model)["RR"]]
+    again = tfde.RetrievalValidation(data, measures=["RR"], every_steps=2)
+    assert again(model) == validation(model)
+    with pytest.raises(ConfigError, match="`config` has no field 'measure'; it has dataset, every"):
+        tfde.RetrievalValidation(data, measure="RR")
+    with pytest.raises(ConfigError, match=r"measures` must be a list of names\. Received: 'RR'"):
+        tfde.RetrievalValidation(data, measures="RR")
+    with pytest.raises(ConfigError, match="`config` must be a directory where its fields are"):
+        tfde.RetrievalValidation(config, measures=["RR"])
 
 
 def test_batches_of_one_pair_are_told(caplog):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Container
 from typing import TYPE_CHECKING, Any
@@ -61,6 +62,12 @@ def run(args: Any) -> int:
     queries = [query for query in dataset.queries(args.split) if query.query_id in given]
     if not queries:
         raise ConfigError(f"{args.run_file}: has no query of {args.dataset}.")
+    if left_out := len(given) - len(queries):
+        where = f"split {args.split} of {args.dataset}" if args.split else args.dataset
+        print(
+            f"tfde rerank: left out: {left_out:,} queries of the run that are not in {where}",
+            file=sys.stderr,
+        )
     wanted = {
         doc_id for query in queries for doc_id in ranking(given[query.query_id])[: args.depth]
     }
@@ -99,9 +106,10 @@ def run(args: Any) -> int:
 
 
 def _judgements(dataset: DatasetDirectory, split: str | None, query_ids: Container[str]) -> Qrels:
-    """Returns those of these queries, of one split or of all."""
-    qrels = dataset.qrels(split) if split else dataset.all_qrels()
-    return {query_id: judged for query_id, judged in qrels.items() if query_id in query_ids}
+    """Returns those of a split, as `tfde evaluate` counts them, or else those of the queries."""
+    if split:
+        return dataset.qrels(split)
+    return {key: judged for key, judged in dataset.all_qrels().items() if key in query_ids}
 
 
 def _comparison(given: Run, reranked: Run, qrels: Qrels, runs: str) -> str:

@@ -17,6 +17,7 @@ from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.document_file import DocumentFile
 from tfde.data.ids import generator_of
 from tfde.data.ranking import first_documents
+from tfde.errors import DataError
 from tfde.retrieval.bm25_index import Bm25Index, check_bm25
 from tfde.retrieval.encode_corpus import encode_corpus
 from tfde.retrieval.exact_index import ExactIndex
@@ -174,7 +175,16 @@ class RunCandidates:
         return {"kind": "run", "sha256": sha256(self._path)}
 
     def prepare(self, corpus: Corpus) -> None:
-        """Needs nothing."""
+        """Looks whether the run is of this corpus.
+
+        Raises:
+            DataError: it has a document that is none of the dataset.
+        """
+        for query_id, results in self._run.items():
+            for doc_id in results:
+                if doc_id not in corpus.documents:
+                    rule = f"a candidate must be a document of the dataset (query {query_id})."
+                    raise DataError(self._path, None, rule, doc_id)
 
     def search(self, queries: Sequence[Query], k: int) -> list[Ranking]:
         """Returns the first `k` documents of each query; none where the run has none."""

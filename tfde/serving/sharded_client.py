@@ -76,8 +76,8 @@ class ShardedClient:
             k: How many documents a query gets, at most.
 
         Returns:
-            Hits, ranked anew over all shards (equal scores by document id), and the shards that
-            answered and failed.
+            Hits, ranked anew over all shards (equal scores by document id; of a document that two
+            shards have, the better), and the shards that answered and failed.
 
         Raises:
             ConfigError: one text in place of a list.
@@ -116,5 +116,8 @@ class ShardedClient:
 
 
 def _merged(hits: itertools.chain[Hit], k: int) -> list[Hit]:
-    best = sorted(hits, key=lambda hit: (-hit.score, hit.doc_id))[:k]
-    return [hit._replace(rank=rank) for rank, hit in enumerate(best, start=1)]
+    best: dict[str, Hit] = {}  # a document may be on its way from one shard to another
+    for hit in sorted(hits, key=lambda hit: (-hit.score, hit.doc_id)):
+        best.setdefault(hit.doc_id, hit)
+    first = itertools.islice(best.values(), k)
+    return [hit._replace(rank=rank) for rank, hit in enumerate(first, start=1)]

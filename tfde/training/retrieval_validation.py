@@ -52,39 +52,37 @@ class RetrievalValidation(keras.callbacks.Callback):
         **fields: Any,
     ) -> None:
         super().__init__()
+        chosen: ValidationConfig
         if isinstance(config, ValidationConfig):
             require(not fields, "config", "a directory where its fields are given too", config)
-            given = config
+            chosen = config
         else:
-            given = from_mapping(ValidationConfig, {"dataset": str(config), **fields}, "config")
-        self._measure_by(given, seed, ignore_identical_ids)
-
-    def _measure_by(self, config: ValidationConfig, seed: int, ignore_identical_ids: bool) -> None:
-        config.check("validation")
-        self.config = config
-        self.every_steps = config.every_steps
-        self.leading_measure = config.measures[0]
-        self.measures_start = config.measure_start or bool(config.guards)
+            chosen = from_mapping(ValidationConfig, {"dataset": str(config), **fields}, "config")
+        chosen.check("validation")
+        self.config = chosen
+        self.every_steps = chosen.every_steps
+        self.leading_measure = chosen.measures[0]
+        self.measures_start = chosen.measure_start or bool(chosen.guards)
         self.guards = {
             f"{name} {guard.measure}": (_validation_of(guard, seed), guard.max_loss)
-            for name, guard in config.guards.items()
+            for name, guard in chosen.guards.items()
         }
-        dataset = DatasetDirectory(config.dataset)
+        dataset = DatasetDirectory(chosen.dataset)
         rng = np.random.Generator(np.random.PCG64(seed))
-        queries = sample_queries(dataset, config.split, config.max_queries, rng)
-        qrels = dataset.qrels(config.split)
+        queries = sample_queries(dataset, chosen.split, chosen.max_queries, rng)
+        qrels = dataset.qrels(chosen.split)
         self.qrels = {query.query_id: qrels[query.query_id] for query in queries}
-        prompt = config.query_prompt
+        prompt = chosen.query_prompt
         self.queries: list[Query] = [q._replace(text=prompt + q.text) for q in queries]
         self.answers: AnswerTexts | None = None
-        if needs_answers(config.measures):
+        if needs_answers(chosen.measures):
             self.answers = AnswerTexts.of(dataset, self.qrels, lambda: self.documents)
         judged = {doc_id for judgements in self.qrels.values() for doc_id in judgements}
         doc_ids = [document.doc_id for document in dataset.documents()]
         others = [doc_id for doc_id in doc_ids if doc_id not in judged]
         room = len(others)
-        if config.max_documents is not None:
-            room = min(room, max(config.max_documents - len(judged), 0))
+        if chosen.max_documents is not None:
+            room = min(room, max(chosen.max_documents - len(judged), 0))
         kept = judged | {others[i] for i in rng.permutation(len(others))[:room]}
         self.documents = [d for d in dataset.documents() if d.doc_id in kept]
         self.extent = f"{len(queries)} queries, {len(self.documents)} documents"

@@ -69,6 +69,13 @@ def test_merging_and_losing_shards(configs, start_server, capsys):
         assert [hit.score for hit in answer.hits[1]] == [-0.0, -1, -2, -3, -4, -5, -6]
         assert len(client.search(["5"], k=100).hits[0]) == 60
 
+        twice = [targets[0], targets[0].replace("localhost", "127.0.0.1")]
+        if twice[1] == twice[0]:
+            twice[1] = targets[0].replace("127.0.0.1", "localhost")
+        with ShardedClient([*twice, *targets[1:]], timeout_s=20) as doubled:
+            answer = doubled.search(["31"], k=7)
+            assert [hit.doc_id for hit in answer.hits[0]] == expected(31, 7)
+
         servers[1].process.kill()
         servers[1].process.wait()
         answer = client.search(["31"], k=60)

@@ -1,5 +1,10 @@
+import argparse
+import importlib
+from pathlib import Path
+
 import apache_beam as beam
 import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
 
 from tfde.beam.run_pipeline import cause_of, run_pipeline
 from tfde.errors import DataError, PipelineError
@@ -32,3 +37,26 @@ def raise_it(number):
 def test_an_error_of_a_step_is_one_line(options):
     with pytest.raises(PipelineError, match=r"^corpus\.jsonl:3: must be good\.$"):
         run_pipeline(options, lambda p: p | beam.Create([3]) | beam.Map(raise_it))
+
+
+SCRIPTS = Path(__file__).parents[3] / "pipelines/beam"
+JOBS = ("encode_corpus", "make_pairs", "mine_negatives", "retrieve")
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_an_option_that_is_nearly_ours_is_told(job, monkeypatch, capsys):
+    """Beam drops what it does not know, and the job would run without it."""
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    parser = importlib.import_module(job).parser
+    script = importlib.import_module("script")
+    of_beam = argparse.ArgumentParser(allow_abbrev=False)
+    for options in PipelineOptions.__subclasses__():
+        if options.__module__.startswith("apache_beam."):
+            options._add_argparse_args(of_beam)
+    known = [option for action in of_beam._actions for option in action.option_strings]
+    assert len(known) > 100
+    script.refuse_misspelled(parser, [name for name in known if name not in ("-h", "--help")])
+    with pytest.raises(SystemExit) as caught:
+        script.refuse_misspelled(parser, ["--direct_num_workers", "2", "--ouput=x"])
+    assert caught.value.code == 2
+    assert "unrecognized arguments: --ouput; did you mean --output?" in capsys.readouterr().err
