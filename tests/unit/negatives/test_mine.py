@@ -384,7 +384,7 @@ def test_impossible_requests(tmp_path, dataset, run_file):
         mine_negatives(dataset, source, tmp_path / "n", MiningRules(), queries_at_once=0)
     with pytest.raises(ConfigError, match="`split` must be one of its splits: train"):
         mine_negatives(dataset, source, tmp_path / "n", MiningRules(), split="test")
-    write_run(tmp_path / "strange.trec", {"q1": {"elsewhere": 1.0, "d1": 2.0}})
+    write_run(tmp_path / "strange.trec", {"q1": {"elsewhere": 1.0}})
     with pytest.raises(DataError, match=r"strange.trec.*must be a document of the d.*'elsewhere'"):
         mine_negatives(
             dataset, RunCandidates(tmp_path / "strange.trec"), tmp_path / "n", MiningRules()
