@@ -7,6 +7,7 @@ import sys
 from script import Namespace, PipelineOptions, job_parser, print_skipped, run_script
 
 from tfde.beam.make_pairs import make_pairs_with_beam
+from tfde.cli.make_pairs import add_task_options, tasks_of
 from tfde.pretraining.write_pair_file import format_statistics
 
 parser = job_parser(
@@ -20,19 +21,7 @@ parser.add_argument(
     help="directory of the pages cut into sentences; made where there is none",
 )
 parser.add_argument("--output", required=True, help="the pair file; .gz or .zst packs it")
-parser.add_argument(
-    "--task",
-    nargs="+",
-    default=["ict", "bfs", "wlp"],
-    help="of ict, bfs, wlp, span_crop and question, with blanks between; TASK=WEIGHT for an"
-    " uneven mixture",
-)
-parser.add_argument(
-    "--titles",
-    nargs="*",
-    default=["ict"],
-    help="the tasks whose documents have the title of their page",
-)
+add_task_options(parser)
 parser.add_argument("--limit", type=int, help="how many pairs; by default those of --epochs")
 parser.add_argument("--epochs", type=int, default=1, help="how often all places are gone through")
 parser.add_argument("--seed", type=int, default=0, help="decides all draws")
@@ -50,16 +39,14 @@ parser.add_argument(
 
 def run(args: Namespace, options: PipelineOptions) -> None:
     """Runs the job and prints the statistics."""
-    weights = {
-        name: float(weight or 1) for name, _, weight in (task.partition("=") for task in args.task)
-    }
+    weights, titles = tasks_of(args)
     statistics = make_pairs_with_beam(
         args.pages,
         args.store,
         args.output,
         options,
         weights=weights,
-        titles=args.titles,
+        titles=titles,
         seed=args.seed,
         limit=args.limit,
         epochs=args.epochs,

@@ -143,7 +143,8 @@ def test_a_run_is_reranked(work, teacher, capsys):
     write_run(work / "first.trec", {**part, "elsewhere": {"d1": 1.0}})
     code, out, error = tfde(
         capsys, "rerank", "--model", teacher, "--run_file", work / "first.trec", "--dataset",
-        work / "data", "--output", work / "third.trec", "--depth", 2, "--label", "yes", "--split", "dev",
+        work / "data", "--output", work / "third.trec", "--depth", 2, "--label", "yes",
+        "--split", "dev",
     )  # fmt: skip
     assert code == 0, error
     assert error.startswith("tfde rerank: left out: 1 queries of the run that are not in split de")

@@ -20,8 +20,8 @@ def build_parser() -> CommandParser:
         "fuse",
         "Fuses runs by reciprocal ranks: a document's score is the sum over the runs of"
         " 1 / (constant + rank). With --weights by scores: each run's scores for a query are scaled"
-        " to [0, 1] and added with its weight. `tfde evaluate --save_runs DIR` and `tfde retrieve`"
-        " write runs.",
+        " to [0, 1] and added with its weight; the weights' ratios count. Runs are written by"
+        " `tfde evaluate --save_runs DIR` and `tfde retrieve`.",
     )
     parser.add_argument(
         "--run_file", action="append", required=True, help="TREC run, plain or packed; repeat it"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentParser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,21 +26,7 @@ def build_parser() -> CommandParser:
         " are questions (question). The same seed gives the same file.",
     )
     parser.add_argument("--pages", type=str, required=True, help="the file of pages")
-    parser.add_argument(
-        "--task",
-        type=str,
-        default="ict,bfs,wlp",
-        help="one or several of ict, bfs, wlp, span_crop, question, with commas between",
-    )
-    parser.add_argument(
-        "--weights", type=str, help="the tasks' weights, with commas between; evenly by default"
-    )
-    parser.add_argument(
-        "--titles",
-        type=str,
-        default="ict",
-        help="the tasks whose documents have the title of their page, or none",
-    )
+    add_task_options(parser)
     parser.add_argument("--output", type=str, required=True, help="the pair file")
     parser.add_argument(
         "--limit", type=PositiveInt, help="how many pairs; by default those of --epochs"
@@ -83,8 +70,7 @@ def run(args: Any) -> int:
 
     if not Path(args.pages).is_file():
         raise ConfigError(f"{args.pages}: `pages` must be a file that exists.")
-    weights = _weights(args.task, args.weights)
-    titles = [] if args.titles == "none" else args.titles.split(",")
+    weights, titles = tasks_of(args)
     check_tasks(weights, titles)
     refuse_directory(args.output)
     count_tokens = _tokens(args.tokenizer) if args.tokenizer else None
@@ -135,19 +121,44 @@ def _about_links(store: PageStore) -> str:
     )
 
 
-def _weights(tasks: str, weights: str | None) -> dict[str, float]:
-    from tfde.errors import ConfigError, require
+def add_task_options(parser: ArgumentParser) -> None:
+    """Adds the options that `tasks_of` reads."""
+    parser.add_argument(
+        "--task",
+        type=str,
+        default="ict,bfs,wlp",
+        help="one or several of ict, bfs, wlp, span_crop, question, with commas between",
+    )
+    parser.add_argument(
+        "--weights", type=str, help="the tasks' weights, with commas between; evenly by default"
+    )
+    parser.add_argument(
+        "--titles",
+        type=str,
+        default="ict",
+        help="the tasks whose documents have the title of their page, or none",
+    )
 
-    names = tasks.split(",")
-    if len(set(names)) < len(names):
-        raise ConfigError(f"`task` must name each task once. Received: {tasks!r}")
+
+def tasks_of(args: Any) -> tuple[dict[str, float], list[str]]:
+    """Returns the weights of `--task` by name, and the tasks of `--titles`.
+
+    Raises:
+        ConfigError: a task stands twice, or weights are no numbers or not as many as tasks.
+    """
+    from tfde.errors import require
+
+    names = args.task.split(",")
+    require(len(set(names)) == len(names), "task", "of different tasks", args.task)
+    weights = ",".join("1" for _ in names) if args.weights is None else args.weights
     try:
-        values = [1.0] * len(names) if weights is None else [float(w) for w in weights.split(",")]
+        values = [float(weight) for weight in weights.split(",")]
     except ValueError:
         values = []
     rule = f"{len(names)} numbers with commas between, one for each task"
     require(len(values) == len(names), "weights", rule, weights)
-    return dict(zip(names, values, strict=True))
+    titles = [] if args.titles == "none" else args.titles.split(",")
+    return dict(zip(names, values, strict=True)), titles
 
 
 def _tokens(path: str) -> CountTokens:

@@ -113,7 +113,7 @@ def test_tokens_are_counted_with_a_tokenizer(folder, capsys):
     ("arguments", "message"),
     [
         (["--pages", "no.jsonl"], "no.jsonl: `pages` must be a file that exists."),
-        (["--task", "ict,ict"], "`task` must name each task once. Received: 'ict,ict'"),
+        (["--task", "ict,ict"], "`task` must be of different tasks. Received: 'ict,ict'"),
         (["--task", "icd"], "`tasks` must be of ict, bfs, wlp, span_crop, question."),
         (["--weights", "1,2"], "`weights` must be 3 numbers with commas between, one for each"),
         (["--weights", "1,x,2"], "`weights` must be 3 numbers with commas between, one for each"),

@@ -80,5 +80,11 @@ def test_an_index_that_was_never_changed(path, tmp_path):
     with pytest.raises(ConfigError, match="the output exists and is not empty"):
         back_up_index(path, tmp_path / "copy")
     with pytest.raises(FileNotFoundError, match=r"no index.json there"):
-        back_up_index(tmp_path, tmp_path / "other")
+        back_up_index(tmp_path / "none", tmp_path / "other")
     assert not (tmp_path / "other").exists()
+
+
+def test_a_copy_inside_of_the_index_is_refused(tmp_path):
+    ExactIndex.build(np.eye(2, dtype=np.float32), ["a", "b"]).save(tmp_path / "i")
+    with pytest.raises(ConfigError, match="`output` must be a directory outside of the index"):
+        back_up_index(tmp_path / "i", tmp_path / "i" / "copy")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tfde.errors import require
 from tfde.retrieval.index_directory import copy_index
 from tfde.retrieval.live.base_indexes import generation_directory, read_log
 from tfde.retrieval.live.change_log import FILE, ChangeLog
@@ -26,11 +27,13 @@ def back_up_index(path: str | Path, output: str | Path) -> LiveStatus:
 
     Raises:
         FileNotFoundError: no index there.
-        ConfigError: `output` is not empty.
+        ConfigError: `output` is not empty, or inside of the index.
         CorruptError: a file is missing or differs.
         OSError: the copy cannot be written.
     """
     path, output = Path(path), Path(output)
+    inside = output.resolve().is_relative_to(path.resolve())
+    require(not inside, "output", f"a directory outside of the index, {path}", str(output))
     refuse_existing(output, overwrite=False)
     while True:
         base = read_log(path, verify=False)[0][:2]
