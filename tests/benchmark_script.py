@@ -17,6 +17,6 @@ def run_benchmark(script: str, *options: object) -> dict:
     )
     command = [sys.executable, "-c", code, BENCHMARKS, BENCHMARKS / script, *options]
     done = subprocess.run(
-        [*map(str, command)], stdout=subprocess.PIPE, text=True, check=True, timeout=240
+        [*map(str, command)], stdout=subprocess.PIPE, text=True, check=True, timeout=900
     )
     return json.loads(done.stdout)

@@ -33,7 +33,7 @@ def run(tmp_path, script, *options, key=None):
         stdout=subprocess.PIPE,
         text=True,
         check=True,
-        timeout=300,
+        timeout=900,
     )
     result = json.loads(output.read_text())
     assert json.loads(done.stdout) == result
