@@ -152,12 +152,12 @@ class Batcher:
         Args:
             inputs: The request's arrays.
             rows: How many rows they have, at least 1.
-            timeout_s: Seconds after which the request is given up.
+            timeout_s: Seconds after which its run does not begin, or its answer comes too late.
 
         Raises:
-            StatusError: what the run of its batch raises.
+            StatusError: what the run of its batch raises; DEADLINE_EXCEEDED.
             tf.errors.OpError: UNAVAILABLE when the queue is full, INVALID_ARGUMENT for more rows
-                than a batch may have, or the time is over.
+                than a batch may have.
         """
         if self._lenient and rows > self._max_rows:
             return in_parts(
@@ -169,12 +169,14 @@ class Batcher:
         return self._run(inputs, rows, timeout_s)
 
     def _run(self, inputs: Arrays, rows: int, timeout_s: float | None) -> Arrays:
-        request = _Request(inputs)
+        request = _Request(inputs, timeout_s)
         number = next(self._numbers)
         self._requests[number] = request
         places = np.stack([np.full(rows, number), np.arange(rows)], axis=1)
         try:
-            session_run.run(self._session, [self._done], {self._rows: places}, timeout_s=timeout_s)
+            # Without the op's own limit, which would cancel the whole batch: it runs as a part of
+            # one of its requests' steps.
+            session_run.run(self._session, [self._done], {self._rows: places}, timeout_s=None)
         finally:
             del self._requests[number]
         return request.outputs()
@@ -266,10 +268,11 @@ class Batcher:
 class _Request:
     """Inputs, and what came of each part of their rows."""
 
-    def __init__(self, inputs: Arrays) -> None:
+    def __init__(self, inputs: Arrays, timeout_s: float | None) -> None:
         self.inputs = inputs
         self.call = current_call()
         self.came = time.perf_counter()
+        self._ends = None if timeout_s is None else self.came + timeout_s
         self.waits = True
         self.pieces: dict[int, Arrays] = {}
         self.error: StatusError | None = None
@@ -278,7 +281,14 @@ class _Request:
         """Whether to run it, if that has not begun: its client may have gone."""
         if self.waits and self.call.gone:
             self.error = StatusError(StatusCode.CANCELLED, "the client has left")
+        elif self.waits and self._is_over():
+            # Source: words of TensorFlow Serving's batching_session.cc.
+            rule = "Run() timeout exceeded while waiting in batching queue"
+            self.error = StatusError(StatusCode.DEADLINE_EXCEEDED, rule)
         return self.error is None
+
+    def _is_over(self) -> bool:
+        return self._ends is not None and time.perf_counter() > self._ends
 
     def scalars(self) -> tuple[Any, ...]:
         return tuple(array.item() for array in self.inputs if array.ndim == 0)
@@ -286,6 +296,8 @@ class _Request:
     def outputs(self) -> Arrays:
         if self.error is not None:
             raise self.error
+        if self._is_over():
+            raise StatusError(StatusCode.DEADLINE_EXCEEDED, "the request's time is over")
         pieces = [self.pieces[start] for start in sorted(self.pieces)]
         if len(pieces) == 1:
             return pieces[0]
