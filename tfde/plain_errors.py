@@ -21,6 +21,12 @@ _PLAIN = (
         r" - Expected a <class 'NoneType'> Given value type: <class '\w+'> Given value: ",
         r"\1. Got value: ",
     ),
+    (  # a text that was read as a number, such as 1e3
+        r"Does not validate against any of the Union subtypes Subtypes: .*? Errors: - (.*?)\. Got"
+        r" value: \S+ - Expected a <class 'NoneType'>\. Got value: \S+ Given value type: <class"
+        r" '\w+'> Given value: ",
+        r"\1. Got value: ",
+    ),
     (r"Expected an? typing\.Literal\[([^\]]*)\]\. Got value: ", r"must be one of \1. Received: "),
     (r"Expected an? <class 'tuple'>\. Got value: ", r"must be a list. Received: "),
     (

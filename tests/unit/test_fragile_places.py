@@ -51,6 +51,7 @@ class Run:
         (("--run.maybe", "{size: x}"), "maybe: size: must be a whole number. Received: x"),
         (("--run.maybe", "x"), "maybe: must be a mapping. Received: x"),
         (("--run.count", "x"), "count: must be a whole number. Received: x"),
+        (("--run.count", "1e3"), "count: must be a whole number. Received: 1e3"),
         (
             ("--run.maybe", "{lr: 1}"),
             "maybe: Option 'lr' is not accepted. Received: {'lr': 1}; did you mean learning_rate?",

@@ -47,7 +47,8 @@ def run(args: Any) -> int:
 
     mean = average_models(args.model, args.weights)
     mean.save_to_preset(args.output)
-    shares = args.weights or [1.0] * len(args.model)
+    weights = args.weights or [1.0] * len(args.model)
+    shares = [weight / sum(weights) for weight in weights]
     rows = []
     for path, share in zip(args.model, shares, strict=True):
         metadata = Path(path, METADATA_FILE)
@@ -59,5 +60,6 @@ def run(args: Any) -> int:
         " trained:\n" + "\n".join(rows) + "\n\nNothing was measured: `tfde evaluate` does."
     )
     add_training(args.output, text)
-    print(f"{args.output}: the mean of {len(args.model)} models")
+    told = " + ".join(f"{share:.3g}" for share in shares)
+    print(f"{args.output}: the mean of {len(args.model)} models, {told}")
     return 0

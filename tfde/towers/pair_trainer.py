@@ -178,8 +178,8 @@ class PairTrainer(PairSteps):
         losses = history.history.get("loss", ())
         if losses and not any(losses):
             _LOG.warning(
-                "nothing was learned, the loss was 0 in every step: a batch of one pair has no"
-                " negatives, and a MarginTask learns from given ones that have a score"
+                "nothing was learned, the loss was 0 in every step: there was no negative to learn"
+                " from (a batch of one pair has none; MarginTask takes given ones with a score)"
             )
         return history
 

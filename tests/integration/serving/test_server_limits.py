@@ -138,11 +138,11 @@ def test_a_slow_body_is_given_up(server):
     assert b"the body must come within 2 s (--body_timeout_s)" in answer
 
 
-def in_chunks(server, chunks):
+def in_chunks(server, chunks, more=""):
     """The whole answer to a body that is sent chunk by chunk."""
     with socket.create_connection(("127.0.0.1", server.rest_api_port)) as one:
         one.settimeout(20)
-        head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+        head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{more}"
         one.sendall(f"{head}Transfer-Encoding: chunked\r\n\r\n".encode())
         one.sendall(b"".join(b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in chunks))
         answer = b""
@@ -159,6 +159,15 @@ def test_a_body_of_very_many_chunks_is_refused(server):
     answer = in_chunks(server, [b" "] * 1001)
     assert answer.startswith(b"HTTP/1.1 400 ")
     assert b"at least 64 bytes on average. Received: 1001 chunks of 1001 bytes" in answer
+
+
+def test_a_body_of_two_lengths_is_refused(server):
+    """RFC 9112, 6.1: a proxy before the server may have gone by the other."""
+    chunks = [b'{"instances": [1.0]}', b""]
+    answer = in_chunks(server, chunks, "Content-Length: 3\r\n")
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b"connection: close" in answer.lower()
+    assert b"a Content-Length or a Transfer-Encoding, not both" in answer
 
 
 def test_a_message_that_never_comes_is_given_up(server):

@@ -110,7 +110,7 @@ def test_the_command_writes_a_model_and_its_card(tmp_path, capsys):
     command = ["average", "--model", str(first), "--model", str(other)]
     command += ["--weights", "0.7", "0.3", "--output", str(output)]
     assert main(command) == 0
-    assert capsys.readouterr().out == f"{output}: the mean of 2 models\n"
+    assert capsys.readouterr().out == f"{output}: the mean of 2 models, 0.7 + 0.3\n"
     one, two = weights_of(first), weights_of(other)
     for name, weight in weights_of(output).items():
         np.testing.assert_allclose(weight, 0.7 * one[name] + 0.3 * two[name], atol=1e-6)

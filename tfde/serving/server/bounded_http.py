@@ -121,6 +121,10 @@ class BoundedHttp:
         """Returns the body; `None` where the client has gone."""
         headers = dict(scope["headers"])
         largest = self._limits.max_request_bytes
+        if {b"content-length", b"transfer-encoding"} <= headers.keys():
+            # Source: RFC 9112, 6.1; a proxy before us may have read another length.
+            rule = "a request must have a Content-Length or a Transfer-Encoding, not both"
+            raise _BodyError(400, rule)
         declared = headers.get(b"content-length", b"0")
         if int(declared) > largest:
             raise _too_large(largest, f"{int(declared)}")
