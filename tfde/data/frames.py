@@ -88,24 +88,19 @@ def columns_of(argument: str, value: Any) -> dict[str, list[Any]] | None:
     Raises:
         ConfigError: columns of other lengths; a third one that holds no texts.
     """
+    many = isinstance(value, tuple) and len(value) > 1
+    places: Sequence[Any] = ()
     if isinstance(value, Mapping):
-        if not value or not all(is_column(part) or _has_rows(part) for part in value.values()):
-            return None
         named = {str(name): column for name, column in value.items()}
-    elif (isinstance(value, tuple) and len(value) >= 2) or (
-        isinstance(value, list) and len(value) == 2
-    ):
-        if not all(map(is_column, value[:2])):
-            return None
-        if not all(is_column(part) or _has_rows(part) for part in value[2:]):
-            return None
-        for part in value[2:]:
-            require(
-                _of_texts(part), argument, "columns of texts: pairs have no weights", shorten(part)
-            )
-        named = dict(zip(names_of_places(len(value)), value, strict=True))
+    elif many or (isinstance(value, list) and len(value) == 2):
+        named, places = dict(zip(names_of_places(len(value)), value, strict=True)), value
     else:
         return None
+    if not named or not all(is_column(part) or _has_rows(part) for part in named.values()):
+        return None
+    rule = "columns of texts: pairs have no weights"
+    for part in places[2:]:
+        require(_of_texts(part), argument, rule, shorten(part))
     columns = {name: texts_of_column(column) for name, column in named.items()}
     lengths = {name: len(column) for name, column in columns.items()}
     require(len(set(lengths.values())) == 1, argument, "of columns of one length", lengths)
