@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import logging
 import socket
 import threading
 import time
@@ -168,6 +169,17 @@ def test_a_body_of_two_lengths_is_refused(server):
     assert answer.startswith(b"HTTP/1.1 400 ")
     assert b"connection: close" in answer.lower()
     assert b"a Content-Length or a Transfer-Encoding, not both" in answer
+
+
+def test_an_upgrade_that_is_not_to_be_had_is_no_warning(server, caplog):
+    head = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
+    logging.getLogger("uvicorn.error").addHandler(caplog.handler)
+    try:
+        answer = in_chunks(server, [b'{"instances": [1.0]}', b""], head)
+    finally:
+        logging.getLogger("uvicorn.error").removeHandler(caplog.handler)
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert "upgrade" not in caplog.text.lower()
 
 
 def test_a_message_that_never_comes_is_given_up(server):

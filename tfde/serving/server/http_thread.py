@@ -208,6 +208,12 @@ class BoundedConnection(H11Protocol):
         """Says why a request is not taken."""
         super().send_400_response(self._reader.refusal or msg)
 
+    def _unsupported_upgrade_warning(self) -> None:
+        """Says nothing, for uvicorn would advise to install WebSockets, which nothing here speaks.
+
+        A client that would rather speak HTTP/2 (`Upgrade: h2c`, as Java's does) gets HTTP/1.1.
+        """
+
     def shutdown(self) -> None:
         """Ends the connection after an answer that says so, for the client's next request.
 
