@@ -265,8 +265,8 @@ def test_what_stands_before_a_bad_line_is_added_and_counted(work, capsys):
     [
         ([], "subcommand"),
         (["grow"], "grow"),
-        (["compact"], "compact.index"),
-        (["add", "i", "--input", "f"], "add.model"),
+        (["compact"], "compact: the following arguments are required: index ("),
+        (["add", "i", "--input", "f"], "add: the following arguments are required: --model ("),
         (["status", "i", "--jsn"], "--jsn"),
     ],
 )
