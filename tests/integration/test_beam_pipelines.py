@@ -67,7 +67,8 @@ def test_two_workers_draw_the_pairs_of_one_process(tmp_path, data_dir, capsys):
     write_lines(pages, (line for _, (_, line) in zip(range(100), lines, strict=False)))
     code, out, error = run(
         "make_pairs", "--pages", pages, "--store", tmp_path / "store", "--task", "ict,wlp",
-        "--weights", "2,1", "--output", tmp_path / "beam.jsonl.gz", "--limit", 1000, "--pairs_a_part", 90, "--skip_bad",
+        "--weights", "2,1", "--output", tmp_path / "beam.jsonl.gz", "--limit", 1000,
+        "--pairs_a_part", 90, "--skip_bad",
     )  # fmt: skip
     assert (code, error.count("\n")) == (0, 1)  # the line on links to nowhere
     assert "x link to nowhere (" in out
