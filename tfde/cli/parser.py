@@ -81,7 +81,7 @@ class CommandParser(jsonargparse.ArgumentParser):
         if unread and not Path(unread[1]).is_file():
             line = f"{unread[2]} must be a file. Received: '{unread[1]}'"
         line += self._suggestion(line)
-        action = self._action("".join(map(str, self._given[:1])))
+        action = self._action(str(next(iter(self._given), "")))
         prog = self.prog if action is None else action.prog
         print(f"{prog}: {line} ({prog} --help shows the options)", file=sys.stderr)
         raise SystemExit(2)

@@ -180,11 +180,11 @@ class RunCandidates:
         Raises:
             DataError: it has a document that is none of the dataset.
         """
-        for query_id, results in self._run.items():
-            for doc_id in results:
-                if doc_id not in corpus.documents:
-                    rule = f"a candidate must be a document of the dataset (query {query_id})."
-                    raise DataError(self._path, None, rule, doc_id)
+        queries = {doc_id: query_id for query_id, found in self._run.items() for doc_id in found}
+        for doc_id, query_id in queries.items():  # each looked up once
+            if doc_id not in corpus.documents:
+                rule = f"a candidate must be a document of the dataset (query {query_id})."
+                raise DataError(self._path, None, rule, doc_id)
 
     def search(self, queries: Sequence[Query], k: int) -> list[Ranking]:
         """Returns the first `k` documents of each query; none where the run has none."""

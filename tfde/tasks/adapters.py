@@ -40,7 +40,7 @@ def as_task(loss: Any, weights: Any = None) -> Task:
     if isinstance(loss, type) and (hasattr(loss, "prepare") or _of_recommenders(loss)):
         rule = f"a task, not its class: write `{loss.__name__}(...)`"
         require(False, "task", rule, loss)
-    check_weights(loss)
+    _check_weights(loss)
     if hasattr(loss, "prepare") and hasattr(loss, "describe"):
         task: Task = loss
         return task
@@ -55,7 +55,7 @@ def _of_recommenders(cls: type) -> bool:
     return any(part.__module__.startswith("tensorflow_recommenders.") for part in cls.__mro__)
 
 
-def check_weights(loss: Any) -> None:
+def _check_weights(loss: Any) -> None:
     """Refuses a task, a Keras loss or a function with a variable of its own that would be trained.
 
     Raises:

@@ -35,7 +35,10 @@ def test_a_deadline_that_ends_in_the_queue_ends_its_own_request_alone(hurried_fi
 
     def start(name, timeout_s):
         thread = threading.Thread(target=ask, args=(name, timeout_s))
+        before = len(batcher._requests)
         thread.start()
+        while len(batcher._requests) == before:
+            time.sleep(0.01)
         time.sleep(0.1)  # it is in the queue
         return thread
 
