@@ -66,7 +66,7 @@ def _check_weights(loss: Any) -> None:
         seen = inspect.getclosurevars(loss)
         parts = [*seen.nonlocals.values(), *seen.globals.values()]
     elif isinstance(loss, keras.losses.Loss) or hasattr(loss, "prepare"):
-        parts = list(vars(loss).values())
+        parts = list(getattr(loss, "__dict__", {}).values())
     rule = "without weights of its own, which `fit` does not train: give them to a layer of a tower"
     for part in parts:
         own = isinstance(part, keras.Variable | tf.Variable) and part.trainable
