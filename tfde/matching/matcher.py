@@ -18,13 +18,15 @@ from tfde.checkpoints.initial_backbones import load_start
 from tfde.config.backbones import BackboneConfig, from_mapping
 from tfde.config.matching import FUSION_BEFORE, MatcherConfig, MatcherKind
 from tfde.config.model import TextConfig
+from tfde.data.batched import batched
 from tfde.errors import MismatchError, require
 from tfde.matching.meetings import TextVectors
 from tfde.matching.model_starts import model_start
 from tfde.matching.networks import SIDES, MatcherNetworks, meeting
-from tfde.matching.pair_model import PairScorer, prepare_apart
+from tfde.matching.pair_model import PairScorer, prepare_apart, texts_of_pairs
 from tfde.matching.pair_states import PairStates, TextTokens, Tokens
 from tfde.matching.stored_texts import StoredTexts, check_stored_dtype, join_texts
+from tfde.progress import progress_bar
 from tfde.text.batch_preprocessor import BatchPreprocessor
 from tfde.text.graph_function import graph_function
 from tfde.text.preprocessor import TextPreprocessor
@@ -35,6 +37,7 @@ from tfde.towers.pair_steps import tokens_of
 from tfde.towers.texts import checked_text, query_text, texts_of_document
 from tfde.types import Document
 
+_SECOND_TEXTS_AT_ONCE = 512  # whose vectors are held while pairs are scored
 _STRINGS = tf.TensorSpec([None], tf.string)
 
 
@@ -190,6 +193,38 @@ class Matcher(PairScorer):
 
     # ---- scoring -----------------------------------------------------------------------------
 
+    def score(
+        self,
+        pairs: Iterable[tuple[str, str | Document]],
+        *,
+        batch_size: int = 32,
+        show_progress: bool = False,
+    ) -> np.ndarray:
+        """Returns the logits of pairs as `PairScorer.score`; each second text is encoded once."""
+        self.warn_untrained()
+        texts = texts_of_pairs(pairs)
+        rows_of: dict[tuple[str, str], list[int]] = {}
+        for row, (_, title, text) in enumerate(texts):
+            rows_of.setdefault((title, text), []).append(row)
+        scores = np.zeros((len(texts), self.num_labels), np.float32)
+        progress = progress_bar(total=len(texts), unit="pair", disable=not show_progress)
+        by_length = sorted(rows_of, key=lambda second: -sum(map(len, second)))
+        with progress:
+            for some in batched(by_length, _SECOND_TEXTS_AT_ONCE):
+                parts = self._vectors_of(some, "float32", batch_size)
+                ids = [str(place) for place in range(len(some))]
+                stored = join_texts(
+                    parts, ids, dtype="float32", kind=self.config.kind, fingerprint=""
+                )
+                places = [
+                    (row, place) for place, second in enumerate(some) for row in rows_of[second]
+                ]
+                rows, of_pairs = [row for row, _ in places], [place for _, place in places]
+                first = [texts[row][0] for row in rows]
+                scores[rows] = self._scores_of(first, stored, of_pairs, batch_size)
+                progress.update(len(rows))
+        return scores[:, 0] if self.num_labels == 1 else scores
+
     def prepare_tokens(
         self, first: tf.Tensor, titles: tf.Tensor, texts: tf.Tensor
     ) -> tuple[dict[str, tf.Tensor], Tokens]:
@@ -232,16 +267,7 @@ class Matcher(PairScorer):
         fits = len(doc_ids) == len(documents)
         require(fits, "doc_ids", f"{len(documents)}, one for each text", len(doc_ids))
         texts = [texts_of_document(document) for document in documents]
-        parts: list[np.ndarray] = [np.empty(0)] * len(texts)
-        lengths = [len(title) + len(text) for title, text in texts]
-        kept = np.float16 if dtype == "float16" else np.float32
-        for rows in batches_by_length(
-            lengths, batch_size, unit="text", show_progress=show_progress
-        ):
-            batch = [tf.constant([texts[row][i] for row in rows], tf.string) for i in range(2)]
-            found = {name: x.numpy() for name, x in self._encode_second(*batch).items()}
-            for row, vectors, mask in zip(rows, found["vectors"], found["mask"], strict=True):
-                parts[row] = vectors[mask > 0].astype(kept)
+        parts = self._vectors_of(texts, dtype, batch_size, show_progress)
         return join_texts(
             parts, doc_ids, dtype=dtype, kind=self.config.kind, fingerprint=self.fingerprint()
         )
@@ -289,17 +315,9 @@ class Matcher(PairScorer):
                     f"`stored` must be of this model ({own}). Received: {stored.fingerprint}"
                 )
             self._own_texts, self._weights_then = weakref.ref(stored), weights
-        rows = np.array([stored.row(doc_id) for _, doc_id in pairs], np.int64)
-        scores = np.zeros((len(pairs), self.num_labels), np.float32)
-        counts = stored.offsets[rows + 1] - stored.offsets[rows]
-        for places in batches_by_length(
-            counts.tolist(), batch_size, unit="pair", show_progress=show_progress
-        ):
-            texts = [checked_text("pairs", pairs[place][0]) for place in places]
-            first = tf.constant(texts, tf.string)
-            scores[places] = self._score_vectors(
-                first, *stored.padded([int(rows[place]) for place in places])
-            ).numpy()
+        rows = [stored.row(doc_id) for _, doc_id in pairs]
+        first = [checked_text("pairs", text) for text, _ in pairs]
+        scores = self._scores_of(first, stored, rows, batch_size, show_progress)
         return scores[:, 0] if self.num_labels == 1 else scores
 
     # ---- training with a teacher -------------------------------------------------------------
@@ -327,6 +345,45 @@ class Matcher(PairScorer):
             )
             joint_tokens = (x, y)
         return logits, PairStates(states[0], states[1], tokens, joint, joint_tokens)
+
+    def _vectors_of(
+        self,
+        texts: Sequence[tuple[str, str]],
+        dtype: str,
+        batch_size: int,
+        show_progress: bool = False,
+    ) -> list[np.ndarray]:
+        """Returns what is kept of second texts, (V, D) of each."""
+        parts: list[np.ndarray] = [np.empty(0)] * len(texts)
+        lengths = [len(title) + len(text) for title, text in texts]
+        kept = np.float16 if dtype == "float16" else np.float32
+        for rows in batches_by_length(
+            lengths, batch_size, unit="text", show_progress=show_progress
+        ):
+            batch = [tf.constant([texts[row][i] for row in rows], tf.string) for i in range(2)]
+            found = {name: x.numpy() for name, x in self._encode_second(*batch).items()}
+            for row, vectors, mask in zip(rows, found["vectors"], found["mask"], strict=True):
+                parts[row] = vectors[mask > 0].astype(kept)
+        return parts
+
+    def _scores_of(
+        self,
+        first: Sequence[str],
+        stored: StoredTexts,
+        rows: Sequence[int],
+        batch_size: int,
+        show_progress: bool = False,
+    ) -> np.ndarray:
+        """Returns the logits (P, N) of first texts and stored ones."""
+        scores = np.zeros((len(rows), self.num_labels), np.float32)
+        counts = np.diff(stored.offsets)[list(rows)].tolist()
+        for places in batches_by_length(
+            counts, batch_size, unit="pair", show_progress=show_progress
+        ):
+            texts = tf.constant([first[place] for place in places], tf.string)
+            vectors = stored.padded([rows[place] for place in places])
+            scores[places] = self._score_vectors(texts, *vectors).numpy()
+        return scores
 
     def _encode_first_texts(self, texts: tf.Tensor) -> dict[str, tf.Tensor]:
         names = ("token_ids", "padding_mask")

@@ -191,9 +191,7 @@ class PairScorer(OtherWords, ScorerTraining, StoredModel):
         Raises:
             ConfigError: an entry is no such pair; `batch_size` is below 1.
         """
-        if self.untrained:
-            self.untrained = False  # it is told once
-            _LOG.warning("%s scores with a new head of random weights: train it first", self)
+        self.warn_untrained()
         texts = texts_of_pairs(pairs)
         scores = np.zeros((len(texts), self.num_labels), np.float32)
         lengths = [sum(map(len, pair)) for pair in texts]
@@ -203,6 +201,12 @@ class PairScorer(OtherWords, ScorerTraining, StoredModel):
             batch = [tf.constant([texts[row][i] for row in rows], tf.string) for i in range(3)]
             scores[rows] = self._score(*batch).numpy()
         return scores[:, 0] if self.num_labels == 1 else scores
+
+    def warn_untrained(self) -> None:
+        """Tells once of a head that has learned nothing."""
+        if self.untrained:
+            self.untrained = False
+            _LOG.warning("%s scores with a new head of random weights: train it first", self)
 
     @takes_words_of_predict
     def predict(

@@ -10,10 +10,9 @@ from tfde.data.batched import batched
 from tfde.data.ranking import ranking
 from tfde.errors import DataError, require
 from tfde.matching.relevance import PairModel, relevance_of
-from tfde.progress import progress_bar
 from tfde.types import Document, Query, Run
 
-_QUERIES_AT_ONCE = 64  # whose pairs are sorted by length together
+_QUERIES_AT_ONCE = 256  # whose documents, many of them common, are scored together
 
 
 @typed
@@ -31,8 +30,9 @@ def rerank(
 ) -> Run:
     """Returns the run with the best documents of each query in the model's order.
 
-    Pairs of some queries at a time are scored, those of like length in one batch. Documents below
-    `depth` keep their order and follow the others, with lower scores.
+    Pairs of some queries at a time are scored, those of like length in one batch. A model that
+    encodes documents by themselves encodes each once for all these queries. Documents below `depth`
+    keep their order and follow the others, with lower scores.
 
     Args:
         model: Gives one score a pair, or logits of labels.
@@ -43,7 +43,7 @@ def rerank(
         label: For a model with labels the one that says "relevant", see `relevant_label`: the
             score is the logarithm of its probability.
         batch_size: Pairs a batch.
-        show_progress: Whether a progress bar goes to stderr.
+        show_progress: Whether progress bars go to stderr, for some queries at a time.
         source: Where the run is from, for messages.
 
     Raises:
@@ -59,20 +59,17 @@ def rerank(
             if doc_id not in documents:
                 rule = f"its documents must be in the corpus (query {query.query_id})."
                 raise DataError(source, None, rule, doc_id)
-    progress = progress_bar(total=len(wanted), unit="query", disable=not show_progress)
-    with progress:
-        for some in batched(wanted, _QUERIES_AT_ONCE):
-            rankings = [ranking(run[query.query_id]) for query in some]
-            pairs = [
-                (query.text, documents[doc_id])
-                for query, doc_ids in zip(some, rankings, strict=True)
-                for doc_id in doc_ids[:depth]
-            ]
-            scores = iter(score(pairs, batch_size).tolist())
-            for query, doc_ids in zip(some, rankings, strict=True):
-                found = {doc_id: next(scores) for doc_id in doc_ids[:depth]}
-                lowest = min(found.values(), default=0.0)
-                below = {d: lowest - place for place, d in enumerate(doc_ids[depth:], start=1)}
-                reranked[query.query_id] = found | below
-            progress.update(len(some))
+    for some in batched(wanted, _QUERIES_AT_ONCE):
+        rankings = [ranking(run[query.query_id]) for query in some]
+        pairs = [
+            (query.text, documents[doc_id])
+            for query, doc_ids in zip(some, rankings, strict=True)
+            for doc_id in doc_ids[:depth]
+        ]
+        scores = iter(score(pairs, batch_size, show_progress).tolist())
+        for query, doc_ids in zip(some, rankings, strict=True):
+            found = {doc_id: next(scores) for doc_id in doc_ids[:depth]}
+            lowest = min(found.values(), default=0.0)
+            below = {d: lowest - place for place, d in enumerate(doc_ids[depth:], start=1)}
+            reranked[query.query_id] = found | below
     return reranked

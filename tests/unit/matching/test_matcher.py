@@ -59,10 +59,12 @@ def model(request):
 
 
 def check_stored(model: Matcher, folder: Path) -> None:
-    """Scores from stored vectors are those from texts, alone and in batches."""
-    expected = model.score(PAIRS)
-    labels = model.num_labels
-    assert expected.shape == ((5,) if labels == 1 else (5, labels))
+    """Scores of texts, alone and in batches, and from stored vectors, are what `call` gives."""
+    columns = (FIRST, [""] * len(SECOND), SECOND)
+    expected = model(model.prepare(*(tf.constant(texts) for texts in columns))).numpy()
+    if model.num_labels == 1:
+        expected = expected[:, 0]
+    np.testing.assert_allclose(model.score(PAIRS), expected, atol=2e-6)
     single = np.concatenate([model.score([pair], batch_size=1) for pair in PAIRS])
     np.testing.assert_allclose(single, expected, atol=2e-6)
     ids = [f"d{n}" for n in range(5)]
@@ -78,6 +80,22 @@ def check_stored(model: Matcher, folder: Path) -> None:
 
 def test_stored_texts_score_as_texts_do(model, tmp_path):
     check_stored(model, tmp_path)
+
+
+def test_a_second_text_of_many_pairs_is_encoded_once(model, monkeypatch):
+    monkeypatch.setattr("tfde.matching.matcher._SECOND_TEXTS_AT_ONCE", 2)
+    read, encode = [], model._encode_second
+
+    def counted(titles, texts):
+        read.extend(texts.numpy().tolist())
+        return encode(titles, texts)
+
+    monkeypatch.setattr(model, "_encode_second", counted)
+    pairs = [(first, second) for first in FIRST for second in SECOND]
+    scores = model.score(pairs, batch_size=3)
+    assert sorted(read) == sorted(text.encode() for text in SECOND)
+    single = np.concatenate([model.score([pair]) for pair in pairs])
+    np.testing.assert_allclose(scores, single, atol=2e-6)
 
 
 @pytest.mark.parametrize("kind", ["deformer", "late_interaction"])
