@@ -7,6 +7,7 @@ import difflib
 import re
 from collections.abc import Callable, Sequence
 from types import ModuleType
+from typing import Any
 
 # Its words -> what says the same without our classes.
 _PLAIN = (
@@ -73,6 +74,29 @@ def plain_message(message: str, fields: Callable[[], Sequence[str]]) -> str:
     short = [field for field in known if name == "".join(part[0] for part in field.split("_"))]
     near = short or difflib.get_close_matches(name, known, n=1)  # lr: learning_rate
     return line + (f"; did you mean {near[0]}?" if near else "")
+
+
+def with_stage(line: str, recipe: Any) -> str:
+    """Returns an error of a recipe's stage with the stage's name, which jsonargparse leaves out.
+
+    Args:
+        line: Such as `r.yaml: stages: optimizer.steps: must be a whole number. Received: x`.
+        recipe: What the recipe holds; the stages meant are those that hold what the line says.
+    """
+    found = re.search(r"\bstages: (?:([\w.: ]+): )?(?:Option '(\w+)'|.*?Received: (.*))", line)
+    stages = recipe.get("stages") if isinstance(recipe, dict) else None
+    if not found or not isinstance(stages, dict):
+        return line
+    path, unknown, received = re.findall(r"\w+", found[1] or ""), found[2], found[3]
+    meant = []
+    for name, stage in stages.items():
+        values = [stage]
+        for part in path:
+            inner = [v for value in values for v in (value if isinstance(value, list) else [value])]
+            values = [value[part] for value in inner if isinstance(value, dict) and part in value]
+        if any(unknown in v if unknown else received.startswith(str(v)) for v in values):
+            meant.append(f"stages.{name}")
+    return line.replace("stages", " and ".join(meant), 1) if meant else line
 
 
 def field_names(*modules: ModuleType) -> list[str]:

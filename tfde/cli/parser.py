@@ -13,9 +13,9 @@ from typing import Any, NoReturn
 import jsonargparse
 
 from tfde.cli.field_help import asked_part, format_fields, part_of
-from tfde.config.yaml_text import PARSER_MODE, check_yaml_file
+from tfde.config.yaml_text import PARSER_MODE, check_yaml_file, load_yaml
 from tfde.errors import ConfigError, DataError
-from tfde.plain_errors import field_names, plain_message
+from tfde.plain_errors import field_names, plain_message, with_stage
 
 
 class _Help(jsonargparse.DefaultHelpFormatter):
@@ -36,6 +36,7 @@ class CommandParser(jsonargparse.ArgumentParser):
 
     alternatives: Mapping[str, Callable[[], CommandParser]] = {}
     _given: Sequence[Any] = ()
+    _recipe = ""  # what the file given holds
 
     def parse_args(self, args: Any = None, *rest: Any, **options: Any) -> Any:
         """Parses arguments; files of recipes and studies are looked at before they are read."""
@@ -52,7 +53,7 @@ class CommandParser(jsonargparse.ArgumentParser):
                 file = value or " ".join(given[place + 1 : place + 2])
                 if os.path.isfile(file):
                     try:
-                        check_yaml_file(file)
+                        self._recipe = check_yaml_file(file)
                     except (DataError, OSError) as error:
                         self.error(str(error))
         return super().parse_args(args, *rest, **options)
@@ -71,6 +72,8 @@ class CommandParser(jsonargparse.ArgumentParser):
         if not self.exit_on_error:  # a parser that jsonargparse made for a nested value
             super().error(message, ex)
         line = plain_message(message, _fields)
+        if "stages: " in line:
+            line = with_stage(line, load_yaml(self._recipe))
         missing = re.match(r"the following arguments are required: (.*)", line)
         if missing:  # jsonargparse names what is kept, not what is given
             options = dict.fromkeys(map(self._option, missing[1].split(", ")))

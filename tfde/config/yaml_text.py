@@ -37,8 +37,8 @@ class YamlTextError(yaml.YAMLError):
         super().__init__(f"line {line}: {rule} Received: {shorten(value)}")
 
 
-def check_yaml_file(path: str | Path) -> None:
-    """Refuses a file that is too large to be read as YAML, or that is not in UTF-8.
+def check_yaml_file(path: str | Path) -> str:
+    """Returns the text of a file that is small enough to be read as YAML, and in UTF-8.
 
     Raises:
         DataError: why.
@@ -49,7 +49,7 @@ def check_yaml_file(path: str | Path) -> None:
     if len(content) > MAX_YAML_BYTES:
         raise DataError(path, None, _TOO_LARGE, f"{Path(path).stat().st_size} bytes")
     try:
-        content.decode()
+        return content.decode()
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise DataError(path, line, "must be UTF-8.", content[error.start : error.end]) from error

@@ -348,7 +348,7 @@ class Matcher(PairScorer):
 
     def _vectors_of(
         self,
-        texts: Sequence[tuple[str, str]],
+        texts: Sequence[tuple[str, ...]],
         dtype: str,
         batch_size: int,
         show_progress: bool = False,

@@ -1,5 +1,6 @@
 """How the commands fail: what each of them says in one line, and with which exit code."""
 
+import contextlib
 import signal
 import subprocess
 import sys
@@ -72,7 +73,7 @@ def test_a_field_that_is_misspelled_is_answered_with_the_nearest(capsys, tmp_pat
     with pytest.raises(SystemExit):
         main(["train", "--run", str(recipe), "--output", str(tmp_path / "out")])
     line = capsys.readouterr().err
-    assert "Option 'bach_size' is not accepted" in line
+    assert "stages.ft: Option 'bach_size' is not accepted" in line
     assert line.endswith("; did you mean batch_size? (tfde train --help shows the options)\n")
     recipe.write_text("model: {kind: siamese, backbone: m, pool: mean}\ndata: {data: d}\n")
     with pytest.raises(SystemExit):
@@ -84,6 +85,35 @@ def test_a_field_that_is_misspelled_is_answered_with_the_nearest(capsys, tmp_pat
         main(["study", "--run", str(recipe), "--output", str(tmp_path / "out")])
     line = capsys.readouterr().err
     assert "run has no field 'axis'; did you mean axes?" in line
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("steps: many", "stages.two: steps: must be a whole number. Received: many"),
+        ("optimizer: {learning_rate: x}", "stages.two: optimizer.learning_rate: must be a number."),
+        ("mixture: [{data: d}, {data: e, weight: x}]", "stages.two: mixture: weight: must be a"),
+        ("validation: {every: 3}", "stages.two: validation: Option 'every' is not accepted."),
+    ],
+)
+def test_a_stage_with_a_wrong_value_is_named(capsys, tmp_path, wrong, said):
+    recipe = tmp_path / "r.yaml"
+    stages = f"  one: {{data: d, steps: 1}}\n  two:\n    data: d\n    {wrong}\n"
+    recipe.write_text(f"model: {{backbone: m}}\nstages:\n{stages}")
+    with pytest.raises(SystemExit):
+        main(["train", "--run", str(recipe), "--output", str(tmp_path / "out")])
+    assert f"{recipe}: {said}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("stages", ["[]", "null", "{a: []}", "3"])
+def test_stages_that_are_none(capsys, tmp_path, stages):
+    recipe = tmp_path / "r.yaml"
+    recipe.write_text(f"model: {{backbone: m}}\nstages: {stages}\n")
+    with contextlib.suppress(SystemExit):
+        assert main(["train", "--run", str(recipe), "--output", str(tmp_path / "out")]) == 1
+    line = capsys.readouterr().err
+    assert "stages" in line
+    assert line.count("\n") == 1
 
 
 @pytest.mark.parametrize(
