@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ import tensorflow as tf
 from tfde.data.pairs.labelled import LabelledBatches, LabelledPairs
 from tfde.errors import require
 from tfde.matching.labelled_input import LabelRules, batched, columns_of, labelled_strings
-from tfde.towers.fit_loop import Throughput, distribute_batches, fit_epochs, step_function
+from tfde.towers.fit_loop import step_function
 from tfde.towers.measured import Measured, check_fit_words
 from tfde.towers.pair_input import check_rows, plan_fit
 
@@ -171,10 +170,7 @@ class LabelledTraining(Measured):
             steps=steps,
             initial_step=initial_step,
         )
-        given = list(callbacks or ())
-        if isinstance(x, LabelledBatches):
-            given.insert(0, Throughput(x.batch_size))
-        validate = None
+        held_out = None
         if validation_data is not None:
             both = isinstance(validation_data, tuple) and len(validation_data) == 2
             parts = validation_data if both else (validation_data, None)
@@ -182,18 +178,12 @@ class LabelledTraining(Measured):
             held_out = self.batches_of(
                 *parts, name="validation_data", batch_size=size, steps=validation_steps
             )
-            validate = functools.partial(self.measure, held_out)
-        return fit_epochs(
-            self,
-            lambda epoch, done: distribute_batches(
-                plan.batches(epoch, done), self.prepare_batch, self.distribute_strategy
-            ),
-            epochs=plan.epochs,
-            initial_epoch=plan.initial_epoch,
-            steps=plan.steps,
-            validate=validate,
+        return self.train(
+            plan,
+            pairs_per_batch=getattr(x, "batch_size", None),
+            held_out=held_out,
             validation_freq=validation_freq,
-            callbacks=given,
+            callbacks=callbacks,
             verbose=verbose,
         )
 

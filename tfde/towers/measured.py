@@ -1,4 +1,4 @@
-"""What a model of texts does with data outside of `fit`, as Keras names it."""
+"""What a model of texts does with batches of pairs, as Keras names it."""
 
 from __future__ import annotations
 
@@ -16,17 +16,23 @@ from tfde.errors import require
 from tfde.tasks.replicas import share_of_mean
 from tfde.towers.fit_loop import (
     SingleBatches,
+    Throughput,
     distribute_batches,
+    fit_epochs,
     next_step,
     step_function,
 )
 from tfde.towers.keras_saving import WholeFiles
+from tfde.towers.pair_input import Plan
 
 _COUNTED = ("epochs", "initial_epoch", "initial_step", "validation_freq")
 
 
 class Measured(WholeFiles):
-    """`evaluate`, `train_on_batch` and `test_on_batch` on whatever a class reads as its pairs."""
+    """`evaluate`, `train_on_batch` and `test_on_batch` on whatever a class reads as its pairs.
+
+    `fit` is of each class, for its pairs are its own; `train` is what all do then.
+    """
 
     prepare_batch: Callable[..., dict[str, Any]]  # a batch -> what a step takes (graph ops)
     test_function: Any = None
@@ -54,6 +60,49 @@ class Measured(WholeFiles):
         loop of them would else leave out the same pairs each time.
         """
         return 0 if initial_epoch or initial_step else int(self.optimizer.iterations.numpy())
+
+    def train(
+        self,
+        plan: Plan,
+        *,
+        pairs_per_batch: int | None,
+        held_out: tf.data.Dataset | None,
+        validation_freq: int,
+        callbacks: Any,
+        verbose: str | int,
+        **options: Any,
+    ) -> keras.callbacks.History:
+        """Trains on planned batches, with `pairs_per_s` and `val_...` in the logs.
+
+        Args:
+            plan: Of `plan_fit`.
+            pairs_per_batch: For the rate; `None`: no rate.
+            held_out: What `batches_of` gave of the validation's pairs; `None`: no validation.
+            validation_freq: As in Keras.
+            callbacks: One or a list, as in Keras.
+            verbose: As in Keras.
+            options: Of `prepare_batch`.
+        """
+        given = keras.tree.flatten(callbacks) if callbacks else []
+        if pairs_per_batch is not None:
+            given = [Throughput(pairs_per_batch), *given]
+        prepare = functools.partial(self.prepare_batch, **options)
+        validate = None
+        if held_out is not None:
+            validate = functools.partial(self.measure, held_out, **options)
+        return fit_epochs(
+            self,
+            lambda epoch, done: distribute_batches(
+                plan.batches(epoch, done), prepare, self.distribute_strategy
+            ),
+            epochs=plan.epochs,
+            initial_epoch=plan.initial_epoch,
+            steps=plan.steps,
+            validate=validate,
+            validation_freq=validation_freq,
+            callbacks=given,
+            verbose=verbose,
+        )
 
     def _layer_losses(self) -> tf.Tensor:
         """Returns this replica's share of what layers add: regularizers' and `add_loss`' losses."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,15 +10,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfde.data.pairs.batches import PairBatches
 from tfde.tasks.task import Task
 from tfde.text.cut_texts import CutTexts
 from tfde.text.preprocessor import TextPreprocessor
 from tfde.towers.fit_loop import (
     CutReport,
-    Throughput,
-    distribute_batches,
-    fit_epochs,
     step_function,
 )
 from tfde.towers.measured import check_fit_words
@@ -129,7 +124,6 @@ class PairTrainer(PairSteps):
         x = training_batches(
             joined(x, y), batch_size=batch_size, shuffle=shuffle, replicas=replicas, seed=seed
         )
-        given = keras.tree.flatten(callbacks) if callbacks else []
         plan = plan_fit(
             x,
             epochs=epochs,
@@ -138,9 +132,7 @@ class PairTrainer(PairSteps):
             steps=steps,
             initial_step=initial_step,
         )
-        if isinstance(x, PairBatches):
-            given = [Throughput(x.batch_size), *given]
-        validate = None
+        held_out = None
         if validation_data is not None:
             held_out = self.batches_of(
                 validation_data,
@@ -149,7 +141,6 @@ class PairTrainer(PairSteps):
                 batch_size=validation_batch_size or batch_size,
                 steps=validation_steps,
             )
-            validate = functools.partial(self.measure, held_out, preprocessor=preprocessor)
         halves = {weight.dtype for weight in self.trainable_weights} & {"bfloat16", "float16"}
         for dtype in sorted(halves):
             _LOG.warning(
@@ -161,19 +152,14 @@ class PairTrainer(PairSteps):
         text = (preprocessor or self.preprocessor).text_config
         self._cut_lengths = (text.query_max_length_tokens, text.document_max_length_tokens)
         self._cut_counts = np.zeros((2, 4))
-        prepare = functools.partial(self.prepare_batch, preprocessor=preprocessor)
-        history = fit_epochs(
-            self,
-            lambda epoch, done: distribute_batches(
-                plan.batches(epoch, done), prepare, self.distribute_strategy
-            ),
-            epochs=plan.epochs,
-            initial_epoch=plan.initial_epoch,
-            steps=plan.steps,
-            validate=validate,
+        history = self.train(
+            plan,
+            pairs_per_batch=getattr(x, "batch_size", None),
+            held_out=held_out,
             validation_freq=validation_freq,
-            callbacks=[*given, CutReport()],
+            callbacks=[callbacks or [], CutReport()],
             verbose=verbose,
+            preprocessor=preprocessor,
         )
         losses = history.history.get("loss", ())
         if losses and not any(losses):
