@@ -75,7 +75,7 @@ def bundle_versions(bundle: str | Path) -> dict[int, BundleVersion]:
     }
     found: dict[int, BundleVersion] = {}
     for number, files in sorted(folders.items(), reverse=True):
-        manifest = read_manifest(files)
+        manifest, files = _of_version(files, bundle, first)
         models = {name: _folder(bundle / "models" / name, number) for name in manifest["models"]}
         ends = {folder.name.removeprefix(str(number)) for folder in models.values()}
         is_live = ends == {""} and all(version.state != "live" for version in found.values())
@@ -87,6 +87,17 @@ def bundle_versions(bundle: str | Path) -> dict[int, BundleVersion]:
             files,
         )
     return dict(sorted(found.items()))
+
+
+def _of_version(files: Path, bundle: Path, first: dict[str, Any]) -> tuple[dict[str, Any], Path]:
+    """Returns the manifest of a version and where it lies; the bundle's own may stand for it."""
+    try:
+        return read_manifest(files), files
+    except (FileNotFoundError, CorruptError) as error:
+        if files.name == str(first["version"]):
+            return first, bundle
+        rule = f"Restore it, or remove {files} and the directories of this version in models."
+        raise CorruptError(f"{error} {rule}") from error
 
 
 _STATES: dict[str, Literal["earlier", "withdrawn", "unfinished"]] = {

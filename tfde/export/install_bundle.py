@@ -18,7 +18,7 @@ from tfde.export.bundle_directory import (
 )
 from tfde.export.verify import verify_bundle
 from tfde.progress import progress_bar
-from tfde.storage.atomic import atomic_directory, atomic_file, directory_lock
+from tfde.storage.atomic import atomic_directory, atomic_file, directory_lock, remove_left
 from tfde.storage.files import check_sha256
 
 
@@ -83,6 +83,8 @@ def _alone(bundle: str | Path) -> Iterator[None]:
     """Lets one process at a time change a bundle's versions."""
     bundle_versions(bundle)  # says what is not there
     with directory_lock(Path(bundle), "changing its versions"):
+        for folder in (Path(bundle), Path(bundle, VERSIONS), *Path(bundle, "models").glob("*")):
+            remove_left(folder)
         yield
 
 
@@ -117,13 +119,12 @@ def _install(new: str | Path, bundle: Path) -> int:
     begun = bundle_versions(bundle).get(number)
     if begun is not None and begun.manifest != version.manifest:  # a kill left half of another one
         _remove(bundle, number)
-    for each in known.values():
+    for each in (*known.values(), version):  # known as unfinished from now on
         _keep(bundle, each)
     with progress_bar(total=len(models), unit="model", desc="install") as progress:
         for name, folder in version.models.items():
             _copy_model(version, folder, bundle / "models" / name)
             progress.update()
-    _keep(bundle, version)
     for name in _in_order(models):
         _rename(bundle / "models" / name, f"{number}{INCOMING}", str(number))
     _show(bundle, number)
@@ -179,16 +180,26 @@ def _only(new: Path) -> BundleVersion:
 
 def _copy_model(version: BundleVersion, source: Path, model: Path) -> None:
     """Copies a model's version under a name that no server takes, and compares the copy."""
-    if (model / str(version.number)).is_dir():  # renamed before a kill
+    copied = model / str(version.number)
+    if copied.is_dir():  # renamed before a kill, or put there by someone else
+        try:
+            _compare(version, copied, model.name)
+        except CorruptError as error:
+            raise CorruptError(f"{error} Remove {copied}, and install again.") from error
         return
     incoming = model / f"{version.number}{INCOMING}"
     shutil.rmtree(incoming, ignore_errors=True)
-    prefix = f"models/{model.name}/{version.number}/"
     with atomic_directory(incoming) as copy:
         shutil.copytree(source, copy, dirs_exist_ok=True)
-        for name, checksum in version.manifest["files"].items():
-            if name.startswith(prefix):
-                check_sha256(copy / name.removeprefix(prefix), checksum)
+        _compare(version, copy, model.name)
+
+
+def _compare(version: BundleVersion, copy: Path, model: str) -> None:
+    """Compares the copy of a model with the checksums of its manifest."""
+    prefix = f"models/{model}/{version.number}/"
+    for name, checksum in version.manifest["files"].items():
+        if name.startswith(prefix):
+            check_sha256(copy / name.removeprefix(prefix), checksum)
 
 
 def _keep(bundle: Path, version: BundleVersion) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from tfde.errors import ConfigError, CorruptError, MismatchError, require
 from tfde.retrieval.embeddings import FORMAT, MANIFEST, Embeddings
 from tfde.retrieval.index_directory import LARGEST
-from tfde.storage.atomic import directory_lock, make_directories
+from tfde.storage.atomic import directory_lock, make_directories, remove_left
 from tfde.storage.files import (
     check_id,
     check_sha256,
@@ -193,8 +193,7 @@ class EmbeddingsWriter:
                 f"{self._output}: was begun otherwise: {odd}; give the command with which it was"
                 " begun, or choose another directory."
             )
-        for left_by_a_killed_run in self._output.glob(".*.tmp*"):
-            left_by_a_killed_run.unlink()
+        remove_left(self._output)
 
     def _finished(self, name: str, documents: Sequence[Document]) -> bool:
         """Returns whether an earlier run finished the shard from the same documents."""

@@ -142,6 +142,12 @@ def remove_unfinished() -> None:
             path.unlink(missing_ok=True)
 
 
+def remove_left(directory: str | Path) -> None:
+    """Removes what killed processes began to write in a directory in which none writes now."""
+    for left in Path(directory).glob(".*.tmp*"):
+        shutil.rmtree(left) if left.is_dir() else left.unlink()
+
+
 def end_by_signal(number: int, frame: object) -> None:
     """Ends this process by a signal, as it would without a handler, but leaves nothing unfinished.
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tfde.errors import ConfigError, CorruptError, MismatchError, shorten
-from tfde.storage.atomic import atomic_file, directory_lock, make_directories
+from tfde.storage.atomic import atomic_file, directory_lock, make_directories, remove_left
 from tfde.storage.compressed import open_writer
 from tfde.storage.files import check_sha256, read_json, sha256, write_json
 
@@ -135,10 +135,10 @@ class PartedFile:
                 f"{self.directory}: was begun otherwise: {odd}; give the command with which it was"
                 " begun, or remove it."
             )
-        # Where no part was done, nothing is lost with what was made for other settings.
-        for left in self.directory.glob("[!.]*" if odd else ".*.tmp*"):
-            shutil.rmtree(left) if left.is_dir() else left.unlink()
-        if odd:
+        remove_left(self.directory)
+        if odd:  # no part was done, so nothing is lost with what was made for other settings
+            for made in self.directory.glob("[!.]*"):
+                shutil.rmtree(made) if made.is_dir() else made.unlink()
             write_json(self.directory / _SETTINGS, self._settings)
 
     def _part(self, number: int, suffix: str) -> Path:

@@ -18,7 +18,7 @@ from tfde.config.training import TrainRun
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.errors import ConfigError, OtherRunError
 from tfde.evaluation.measures import needs_answers
-from tfde.storage.atomic import atomic_file, directory_lock, make_directories
+from tfde.storage.atomic import atomic_file, directory_lock, make_directories, remove_left
 from tfde.storage.files import sha256
 from tfde.storage.resumable_file import first_difference
 
@@ -86,8 +86,7 @@ def open_output(output: Path, run: Any, data: Mapping[str, Any]) -> Iterator[Non
         if odd:
             for name in names:
                 _remove(output / name)
-        for unfinished in output.glob(".*.tmp*"):  # of a process that was killed while writing
-            _remove(unfinished)
+        remove_left(output)
         if odd or not names:
             _write(path, record)
         yield
