@@ -38,6 +38,7 @@ from tfde.towers.texts import checked_text, query_text, texts_of_document
 from tfde.types import Document
 
 _SECOND_TEXTS_AT_ONCE = 512  # whose vectors are held while pairs are scored
+_SAMPLES = 16  # of each weight, to see that it is the one of before
 _STRINGS = tf.TensorSpec([None], tf.string)
 
 
@@ -88,6 +89,7 @@ class Matcher(PairScorer):
         self.networks = networks
         self._own_texts: Callable[[], StoredTexts | None] = lambda: None  # checked last
         self._weights_then = b""  # of the model, when they were
+        self._sample_weights = graph_function(self._sample_of_weights, input_signature=[])
         self._encode_first = graph_function(self._encode_first_texts, input_signature=[_STRINGS])
         self._encode_second = graph_function(
             self._encode_second_texts, input_signature=[_STRINGS, _STRINGS]
@@ -306,8 +308,8 @@ class Matcher(PairScorer):
         Raises:
             MismatchError: another model computed what is stored; an id is not stored.
         """
-        # All weights are read for the check: the last of them tells whether it must be done again.
-        weights = self.weights[-1].numpy().tobytes()
+        # All weights are read for the check: some of each tell whether it must be done again.
+        weights = self._sample_weights().numpy().tobytes()
         if self._own_texts() is not stored or weights != self._weights_then:
             own = self.fingerprint()
             if stored.fingerprint != own:
@@ -384,6 +386,12 @@ class Matcher(PairScorer):
             vectors = stored.padded([rows[place] for place in places])
             scores[places] = self._score_vectors(texts, *vectors).numpy()
         return scores
+
+    def _sample_of_weights(self) -> tf.Tensor:
+        """Returns some numbers of every weight."""
+        flat = [tf.reshape(weight.value, [-1]) for weight in self.weights]
+        some = [x[:: max(x.shape[0] // _SAMPLES, 1)] for x in flat]
+        return tf.concat([tf.cast(x, tf.float32) for x in some], axis=0)
 
     def _encode_first_texts(self, texts: tf.Tensor) -> dict[str, tf.Tensor]:
         names = ("token_ids", "padding_mask")

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tfde.config.study import EvaluationConfig
-from tfde.config.training import ModelConfig, TrainRun
+from tfde.config.training import ModelConfig, StageConfig, TrainRun
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.pages import read_pages
 from tfde.data.query_sample import sample_queries
@@ -183,6 +183,7 @@ def stage_chain(
     Raises:
         ConfigError: an environment variable is not set.
     """
+    run = dataclasses.replace(run, stages=dict(_with_starts(run)))
     chain: list[ChainedStage] = []
     for count, (name, stage) in enumerate(run.stages.items(), start=1):
         first = dataclasses.replace(run, stages=dict(list(run.stages.items())[:count]))
@@ -190,6 +191,19 @@ def stage_chain(
         alone = dataclasses.replace(run, model=model, stages={name: stage})
         chain.append(ChainedStage(name, trained / _key(first, checksum_of), alone))
     return chain
+
+
+def _with_starts(run: TrainRun) -> Iterator[tuple[str, StageConfig]]:
+    """Yields the stages; those after the first name the start, which is not theirs any more."""
+    for place, (name, stage) in enumerate(run.stages.items()):
+        start = run.model.backbone
+        for field in ("guide", "anchor") if place and isinstance(start, str) else ():
+            other = getattr(stage, field)
+            if other is not None and other.model is None:
+                stage = dataclasses.replace(
+                    stage, **{field: dataclasses.replace(other, model=start)}
+                )
+        yield name, stage
 
 
 def digest(description: Any) -> str:

@@ -489,3 +489,14 @@ def test_stored_texts_after_training():
         model.score_stored([("cat", "0")], stored)
     with pytest.raises(DataError, match="without white space"):
         model.store(SECOND[:2], doc_ids=["a\nb", "c"])
+
+
+def test_stored_texts_are_told_from_those_of_any_other_weights(tmp_path):
+    model, other = matcher("siamese"), matcher("siamese", seed=2)  # their last weights are equal
+    stored = model.store(SECOND)
+    model.score_stored([("cat", "0")], stored)
+    other.save_weights(tmp_path / "other.weights.h5")
+    model.load_weights(tmp_path / "other.weights.h5")
+    with pytest.raises(MismatchError, match="`stored` must be of this model"):
+        model.score_stored([("cat", "0")], stored)
+    other.score_stored([("cat", "0")], other.store(SECOND))

@@ -11,7 +11,7 @@ import tiny
 
 from tfde.config.optimizer import OptimizerConfig
 from tfde.config.study import EvaluationConfig
-from tfde.config.training import ModelConfig, StageConfig, TrainRun
+from tfde.config.training import AnchorConfig, ModelConfig, StageConfig, TrainRun
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.pages import Page, Section, write_pages
 from tfde.studies.run_cell import measure, stage_chain, train_stage
@@ -72,6 +72,20 @@ def test_stage_by_stage_is_the_whole_run(tmp_path, folder):
     assert (chain[0].path / "model" / "model.weights.h5").stat().st_mtime_ns == written
     left = {path.name for path in chain[0].path.iterdir() if not path.name.startswith(".")}
     assert left == {"run.json", "history.jsonl", "model", "done.json"}
+
+
+def test_a_later_stage_is_anchored_to_the_start_of_the_run(tmp_path, folder):
+    tiny.dual_encoder().save_to_preset(tmp_path / "start")
+    run = run_of(folder, anchor=AnchorConfig(embedding_weight=5.0))
+    run = dataclasses.replace(run, model=ModelConfig(str(tmp_path / "start")))
+    train(run, tmp_path / "whole", verbose=0)
+    chain = stage_chain(run, tmp_path / "trained")
+    assert chain[1].run.stages["second"].anchor.model == str(tmp_path / "start")
+    for stage in chain:
+        train_stage(stage)
+    actual = weights(chain[-1].path / "model")
+    for name, array in weights(tmp_path / "whole" / "model").items():
+        np.testing.assert_allclose(actual[name], array, atol=1e-6, err_msg=name)
 
 
 def test_an_interrupted_stage_of_a_study_that_was_moved_is_done_anew(tmp_path, folder):
