@@ -9,7 +9,7 @@ from jsonargparse.typing import NonNegativeInt, PositiveInt
 
 from tfde.cli.parser import CommandParser, command_parser
 from tfde.cli.shared_options import add_bm25, add_lengths, bm25_options, load_encoder
-from tfde.errors import ConfigError
+from tfde.errors import ConfigError, naming
 
 if TYPE_CHECKING:
     from tfde.data.dataset_directory import DatasetDirectory
@@ -64,6 +64,12 @@ def build_parser() -> CommandParser:
     )
     parser.add_argument(
         "--max_cross_score", type=float, help="highest logit of the cross-encoder for a negative"
+    )
+    parser.add_argument(
+        "--cross_label",
+        type=str | None,
+        help="for a cross-encoder with labels the one that says relevant; its scores are logarithms"
+        " of this label's probability then; by default `1`, if it has one",
     )
     parser.add_argument(
         "--cross_margin", type=float, help="how much below the positive's logit it must stay"
@@ -128,6 +134,7 @@ def run(args: Any) -> int:
         cross_margin=args.cross_margin,
         pseudo_positives=args.pseudo_positives,
         min_pseudo_score=args.min_pseudo_score,
+        cross_label=args.cross_label,
         choice=args.choice,
         temperature=args.temperature,
         seed=args.seed,
@@ -143,9 +150,10 @@ def run(args: Any) -> int:
     source = _source(args, dataset)
     cross_encoder = None
     if args.cross_encoder is not None:
-        from tfde.matching.cross_encoder import CrossEncoder
+        from tfde.matching.load import load_pair_scorer
 
-        cross_encoder = CrossEncoder.load(args.cross_encoder)
+        with naming("cross_encoder"):
+            cross_encoder = load_pair_scorer(args.cross_encoder)
     start = time.perf_counter()
     report = mine_negatives(
         dataset,

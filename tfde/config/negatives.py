@@ -109,6 +109,9 @@ class MiningRules(NegativeRules):
             each in a pair of its own, because the cross-encoder takes them for relevant.
         min_pseudo_score: The lowest score of the cross-encoder for that; a candidate that reaches
             it is no negative either.
+        cross_label: For a cross-encoder with labels the one that says "relevant": its score is the
+            logarithm of this label's probability, or of one logit the side of this label. `null`
+            takes `1`, if there is one.
         seed: Of the choice; each pair has a generator of its own.
 
     Raises:
@@ -121,6 +124,7 @@ class MiningRules(NegativeRules):
     cross_margin: float | None = None
     pseudo_positives: int = 0
     min_pseudo_score: float | None = None
+    cross_label: str | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -136,6 +140,10 @@ class MiningRules(NegativeRules):
         if lowest is not None and highest is not None:
             rule = f"above `max_cross_score`, {highest}"
             require(lowest > highest, "min_pseudo_score", rule, lowest)
+        labelled = self.cross_label is None or self.needs_cross_encoder
+        require(
+            labelled, "cross_label", "null without a rule of the cross-encoder", self.cross_label
+        )
         require(self.seed >= 0, "seed", "at least 0", self.seed)
 
     @property

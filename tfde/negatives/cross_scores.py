@@ -8,20 +8,17 @@ from typing import Protocol
 import numpy as np
 
 from tfde.errors import ConfigError
+from tfde.matching.relevance import PairModel, relevance_of
 from tfde.types import Document, Query
 
 _BATCH = 32
 
 
-class ScoresPairs(Protocol):
-    """What mining needs of a cross-encoder; `tfde.CrossEncoder` has it."""
+class ScoresPairs(PairModel, Protocol):
+    """What mining needs of a cross-encoder; `tfde.CrossEncoder` has it, and `tfde.Matcher`."""
 
     def fingerprint(self) -> str:
         """Returns what changes with the model."""
-        ...
-
-    def score(self, pairs: Sequence[tuple[str, Document]], *, batch_size: int) -> np.ndarray:
-        """Returns one score a pair, (P,) float32."""
         ...
 
 
@@ -31,17 +28,23 @@ class CrossScores:
     Args:
         scorer: The cross-encoder.
         read: Gives a document by id.
+        label: As of `MiningRules.cross_label`.
+
+    Raises:
+        ConfigError: as of `relevant_label`.
     """
 
-    def __init__(self, scorer: ScoresPairs, read: Callable[[str], Document]) -> None:
-        self._scorer, self._read = scorer, read
+    def __init__(
+        self, scorer: ScoresPairs, read: Callable[[str], Document], label: str | None = None
+    ) -> None:
+        self._score, self._read = relevance_of(scorer, label), read
         self._known: dict[tuple[str, str], float] = {}
 
     def of(self, pairs: Sequence[tuple[Query, str]]) -> list[float]:
         """Returns the score of each pair of a query and the id of a document.
 
         Raises:
-            ConfigError: the model gives more than one score a pair, or none that is a number.
+            ConfigError: the model gives none that is a number.
         """
         unknown = {
             (query.query_id, doc_id): (query.text, doc_id)
@@ -54,12 +57,7 @@ class CrossScores:
         return [self._known[query.query_id, doc_id] for query, doc_id in pairs]
 
     def _ask(self, texts: Sequence[tuple[str, Document]]) -> list[float]:
-        scores = self._scorer.score(texts, batch_size=_BATCH)
-        if scores.shape != (len(texts),):
-            raise ConfigError(
-                "`cross_encoder` must give one score a pair."
-                f" Received: a model with {scores.shape[-1]} labels"
-            )
+        scores = self._score(texts, _BATCH)
         if not np.isfinite(scores).all():
             raise ConfigError("`cross_encoder` must give finite scores; it gives NaN or infinity.")
         return [float(score) for score in scores]

@@ -16,6 +16,7 @@ from tfde.config.negatives import MiningRules
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.document_file import DocumentFile
 from tfde.errors import ConfigError, require
+from tfde.matching.relevance import relevant_label
 from tfde.negatives.candidate_sources import CandidateSource, Corpus
 from tfde.negatives.cross_scores import ScoresPairs
 from tfde.negatives.judged_queries import JudgedQueries
@@ -184,6 +185,8 @@ def mining_settings(
     described = dataclasses.asdict(rules)
     if not rules.pseudo_positives:  # so that what was made before there were any is not made anew
         del described["pseudo_positives"], described["min_pseudo_score"]
+    if rules.cross_label is None:
+        del described["cross_label"]
     return {
         "dataset": dataset.checksums(),
         "split": split,
@@ -208,4 +211,6 @@ def _check(
             "`cross_encoder` goes with `max_cross_score`, `cross_margin` or `min_pseudo_score`;"
             " give both or neither."
         )
+    if cross_encoder is not None:
+        relevant_label(cross_encoder, rules.cross_label)
     require(queries_at_once >= 1, "queries_at_once", "at least 1", queries_at_once)

@@ -75,15 +75,16 @@ class PartMiner:
 
         Raises:
             DataError: a candidate is no document of the dataset.
-            ConfigError: the cross-encoder gives more than one score a pair, or none that is a
-                number.
+            ConfigError: the cross-encoder gives no number.
         """
         rules, counts = self._rules, Counter[str]()
         found = self._source.search(queries, rules.max_rank)
         rankings = {query.query_id: found for query, found in zip(queries, found, strict=True)}
         cross_scores, pseudo = None, dict[str, list[str]]()
         if self._cross_encoder is not None:
-            cross_scores = CrossScores(self._cross_encoder, lambda one: self._read(one).document)
+            cross_scores = CrossScores(
+                self._cross_encoder, lambda one: self._read(one).document, rules.cross_label
+            )
             if rules.pseudo_positives:
                 pseudo = find_pseudo_positives(
                     queries, rankings, self._read, rules, self._judged, cross_scores

@@ -133,14 +133,14 @@ def test_window_and_margins_reach_the_file(tmp_path, dataset, run_file):
 class TableScorer:
     """A cross-encoder whose scores are written down."""
 
-    def __init__(self, scores):
-        self.scores = scores
+    def __init__(self, scores, *, num_labels=1, labels=()):
+        self.scores, self.num_labels, self.labels = scores, num_labels, labels
         self.asked = []
 
     def fingerprint(self):
         return repr(sorted(self.scores.items()))
 
-    def score(self, pairs, *, batch_size):
+    def score(self, pairs, *, batch_size, show_progress=False):
         self.asked += [document.doc_id for _, document in pairs]
         return np.array([self.scores[document.doc_id] for _, document in pairs], np.float32)
 
@@ -173,22 +173,46 @@ def test_a_margin_by_the_cross_encoder(tmp_path, dataset, run_file):
 
 
 @pytest.mark.parametrize(
-    ("rows", "message"),
+    ("labels", "label"), [(("1", "0"), None), (("relevant", "not"), "relevant")]
+)
+def test_one_logit_that_says_not_relevant(tmp_path, dataset, run_file, labels, label):
+    scores = {"a": -5.0, "b": -4.5, "c": -4.0, "e": 1.0, "d": 9.0}
+    scorer = TableScorer(scores, labels=labels)
+    rules = MiningRules(count=1, cross_margin=1.0, cross_label=label)
+    source = RunCandidates(run_file)
+    mine_negatives(dataset, source, tmp_path / "n.jsonl", rules, cross_encoder=scorer)
+    assert [line["negatives"] for line in lines(tmp_path / "n.jsonl")] == [["c"], ["d"], []]
+    first = lines(tmp_path / "n.jsonl")[0]
+    assert first["cross_scores"] == {"positive": 5.0, "negatives": [4.0]}
+
+
+def test_a_cross_encoder_of_two_labels(tmp_path, dataset, run_file):
+    class Two(TableScorer):
+        def score(self, pairs, **options):
+            scores = super().score(pairs, batch_size=1)
+            return np.stack([np.zeros_like(scores), scores], axis=1)
+
+    scorer = Two({"a": 5.0, "b": 4.5, "c": -3.0, "e": -1.0, "d": -9.0}, num_labels=2)
+    rules, source = MiningRules(count=2, max_cross_score=np.log(0.5)), RunCandidates(run_file)
+    mine_negatives(dataset, source, tmp_path / "n.jsonl", rules, cross_encoder=scorer)
+    first = lines(tmp_path / "n.jsonl")[0]
+    assert "b" not in first["negatives"]
+    assert first["cross_scores"]["positive"] == pytest.approx(-np.log1p(np.exp(-5.0)))
+
+
+@pytest.mark.parametrize(
+    ("scorer", "message"),
     [
-        (lambda count: np.zeros((count, 3), np.float32), "one score a pair. Received: a model wit"),
-        (lambda count: np.full(count, np.nan, np.float32), "must give finite scores"),
+        (TableScorer(dict.fromkeys("abcde", np.nan)), "must give finite scores"),
+        (TableScorer({}, labels=("not_entailment", "entailment")), "`label` must be one of not_en"),
+        (TableScorer({}, labels=("0", "1")), "mine"),
     ],
 )
-def test_odd_cross_encoders(tmp_path, dataset, run_file, rows, message):
-    class Odd(TableScorer):
-        def score(self, pairs, *, batch_size):
-            return rows(len(pairs))
-
-    rules = MiningRules(max_cross_score=0.0)
+def test_odd_cross_encoders(tmp_path, dataset, run_file, scorer, message):
+    label = "mine" if message == "mine" else None
+    rules, source = MiningRules(max_cross_score=0.0, cross_label=label), RunCandidates(run_file)
     with pytest.raises(ConfigError, match=message):
-        mine_negatives(
-            dataset, RunCandidates(run_file), tmp_path / "n.jsonl", rules, cross_encoder=Odd({})
-        )
+        mine_negatives(dataset, source, tmp_path / "n.jsonl", rules, cross_encoder=scorer)
 
 
 def test_bm25_scores_those_outside_the_ranking_too(tmp_path, dataset):
