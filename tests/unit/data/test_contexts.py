@@ -194,10 +194,41 @@ def test_sentences_before_each_are_put_behind_it(tmp_path, monkeypatch, capsys):
     assert row["negatives"][0]["text"] == "All swam. | It sank. Rome was near."
     assert script("--output", str(tmp_path / "no"), "--pairs", "none") == 1
     assert "none: `--pairs` must be a file that exists." in capsys.readouterr().err
+    by_id = {**pair, "positive": "p0.1", "negatives": ["p0.3"]}
+    (tmp_path / "pairs.jsonl").write_text(json.dumps(by_id) + "\n")
+    assert script("--output", str(tmp_path / "ids"), *pairs) == 0
+    with gzip.open(tmp_path / "ids.pairs.jsonl.gz", "rt") as lines:
+        assert list(map(json.loads, lines)) == [row]
     pair["negatives"][0]["text"] = "Not there."
-    (tmp_path / "pairs.jsonl").write_text(json.dumps({**pair, "positive": "p0.1"}) + "\n")
-    assert script("--output", str(tmp_path / "ids"), *pairs) == 1
-    assert "pairs.jsonl:1: must hold titles and texts" in capsys.readouterr().err
     (tmp_path / "pairs.jsonl").write_text(json.dumps(pair) + "\n")
     assert script("--output", str(tmp_path / "no"), *pairs) == 1
-    assert "pairs.jsonl:1: must hold titles and texts of sentences of" in capsys.readouterr().err
+    assert "pairs.jsonl:1: must name sentences of" in capsys.readouterr().err
+    assert not (tmp_path / "no").exists()  # so the command can be given again
+
+
+def test_equal_sentences_and_padded_numbers(tmp_path, monkeypatch, capsys):
+    texts = {"a.00": "A king ruled.", "a.01": "Yes.", "b.00": "A ship left.", "b.01": "Yes."}
+    documents = [Document(doc_id, "", text) for doc_id, text in texts.items()]
+    write_dataset(
+        tmp_path / "s", [*documents, Query("q", "Who?"), Judgement("test", "q", "b.01", 1)]
+    )
+    rows = [{"query": "Who?", "positive": {"text": "Yes."}}, {"query": "Who?", "positive": "b.01"}]
+    (tmp_path / "p.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    given = [
+        "--dataset",
+        tmp_path / "s",
+        "--pairs",
+        tmp_path / "p.jsonl",
+        "--output",
+        tmp_path / "o",
+    ]
+    monkeypatch.setattr(sys, "argv", ["preceding_sentences.py", *map(str, given)])
+    with pytest.raises(SystemExit) as end:
+        runpy.run_path(str(PIPELINES / "preceding_sentences.py"), run_name="__main__")
+    assert end.value.code == 0
+    made = {one.doc_id: one.text for one in DatasetDirectory(tmp_path / "o").documents()}
+    assert made["b.01"] == "Yes. | A ship left."
+    with gzip.open(tmp_path / "o.pairs.jsonl.gz", "rt") as lines:
+        found = [json.loads(line)["positive"]["text"] for line in lines]
+    assert found == ["Yes. | A king ruled.", "Yes. | A ship left."]
+    assert "1 texts stand in several places" in capsys.readouterr().err
