@@ -8,6 +8,7 @@ goes on from a T5 of keras-hub, with its vocabulary and sizes.
 """
 
 import argparse
+import sys
 import tempfile
 from pathlib import Path
 
@@ -15,13 +16,16 @@ import keras
 import keras_hub
 import tensorflow as tf
 
+from tfde.cli.main import run_command
 from tfde.data.pairs.read_pairs import read_pairs
+from tfde.errors import require
 from tfde.negatives.generate_queries import text_of
+from tfde.storage.atomic import refuse_existing
 from tfde.text.sentence_piece.train import train_sentencepiece
 
 
-def main() -> None:
-    """Trains and saves."""
+def main() -> int:
+    """Trains and saves; an expected error becomes one line and exit code 1."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -40,7 +44,14 @@ def main() -> None:
     add("--num_heads", type=int, default=4, help="of attention (%(default)s)")
     add("--hidden_dim", type=int, default=256, help="of a token (%(default)s)")
     add("--seed", type=int, default=0, help="of weights and order (%(default)s)")
-    args = parser.parse_args()
+    return run_command("train_query_generator", _train, parser.parse_args())
+
+
+def _train(args: argparse.Namespace) -> None:
+    for name in ("steps", "batch_size"):
+        value = getattr(args, name)
+        require(value >= 1, name, "at least 1", value)
+    refuse_existing(args.output, overwrite=False)
     keras.utils.set_random_seed(args.seed)
     pairs = read_pairs(args.dataset, split=args.split)
     documents = [text_of(pair.positive) for pair in pairs]
@@ -98,4 +109,4 @@ def random_t5(texts: list[str], args: argparse.Namespace) -> keras_hub.models.T5
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

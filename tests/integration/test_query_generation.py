@@ -93,8 +93,13 @@ def test_the_road(work, capsys, monkeypatch):
     options = ["--steps", 2, "--batch_size", 8, "--document_max_length_tokens", 16]
     given = [SCRIPT, "--dataset", work / "data", "--start", start, "--output", work / "t5"]
     monkeypatch.setattr(sys, "argv", [str(value) for value in [*given, *options]])
-    runpy.run_path(str(SCRIPT), run_name="__main__")
+    with pytest.raises(SystemExit, match=r"^0$"):
+        runpy.run_path(str(SCRIPT), run_name="__main__")
     capsys.readouterr()  # Keras's losses
+    monkeypatch.setattr(sys, "argv", [str(SCRIPT), "--dataset", "nowhere", "--output", "o"])
+    with pytest.raises(SystemExit, match=r"^1$"):
+        runpy.run_path(str(SCRIPT), run_name="__main__")
+    assert capsys.readouterr().err.startswith("tfde train_query_generator: nowhere: a dataset dir")
     code, out, error = tfde(
         capsys, "generate-queries", "--dataset", work / "data", "--model", work / "t5",
         "--queries_per_document", 2, "--query_max_length_tokens", 6,

@@ -174,6 +174,8 @@ def test_generators_of_batches_and_of_pairs():
         model.fit(short, epochs=2, verbose=0)
     with pytest.raises(ConfigError, match="`validation_data` must be what can be read again"):
         model.fit(PAIRS, validation_data=(batch for batch in [(WORDS, DOCUMENTS)]), verbose=0)
+    with pytest.raises(ConfigError, match=r"`x` must be single pairs, or batches: \(queries, doc"):
+        model.fit(iter([[("red", "green")] * 4] * 2))
 
 
 def test_an_array_of_rows_is_pairs(model, whole):

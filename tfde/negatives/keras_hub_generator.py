@@ -100,7 +100,7 @@ def _load(preset: str) -> Any:
     try:
         model = keras_hub.models.Seq2SeqLM.from_preset(preset)
     except Exception as error:  # keras-hub, Keras and each hub's client raise their own kinds
-        reason = first_line(error)
+        reason = first_line(error).removesuffix(" A preset must be a one of:")  # and none follows
         raise ConfigError(
             f"{preset}: must be a SavedModel, or a keras-hub preset of a sequence-to-sequence"
             f" model. Received: {reason}"

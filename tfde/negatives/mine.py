@@ -119,8 +119,10 @@ def mine_negatives(
         CorruptError: a file of the killed run differs from what was written.
     """
     _check(source, rules, cross_encoder, queries_at_once)
-    if unlabelled and not (rules.pseudo_positives and judged is None):
-        raise ConfigError("`unlabelled` goes with `pseudo_positives`, and not with `judged`.")
+    if unlabelled and not rules.pseudo_positives:
+        raise ConfigError("`unlabelled` goes with `pseudo_positives`.")
+    if unlabelled and judged is not None:
+        raise ConfigError("`unlabelled` goes with the queries of a split, and not with `judged`.")
     settings = mining_settings(
         dataset,
         source.describe(),

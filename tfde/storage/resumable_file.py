@@ -11,7 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from tfde.errors import ConfigError, CorruptError, MismatchError, shorten
-from tfde.storage.atomic import atomic_file, directory_lock, make_directories, remove_left
+from tfde.storage.atomic import (
+    atomic_file,
+    directory_lock,
+    make_directories,
+    refuse_directory,
+    remove_left,
+)
 from tfde.storage.compressed import open_writer
 from tfde.storage.files import check_sha256, read_json, sha256, write_json
 
@@ -26,9 +32,13 @@ class PartedFile:
         output: The file, packed if its name ends in `.gz` or `.zst`.
         settings: What its content depends on, as JSON. Parts that were begun, or a file that was
             made, with other settings are refused.
+
+    Raises:
+        ConfigError: a directory stands there.
     """
 
     def __init__(self, output: str | Path, settings: Mapping[str, Any]) -> None:
+        refuse_directory(output)
         self.output = Path(output)
         self.directory = self.output.with_name(f"{self.output.name}.parts")
         self._record = record_of(self.output)

@@ -70,6 +70,8 @@ def streamed_strings(x: Any, *, order: int | None = None) -> tuple[Any, tf.data.
     first = next(x, None)
     x = itertools.chain([] if first is None else [first], x)
     if first is None or columns_of("x", first) is None:
+        of_rows = isinstance(first, list) and all(isinstance(row, list | tuple) for row in first)
+        require(not of_rows, "x", f"single pairs, or batches: {_RULE}", first)
         return x, None
     return x, _dataset_of(lambda: x, _columns_of_batch(first))
 

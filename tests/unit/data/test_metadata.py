@@ -78,7 +78,9 @@ def test_dataset_directories(folder):
     first, second = (folder / "corpus.jsonl").read_text().splitlines()
     assert json.loads(first)["metadata"] == KNOWN
     assert "metadata" not in second
-    assert json.loads((folder / "queries.jsonl").read_text())["metadata"] == {"narr": "n"}
+    written = list(map(json.loads, (folder / "queries.jsonl").read_text().splitlines()))
+    assert [query["_id"] for query in written] == ["q1", "q2"]  # the one that no split judges too
+    assert written[0]["metadata"] == {"narr": "n"}
     with pytest.raises(DataError, match=r"must be JSON \(Object of type set is not JSON"):
         write_dataset_directory(folder / "e", [Document("d", "", "t", {"a": {1}})], [], {})
 

@@ -70,7 +70,10 @@ def _pair(path: Path, line: int, record: dict[str, object], split: str) -> Train
 def write(
     dataset: DatasetDirectory, directory: Path, *, splits: Sequence[str], suffix: str
 ) -> dict[str, int]:
-    """Writes `corpus.jsonl`, `queries.jsonl` (of these splits) and `qrels/SPLIT.tsv`."""
+    """Writes `corpus.jsonl`, `queries.jsonl` and `qrels/SPLIT.tsv`.
+
+    Of some splits their queries alone; of all splits those that none judges too.
+    """
     names = {name: f"{name}{suffix}" for name in ("corpus.jsonl", "queries.jsonl")}
     counts = {
         names["corpus.jsonl"]: write_json_lines(
@@ -78,10 +81,12 @@ def write(
             map(document_record, dataset.documents()),
         )
     }
-    wanted = {query_id for split in splits for query_id in dataset.qrels(split)}
+    wanted = None
+    if set(splits) != set(dataset.splits):
+        wanted = {query_id for split in splits for query_id in dataset.qrels(split)}
     counts[names["queries.jsonl"]] = write_json_lines(
         directory / names["queries.jsonl"],
-        (query_record(query) for query in dataset.queries() if query.query_id in wanted),
+        (query_record(q) for q in dataset.queries() if wanted is None or q.query_id in wanted),
     )
     for split in splits:
         name = f"qrels/{split}.tsv{suffix}"
