@@ -192,6 +192,7 @@ def _serve(args: Any) -> int:
             lenient_batching=True,
             grpc_max_waiting=_MAX_WAITING,
             allow_reload=False,  # a bundle's models belong together
+            enable_grpc_healthcheck_service=True,
         ),
         host=args.host,
         rest_api_port=args.rest_api_port,

@@ -10,11 +10,13 @@ import sys
 import threading
 from pathlib import Path
 
+import grpc
 import numpy as np
 import pytest
 import tensorflow as tf
 from bundle_server import DOCUMENTS, QUERIES, BundleServer, assert_same_ranking, http
 from google.protobuf import text_format
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tensorflow_serving.apis import prediction_log_pb2
 from tensorflow_serving.config import model_server_config_pb2
 
@@ -150,6 +152,12 @@ def test_client_encodes(server, model):
         np.testing.assert_array_equal(one, client.encode_queries(["red apple"])[0])
         assert client.status() == {1: "AVAILABLE"}
         assert client.status("documents") == {1: "AVAILABLE"}
+
+
+def test_grpc_s_health_service_answers(server):
+    with grpc.insecure_channel(server.target) as channel:
+        answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest())
+    assert answer.status == health_pb2.HealthCheckResponse.SERVING
 
 
 def test_client_errors(server):
