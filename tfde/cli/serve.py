@@ -150,30 +150,7 @@ def _serve(args: Any) -> int:
         engine = engine_of(manifest, engine, use="query")
     models = config.model_config_list.config
     _keep(models, args.models)
-    retrievers = [model.name for model in models if model.name.startswith("retriever")]
-    if args.retriever is None:
-        args.retriever = "retriever"
-        if retrievers and args.retriever not in retrievers:
-            args.retriever = retrievers[0]
-    elif args.retriever not in retrievers:
-        raise ValueError(
-            f"`--retriever` must be one of those served: {', '.join(retrievers)}."
-            f" Received: {args.retriever!r}"
-        )
-    first = [args.retriever if retrievers else "query_encoder", "documents"]  # what search asks
-    if args.index is not None:  # the index is searched instead of them, with its own towers
-        for model in [model for model in models if model.name in retrievers]:
-            models.remove(model)
-        for model in models:
-            model.model_version_policy.specific.versions.append(manifest["version"])
-        first = ["query_encoder", "documents"]
-        towers = ["query_encoder", *(["document_encoder"] if args.admin_key_file else [])]
-        if not {model.name for model in models}.issuperset(towers):
-            raise ValueError(
-                f"`--models` must hold {' and '.join(towers)}, which --index"
-                f"{' and --admin_key_file need' if len(towers) > 1 else ' needs'}."
-                f" Received: {' '.join(args.models or (model.name for model in models))}"
-            )
+    first = _first_models(args, models, manifest)
     _check_models(args.bundle, models)
     monitoring, batching = (
         Path(args.bundle, f"{name}.config") for name in ("monitoring", "batching")
@@ -203,7 +180,7 @@ def _serve(args: Any) -> int:
     http = HttpThread("HTTP", args.host, args.http_port, limits=limits)
     with _search_app(args, server.service, manifest) as app, asked_to_stop() as asked:
         http.start(app)  # before the models, so that health can be asked while they load
-        failure = _answer_until(asked, args, server, http, retrieves=bool(retrievers))
+        failure = _answer_until(asked, args, server, http, retrieves=args.retriever in first)
         http.refuse()
         server.refuse()
         http.join(limits.drain_timeout_s)  # before the models that its requests run
@@ -282,6 +259,37 @@ def _keep(models: Any, wanted: Sequence[str] | None) -> None:
     for model in list(models):
         if wanted and model.name not in wanted:
             models.remove(model)
+
+
+def _first_models(args: Any, models: Any, manifest: Mapping[str, Any]) -> list[str]:
+    """Returns the models that search asks, which load first.
+
+    Where it is not given, `args.retriever` is chosen. An index is searched in place of retrievers,
+    which are not served beside it.
+    """
+    retrievers = [model for model in models if model.name.startswith("retriever")]
+    names = [model.name for model in retrievers]
+    if args.retriever is None:
+        args.retriever = "retriever" if "retriever" in names else next(iter(names), "retriever")
+    elif args.retriever not in names:
+        raise ValueError(
+            f"`--retriever` must be one of those served: {', '.join(names)}."
+            f" Received: {args.retriever!r}"
+        )
+    if args.index is None:
+        return [args.retriever if retrievers else "query_encoder", "documents"]
+    for model in retrievers:
+        models.remove(model)
+    for model in models:
+        model.model_version_policy.specific.versions.append(manifest["version"])
+    towers = ["query_encoder", *(["document_encoder"] if args.admin_key_file else [])]
+    if not {model.name for model in models}.issuperset(towers):
+        raise ValueError(
+            f"`--models` must hold {' and '.join(towers)}, which --index"
+            f"{' and --admin_key_file need' if len(towers) > 1 else ' needs'}."
+            f" Received: {' '.join(args.models or (model.name for model in models))}"
+        )
+    return ["query_encoder", "documents"]
 
 
 @contextmanager
