@@ -57,7 +57,7 @@ def main() -> int:
     )
     parser.add_argument("--seed", type=int, default=0, help="which places meet (0)")
     parser.add_argument("--output", required=True, help="file for `topic_clusters`")
-    return run_command("neighbour_batches", _write, parser.parse_args())
+    return run_command("neighbour_batches.py", _write, parser.parse_args())
 
 
 def _write(args: argparse.Namespace) -> None:

@@ -107,7 +107,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=2, help="sentences before each, at most")
     parser.add_argument("--pairs", type=Path, help="pair file mined in the data set")
     parser.add_argument("--output", required=True, type=Path, help="new dataset directory")
-    return run_command("preceding_sentences", _write, parser.parse_args())
+    return run_command("preceding_sentences.py", _write, parser.parse_args())
 
 
 def _write(args: argparse.Namespace) -> None:

@@ -49,7 +49,7 @@ def main() -> int:
     parser.add_argument("--dataset", required=True, help="dataset directory of sentences")
     parser.add_argument("--passages", required=True, help="dataset directory of their passages")
     parser.add_argument("--output", required=True, help="new dataset directory")
-    return run_command("sentence_contexts", _write, parser.parse_args())
+    return run_command("sentence_contexts.py", _write, parser.parse_args())
 
 
 def _write(args: argparse.Namespace) -> None:

@@ -44,7 +44,7 @@ def main() -> int:
     add("--num_heads", type=int, default=4, help="of attention (%(default)s)")
     add("--hidden_dim", type=int, default=256, help="of a token (%(default)s)")
     add("--seed", type=int, default=0, help="of weights and order (%(default)s)")
-    return run_command("train_query_generator", _train, parser.parse_args())
+    return run_command("train_query_generator.py", _train, parser.parse_args())
 
 
 def _train(args: argparse.Namespace) -> None:

@@ -7,7 +7,6 @@ import difflib
 import logging
 from argparse import Namespace
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 # Beam logs about libraries that we do not use while it is imported.
 logging.getLogger().addHandler(logging.NullHandler())
@@ -61,8 +60,7 @@ def run_script(parser: argparse.ArgumentParser, run: Run) -> int:
     logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
     logging.getLogger("apache_beam.options").setLevel(logging.WARNING)
     logging.getLogger().addHandler(logging.StreamHandler())
-    name = Path(parser.prog).stem
-    return run_command(name, lambda options: run(args, options), PipelineOptions(flags))
+    return run_command(parser.prog, lambda options: run(args, options), PipelineOptions(flags))
 
 
 def refuse_misspelled(parser: argparse.ArgumentParser, flags: Sequence[str]) -> None:

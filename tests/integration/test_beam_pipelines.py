@@ -167,7 +167,7 @@ def test_a_killed_worker_ends_the_job_and_the_next_one_goes_on(work, tmp_path):
     assert (process.returncode, out) == (1, "")
     # The other worker, cut off in the middle of its work, may leave words of its C++ threads.
     (told,) = [line for line in error.splitlines() if line.startswith("tfde ")]
-    assert told.startswith("tfde encode_corpus: worker_")
+    assert told.startswith("encode_corpus.py: worker_")
     assert "is gone: Worker subprocess exited with return code -9; give the job again" in told
     assert len(pids) == 2
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
@@ -198,7 +198,7 @@ def test_a_bad_record_of_a_worker_is_one_line(work, tmp_path):
     code, out, error = run("encode_corpus", *args)
     assert (code, out) == (1, "")
     assert error == (
-        f"tfde encode_corpus: {data}/corpus.jsonl:51: field '_id' must not hold white space."
+        f"encode_corpus.py: {data}/corpus.jsonl:51: field '_id' must not hold white space."
         " Received: 'x y'\n"
     )
 

@@ -99,7 +99,7 @@ def test_the_road(work, capsys, monkeypatch):
     monkeypatch.setattr(sys, "argv", [str(SCRIPT), "--dataset", "nowhere", "--output", "o"])
     with pytest.raises(SystemExit, match=r"^1$"):
         runpy.run_path(str(SCRIPT), run_name="__main__")
-    assert capsys.readouterr().err.startswith("tfde train_query_generator: nowhere: a dataset dir")
+    assert capsys.readouterr().err.startswith("train_query_generator.py: nowhere: a dataset dir")
     code, out, error = tfde(
         capsys, "generate-queries", "--dataset", work / "data", "--model", work / "t5",
         "--queries_per_document", 2, "--query_max_length_tokens", 6,

@@ -98,17 +98,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         near = _MEANT.get(name) or difflib.get_close_matches(name, COMMANDS, n=1)
         meant = f"; did you mean {near[0]}?" if near else ";"
         rule = f"unknown command {name!r}{meant} `tfde --help` lists the commands"
-        return _fail("", rule, 2)
+        return _fail("tfde", rule, 2)
     quiet_libraries()
     lighten_imports()
     try:
         command = importlib.import_module(f"tfde.cli.{name.replace('-', '_')}")
         parser = command.build_parser()
     except ImportError as error:  # an extra, perhaps
-        return failed(name, error)
+        return failed(f"tfde {name}", error)
     args = parser.parse_args(argv[1:])
     action = getattr(args, "subcommand", None)
-    return run_command(f"{name} {action}" if action else name, command.run, args)
+    return run_command(f"tfde {name} {action}" if action else f"tfde {name}", command.run, args)
 
 
 def model_server(argv: Sequence[str] | None = None) -> int:
@@ -116,14 +116,19 @@ def model_server(argv: Sequence[str] | None = None) -> int:
     try:
         from tfde.cli.model_server import main as serve
     except ImportError as error:
-        return failed("model-server", error)
+        return failed("tfde-model-server", error)
     return serve(argv)
 
 
-def run_command(name: str, run: Callable[[Any], int | None], args: Any) -> int:
+def run_command(program: str, run: Callable[[Any], int | None], args: Any) -> int:
     """Calls `run(args)`; an expected error becomes one line on stderr and exit code 1.
 
     SIGTERM ends the process as it does otherwise, but leaves nothing half-written behind.
+
+    Args:
+        program: What the line begins with, such as `tfde train` or a script's name.
+        run: The work.
+        args: What it takes.
     """
     in_main_thread = threading.current_thread() is threading.main_thread()
     if in_main_thread and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
@@ -133,36 +138,36 @@ def run_command(name: str, run: Callable[[Any], int | None], args: Any) -> int:
     try:
         return run(args) or 0
     except KeyboardInterrupt as error:
-        return _fail(name, f"interrupted {error}".strip(), 130)
+        return _fail(program, f"interrupted {error}".strip(), 130)
     except BrokenPipeError:
         # The reader of our output went away (`tfde ... | head`): nothing is left to say.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except (ValueError, OSError, ImportError) as error:
-        return failed(name, error)
+        return failed(program, error)
     except Exception as error:
         from tfde.errors import TfdeError
 
         if isinstance(error, TfdeError):
-            return failed(name, error)
-        return failed(name, error, unexpected=True)
+            return failed(program, error)
+        return failed(program, error, unexpected=True)
 
 
-def failed(name: str, error: BaseException, *, unexpected: bool = False) -> int:
+def failed(program: str, error: BaseException, *, unexpected: bool = False) -> int:
     """Says in one line on stderr why a command failed; returns its exit code."""
     if os.environ.get("TFDE_TRACEBACK") == "1":
         raise error
     if isinstance(error, OSError) and error.filename and error.strerror:
-        return _fail(name, f"{error.filename}: {error.strerror}", 1)
+        return _fail(program, f"{error.filename}: {error.strerror}", 1)
     lines = [line for line in str(error).strip().splitlines() if line.strip()]
     message = lines[0] if lines else type(error).__name__
     if unexpected:
         message = f"{type(error).__name__}: {message} (TFDE_TRACEBACK=1 shows where)"
-    return _fail(name, message, 1)
+    return _fail(program, message, 1)
 
 
-def _fail(command: str, message: str, code: int) -> int:
-    print(f"tfde {command}".strip() + f": {message}", file=sys.stderr)
+def _fail(program: str, message: str, code: int) -> int:
+    print(f"{program}: {message}", file=sys.stderr)
     return code
 
 

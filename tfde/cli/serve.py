@@ -185,7 +185,7 @@ def _serve(args: Any) -> int:
         server.refuse()
         http.join(limits.drain_timeout_s)  # before the models that its requests run
         if not server.stop():  # the index, all on the disk, is not closed
-            end_process(0 if failure is None else failed("serve", failure))
+            end_process(0 if failure is None else failed("tfde serve", failure))
     if failure is not None:
         raise failure
     return 0

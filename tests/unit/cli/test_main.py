@@ -39,7 +39,7 @@ def test_errors_are_told_from_bugs(error, line, capsys):
     def run(_):
         raise error
 
-    assert run_command("train", run, None) == 1
+    assert run_command("tfde train", run, None) == 1
     assert capsys.readouterr().err == f"tfde train: {line}\n"
 
 
@@ -220,7 +220,7 @@ def work(args):
         file.write_text("half")
         os.kill(os.getpid(), signal.SIGTERM)
         print("still there")
-run_command("test", work, None)
+run_command("tfde test", work, None)
 """
 
 

@@ -157,7 +157,7 @@ def work(_):
         if sys.argv[1] == "fails":
             raise ValueError("another error")
 
-sys.exit(run_command("train", work, None))
+sys.exit(run_command("tfde train", work, None))
 """
 
 
