@@ -166,7 +166,7 @@ def test_a_killed_worker_ends_the_job_and_the_next_one_goes_on(work, tmp_path):
     out, error = process.communicate(timeout=300)
     assert (process.returncode, out) == (1, "")
     # The other worker, cut off in the middle of its work, may leave words of its C++ threads.
-    (told,) = [line for line in error.splitlines() if line.startswith("tfde ")]
+    (told,) = [line for line in error.splitlines() if line.startswith("encode_corpus.py: ")]
     assert told.startswith("encode_corpus.py: worker_")
     assert "is gone: Worker subprocess exited with return code -9; give the job again" in told
     assert len(pids) == 2
