@@ -28,6 +28,16 @@ _PLAIN = (
         r" '\w+'> Given value: ",
         r"\1. Got value: ",
     ),
+    (
+        r"Not a valid subclass of \w+ Subclass types expect one of: .*?\(implicit class_path\)\."
+        r" Got value: ",
+        "must be a mapping of its fields. Received: ",
+    ),
+    (
+        r"Not a valid subclass of \w+\. Got value: (.*?) Subclass types expect one of: .*?"
+        r"\(implicit class_path\)",
+        r"must be a mapping of its fields. Received: \1",
+    ),
     (r"Expected an? typing\.Literal\[([^\]]*)\]\. Got value: ", r"must be one of \1. Received: "),
     (r"Expected an? <class 'tuple'>\. Got value: ", r"must be a list. Received: "),
     (
@@ -94,9 +104,17 @@ def with_stage(line: str, recipe: Any) -> str:
         for part in path:
             inner = [v for value in values for v in (value if isinstance(value, list) else [value])]
             values = [value[part] for value in inner if isinstance(value, dict) and part in value]
-        if any(unknown in v if unknown else received.startswith(str(v)) for v in values):
+        if unknown:
+            holds = any(isinstance(value, dict) and unknown in value for value in values)
+        else:
+            found_values = [
+                *values,
+                *(v for value in values if isinstance(value, list) for v in value),
+            ]
+            holds = any(received.startswith(str(value)) for value in found_values)
+        if holds:
             meant.append(f"stages.{name}")
-    return line.replace("stages", " and ".join(meant), 1) if meant else line
+    return line.replace("stages: ", f"{' and '.join(meant)}: ", 1) if meant else line
 
 
 def field_names(*modules: ModuleType) -> list[str]:

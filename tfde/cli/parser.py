@@ -67,6 +67,16 @@ class CommandParser(jsonargparse.ArgumentParser):
         self._print_message(format_fields(part, ".".join(names)), sys.stdout)
         raise SystemExit(0)
 
+    def instantiate(self, namespace: Any, *rest: Any, **options: Any) -> Any:
+        """Returns the dataclasses that parsed arguments describe."""
+        try:
+            return super().instantiate(namespace, *rest, **options)
+        except TypeError as error:  # of a part that jsonargparse does not look into before
+            found = re.search(r"must be a mapping, not (\w+)", str(error))
+            if found is None or not self.exit_on_error:
+                raise
+            self.error(f"an `optimizer` must be a mapping of its fields. Received: {found[1]}")
+
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Prints the message as one line, then exits."""
         if not self.exit_on_error:  # a parser that jsonargparse made for a nested value
