@@ -38,6 +38,11 @@ _PLAIN = (
         r"\(implicit class_path\)",
         r"must be a mapping of its fields. Received: \1",
     ),
+    (
+        r"Does not validate against any of the Union subtypes Subtypes: \[.*?\] Errors: - Expected a"
+        r" <class 'str'> - Expected a <class 'dict'> Given value type: <class '\w+'> Given value: ",
+        "must be a string or a mapping. Received: ",
+    ),
     (r"Expected an? typing\.Literal\[([^\]]*)\]\. Got value: ", r"must be one of \1. Received: "),
     (r"Expected an? <class 'tuple'>\. Got value: ", r"must be a list. Received: "),
     (
@@ -47,6 +52,7 @@ _PLAIN = (
     (r"Expected an? <class 'int'>\. Got value: ", "must be a whole number. Received: "),
     (r"Expected an? <class 'float'>\. Got value: ", "must be a number. Received: "),
     (r"Expected an? <class 'bool'>\. Got value: ", "must be true or false. Received: "),
+    (r"Expected an? <class 'str'>\. Got value: ", "must be a string. Received: "),
     (r"Expected an? <class '(\w+)'>\. Got value: ", r"must be a \1. Received: "),
     (r"Expected a dot import path string: .*?\. Got value: ", "must be a mapping. Received: "),
     (r"is not accepted\. Got value: ", "is not accepted. Received: "),

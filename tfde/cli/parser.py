@@ -90,9 +90,10 @@ class CommandParser(jsonargparse.ArgumentParser):
             line = line.replace(missing[1], ", ".join(options))
         if line.startswith("run has no field") and self._run_class() == "TrainRun":
             line += "; those of a stage stand at stages.NAME"
-        unread = re.match(r"([^ :]+): (\w+): Unable to load", line)
-        if unread and not Path(unread[1]).is_file():
-            line = f"{unread[2]} must be a file. Received: '{unread[1]}'"
+        unread = re.match(r"(.*: )?([^ :]+): (\w+): Unable to load", line)
+        if unread and not Path(unread[2]).is_file():
+            what = "a mapping of its fields, or a file of them" if unread[1] else "a file"
+            line = f"{unread[1] or ''}{unread[3]} must be {what}. Received: '{unread[2]}'"
         line += self._suggestion(line)
         action = self._action(str(next(iter(self._given), "")))
         prog = self.prog if action is None else action.prog

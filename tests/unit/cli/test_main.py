@@ -94,6 +94,7 @@ def test_a_field_that_is_misspelled_is_answered_with_the_nearest(capsys, tmp_pat
         ("optimizer: {learning_rate: x}", "stages.two: optimizer.learning_rate: must be a number."),
         ("mixture: [{data: d}, {data: e, weight: x}]", "stages.two: mixture: weight: must be a"),
         ("validation: {every: 3}", "stages.two: validation: Option 'every' is not accepted."),
+        ("split: [a, b]", "stages.two: split: must be a string. Received: ['a', 'b']"),
         ("lora: true", "stages.two: lora: must be a mapping of its fields. Received: True"),
         ("mixture: [3]", "stages.two: mixture: must be a mapping of its fields. Received: 3"),
         ("start_shares: [x]", "stages.two: start_shares: must be a number. Received: x"),
@@ -107,6 +108,20 @@ def test_a_stage_with_a_wrong_value_is_named(capsys, tmp_path, wrong, said):
     with pytest.raises(SystemExit):
         main(["train", "--run", str(recipe), "--output", str(tmp_path / "out")])
     assert f"{recipe}: {said}" in capsys.readouterr().err
+
+
+def test_a_model_that_is_no_mapping(capsys, tmp_path):
+    recipe = tmp_path / "r.yaml"
+    recipe.write_text("model: minilm\nstages: {a: {data: d, steps: 1}}\n")
+    with pytest.raises(SystemExit):
+        main(["train", "--run", str(recipe), "--output", str(tmp_path / "out")])
+    rule = f"{recipe}: model must be a mapping of its fields, or a file of them. Received: 'minilm'"
+    assert rule in capsys.readouterr().err
+    recipe.write_text("model: {backbone: 3}\nstages: {a: {data: d, steps: 1}}\n")
+    with pytest.raises(SystemExit):
+        main(["train", "--run", str(recipe), "--output", str(tmp_path / "out")])
+    rule = f"{recipe}: model.backbone: must be a string or a mapping. Received: 3"
+    assert rule in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("stages", ["[]", "null", "{a: []}", "3", "{a: {optimizer: 3}}"])
