@@ -39,7 +39,7 @@ _PLAIN = (
         r"must be a mapping of its fields. Received: \1",
     ),
     (
-        r"Does not validate against any of the Union subtypes Subtypes: \[.*?\] Errors: - Expected a"
+        r"Does not validate against any of the Union subtypes Subtypes: .*? Errors: - Expected a"
         r" <class 'str'> - Expected a <class 'dict'> Given value type: <class '\w+'> Given value: ",
         "must be a string or a mapping. Received: ",
     ),
