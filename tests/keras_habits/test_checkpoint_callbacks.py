@@ -13,6 +13,7 @@ import tiny
 
 import tfde
 from tfde.data.pairs.labelled import LabelledBatches, LabelledPairs
+from tfde.errors import ConfigError
 
 PAIRS = [(word, f"{word} {word}") for word in tiny.WORDS[:24]]
 EPOCHS = 3
@@ -165,6 +166,9 @@ def test_the_best_model_and_its_weights_are_kept(tmp_path):
         keras.callbacks.ModelCheckpoint(tmp_path / "{epoch}-{batch}.keras", save_freq=4),
     ]
     model = model_of()
+    rule = "a list with RetrievalValidation, which measures val_RR, first. Received: 'ModelCh"
+    with pytest.raises(ConfigError, match=rule):
+        model.fit(PAIRS, batch_size=4, callbacks=callbacks[::-1], verbose=0)
     history = model.fit(PAIRS, batch_size=4, epochs=EPOCHS, callbacks=callbacks, verbose=0)
     values = history.history["val_RR"]
     kept = keras.saving.load_model(best)

@@ -290,6 +290,15 @@ def test_a_batch_may_be_larger_than_all_pairs():
     assert len(model.fit(pairs, batch_size=64, verbose=0).history["loss"]) == 1
 
 
+def test_what_asks_for_xla():
+    model = model_of()
+    for given, compiled in ((True, True), (1, True), (0, False), ("auto", False), (None, False)):
+        model.compile("adam", jit_compile=given)
+        assert model.jit_compile is compiled
+    with pytest.raises(ConfigError, match='`jit_compile` must be True, False or "auto"'):
+        model.compile("adam", jit_compile="yes")
+
+
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_a_dataset_takes_as_many_steps_as_its_batches(jit_compile):
     """The step that finds no batch left is none: weight decay and the schedule need no batch."""

@@ -195,7 +195,8 @@ def describe_keras_model(
     """
     if not isinstance(model, keras.models.Model) or not hasattr(model, "operations"):
         raise ConfigError(
-            "`backbone` must be a functional Keras model (or `to_functional` of one)."
+            "`backbone` must be a functional Keras model, such as `keras.Model(ids, layers(ids))`"
+            ' with `ids = keras.Input((None,), dtype="int32", name="token_ids")`.'
             f" Received: {type(model).__name__}"
         )
     longest = getattr(model, "max_sequence_length", None) or 0

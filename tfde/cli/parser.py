@@ -38,6 +38,11 @@ class CommandParser(jsonargparse.ArgumentParser):
     _given: Sequence[Any] = ()
     _recipe = ""  # what the file given holds
 
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        # argparse's own has no exponents: -1e-3 would be an option.
+        self._negative_number_matcher = re.compile(r"-(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?$")
+
     def parse_args(self, args: Any = None, *rest: Any, **options: Any) -> Any:
         """Parses arguments; files of recipes and studies are looked at before they are read."""
         self._given = given = list(sys.argv[1:] if args is None else args)

@@ -22,7 +22,7 @@ from tfde.matching.pair_states import PairStates
 from tfde.matching.state_losses import StateLoss
 from tfde.matching.teaching import Teaching, check_teachers, state_losses
 from tfde.tasks.replicas import share_of_mean, sum_gradients
-from tfde.towers.fit_loop import compile_in_scope
+from tfde.towers.fit_loop import compile_in_scope, uses_xla
 
 
 class MatchTrainer(LabelledTraining):
@@ -106,7 +106,7 @@ class MatchTrainer(LabelledTraining):
         outcomes = self.group_size if self.objective == "ranking" else self.student.num_labels
         own_metrics = logit_metrics(metrics, self.distribute_strategy, outcomes)
         self._own_metrics = lambda: own_metrics
-        options = {"jit_compile": jit_compile, "run_eagerly": run_eagerly}
+        options = {"jit_compile": uses_xla(jit_compile), "run_eagerly": run_eagerly}
         compile_in_scope(self, super().compile, optimizer=optimizer, **options)
 
     @property

@@ -29,12 +29,13 @@ class PairModel(Protocol):
         ...
 
 
-def relevant_label(model: PairModel, label: str | None) -> str | None:
+def relevant_label(model: PairModel, label: str | None, *, name: str = "label") -> str | None:
     """Returns the label by whose probability a model's pairs are ranked; `None`: by its score.
 
     Args:
         model: Its labels have names, or are known by their numbers from 0.
         label: The one asked for; `None` takes `1` where there is a label of this name.
+        name: What messages call it.
 
     Raises:
         ConfigError: there is no such label; none was asked for where none is called `1`.
@@ -42,8 +43,8 @@ def relevant_label(model: PairModel, label: str | None) -> str | None:
     names = _label_names(model)
     if label is None and (not names or "1" in names):
         return "1" if names else None
-    rule = f"one of {', '.join(names)}" if names else "left out: the model gives a score"
-    require(label in names, "label", f"{rule}, the one that says relevant", label)
+    known = f"one of {', '.join(names)}, the one that says relevant"
+    require(label in names, name, known if names else "left out: the model gives a score", label)
     return label
 
 

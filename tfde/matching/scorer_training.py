@@ -16,7 +16,7 @@ from tfde.matching.logit_metrics import logit_metrics, try_on_logits
 from tfde.matching.match_loss import task_loss
 from tfde.tasks.replicas import share_of_mean, sum_gradients
 from tfde.tasks.score_task import losses_of
-from tfde.towers.fit_loop import compile_in_scope
+from tfde.towers.fit_loop import compile_in_scope, uses_xla
 
 _SIGMOIDS = (None, "binary_crossentropy", "bce", "BinaryCrossentropy")
 
@@ -79,7 +79,7 @@ class ScorerTraining(LabelledTraining):
             weighted_metrics=weighted_metrics,
             run_eagerly=run_eagerly,
             steps_per_execution=steps_per_execution,
-            jit_compile=jit_compile is True,
+            jit_compile=uses_xla(jit_compile),
             auto_scale_loss=auto_scale_loss,
         )
         self._pair_losses = losses or (
@@ -88,7 +88,7 @@ class ScorerTraining(LabelledTraining):
         arguments = {
             "loss": loss,
             "metrics": metrics,
-            "jit_compile": jit_compile is True,
+            "jit_compile": uses_xla(jit_compile),
             "run_eagerly": run_eagerly,
         }
         self._compile_arguments = lambda: arguments

@@ -214,5 +214,5 @@ def _check(
             " give both or neither."
         )
     if cross_encoder is not None:
-        relevant_label(cross_encoder, rules.cross_label)
+        relevant_label(cross_encoder, rules.cross_label, name="cross_label")
     require(queries_at_once >= 1, "queries_at_once", "at least 1", queries_at_once)

@@ -61,7 +61,11 @@ def fit_epochs(
         validation_freq: Epochs from one validation to the next.
         callbacks: Keras callbacks.
         verbose: As in Keras.
+
+    Raises:
+        ConfigError: a callback follows a measure that one after it adds; too few batches.
     """
+    _check_order(callbacks)
     listeners = keras.callbacks.CallbackList(
         list(callbacks),
         add_history=True,
@@ -118,6 +122,16 @@ def fit_epochs(
     return model.history
 
 
+def _check_order(callbacks: Sequence[keras.callbacks.Callback]) -> None:
+    """Refuses callbacks that follow a measure which another one adds to the logs after them."""
+    for place, callback in enumerate(callbacks):
+        for earlier in callbacks[:place]:
+            monitor = getattr(earlier, "monitor", None)
+            rule = f"a list with {type(callback).__name__}, which measures {monitor}, first"
+            late = monitor in getattr(callback, "log_names", ())
+            require(not late, "callbacks", rule, f"{type(earlier).__name__} before it")
+
+
 def next_step(
     function: Callable[[Any], dict[str, tf.Tensor]], iterator: Any
 ) -> dict[str, tf.Tensor] | None:
@@ -169,6 +183,17 @@ def step_function(
         return {name: strategy.experimental_local_results(log)[0] for name, log in logs.items()}
 
     return take if model.run_eagerly else graph_function(take, reduce_retracing=True)
+
+
+def uses_xla(jit_compile: Any) -> bool:
+    """Returns whether `jit_compile` of `compile` asks for XLA; "auto" does not.
+
+    Raises:
+        ConfigError: it is something else.
+    """
+    known = jit_compile in (True, False, None, "auto")
+    require(known, "jit_compile", 'True, False or "auto"', jit_compile)
+    return jit_compile != "auto" and bool(jit_compile)
 
 
 def compile_in_scope(

@@ -23,7 +23,7 @@ from tfde.tasks.score_blocks import loss_over_replicas
 from tfde.tasks.task import Rows, Task, candidate_texts
 from tfde.text.graph_function import graph_function
 from tfde.text.preprocessor import TextPreprocessor, cut_counts
-from tfde.towers.fit_loop import compile_in_scope
+from tfde.towers.fit_loop import compile_in_scope, uses_xla
 from tfde.towers.measured import Measured
 
 # With a chunk size, scores are computed for so many queries at once: 32 MB for 8,192 documents.
@@ -113,7 +113,7 @@ class PairSteps(Measured):
                     f"`{type(self).__name__}.{name}` would not be called: give `{word}` to"
                     " `compile`, or define `train_step`."
                 )
-        jit_compile = jit_compile is True
+        jit_compile = uses_xla(jit_compile)
         if chunk_size is not None and jit_compile:
             raise ConfigError(
                 "`chunk_size` cuts each chunk to its longest text, which XLA cannot: set"

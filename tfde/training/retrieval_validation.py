@@ -41,6 +41,7 @@ class RetrievalValidation(keras.callbacks.Callback):
 
     Attributes:
         history: In `fit`: the steps measured at, and their measures.
+        log_names: What the logs of an epoch get. What monitors one of them stands after this.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class RetrievalValidation(keras.callbacks.Callback):
             f"{name} {guard.measure}": (_validation_of(guard, seed), guard.max_loss)
             for name, guard in chosen.guards.items()
         }
+        self.log_names = {f"val_{name}" for name in (*chosen.measures, *self.guards)}
         dataset = DatasetDirectory(chosen.dataset)
         rng = np.random.Generator(np.random.PCG64(seed))
         queries = sample_queries(dataset, chosen.split, chosen.max_queries, rng)

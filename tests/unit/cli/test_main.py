@@ -60,6 +60,12 @@ def test_a_port_that_is_none_is_refused(capsys):
     )
 
 
+def test_a_negative_number_may_have_an_exponent(capsys):
+    given = ["mine-negatives", "--dataset", "nowhere", "--from", "bm25", "--output", "o"]
+    assert main([*given, "--score_margin", "-1e-3"]) == 1
+    assert "`score_margin` must be at least 0. Received: -0.001" in capsys.readouterr().err
+
+
 def test_a_missing_file_is_named_with_its_reason(capsys):
     assert main(["evaluate", "--dataset", "nowhere", "--run_file", "nosuch.trec"]) == 1
     line = capsys.readouterr().err

@@ -204,12 +204,16 @@ def test_a_cross_encoder_of_two_labels(tmp_path, dataset, run_file):
     ("scorer", "message"),
     [
         (TableScorer(dict.fromkeys("abcde", np.nan)), "must give finite scores"),
-        (TableScorer({}, labels=("not_entailment", "entailment")), "`label` must be one of not_en"),
-        (TableScorer({}, labels=("0", "1")), "mine"),
+        (
+            TableScorer({}, labels=("not_entailment", "entailment")),
+            "`cross_label` must be one of not",
+        ),
+        (TableScorer({}, labels=("0", "1")), "one of 0, 1, the one .* Received: 'mine'"),
+        (TableScorer({}), "`cross_label` must be left out: .* gives a score. Received: 'mine'"),
     ],
 )
 def test_odd_cross_encoders(tmp_path, dataset, run_file, scorer, message):
-    label = "mine" if message == "mine" else None
+    label = "mine" if "'mine'" in message else None
     rules, source = MiningRules(max_cross_score=0.0, cross_label=label), RunCandidates(run_file)
     with pytest.raises(ConfigError, match=message):
         mine_negatives(dataset, source, tmp_path / "n.jsonl", rules, cross_encoder=scorer)
