@@ -178,7 +178,7 @@ class LabelledTraining(Measured):
             held_out = self.batches_of(
                 *parts, name="validation_data", batch_size=size, steps=validation_steps
             )
-        return self.train(
+        return self.fit_planned(
             plan,
             pairs_per_batch=getattr(x, "batch_size", None),
             held_out=held_out,

@@ -31,7 +31,7 @@ _COUNTED = ("epochs", "initial_epoch", "initial_step", "validation_freq")
 class Measured(WholeFiles):
     """`evaluate`, `train_on_batch` and `test_on_batch` on whatever a class reads as its pairs.
 
-    `fit` is of each class, for its pairs are its own; `train` is what all do then.
+    `fit` is of each class, for its pairs are its own; `fit_planned` is what all do then.
     """
 
     prepare_batch: Callable[..., dict[str, Any]]  # a batch -> what a step takes (graph ops)
@@ -61,7 +61,7 @@ class Measured(WholeFiles):
         """
         return 0 if initial_epoch or initial_step else int(self.optimizer.iterations.numpy())
 
-    def train(
+    def fit_planned(
         self,
         plan: Plan,
         *,

@@ -152,7 +152,7 @@ class PairTrainer(PairSteps):
         text = (preprocessor or self.preprocessor).text_config
         self._cut_lengths = (text.query_max_length_tokens, text.document_max_length_tokens)
         self._cut_counts = np.zeros((2, 4))
-        history = self.train(
+        history = self.fit_planned(
             plan,
             pairs_per_batch=getattr(x, "batch_size", None),
             held_out=held_out,
