@@ -103,14 +103,15 @@ def test_cases_differ(together, apart):
 
 def test_what_replicas_cannot_do_is_refused(together):
     said = together["refusals"]["said"]
+    rows = r"the rows of each batch of `{}` must be a multiple of the 2 {}, which .* Received: {}"
     patterns = {
-        "batch_size": r"`batch_size` must be a multiple of the 2 replicas, .* Received: 3",
-        "groups": r"`batch_size` must be a multiple of the 2 replicas times the 3 pairs of a gro",
-        "held_out_groups": r"the last batch must be a multiple of the 2 replicas times the 3 pa",
-        "last_batch": r"the last batch must be a multiple of the 2 replicas, .* Received: 3",
-        "held_out": r"`batch_size` must be a multiple of the 2 replicas, .* Received: 3",
-        "measured": r"the last batch must be a multiple of the 2 replicas, .* Received: 3",
-        "one_batch": r"`batch_size` must be a multiple of the 2 replicas, .* Received: 5",
+        "batch_size": rows.format("x", "replicas", "3 rows$"),
+        "groups": rows.format("x", "replicas times the 3 pairs of a group", "9 rows$"),
+        "held_out_groups": rows.format("x", "replicas times the 3 pairs of a group", ".*"),
+        "last_batch": rows.format("x", "replicas", ".*3 in the last batch$"),
+        "held_out": rows.format("validation_data", "replicas", "3 rows$"),
+        "measured": rows.format("x", "replicas", ".*3 in the last batch$"),
+        "one_batch": rows.format("x", "replicas", "5 rows$"),
         "batches": r"each batch of `x` must have a multiple .*drop_remainder=.* Received: 3 rows",
         "measured_batches": r"each batch of `x` must have a multiple .* Received: 3 rows",
         "jit_compile": r"`jit_compile` must be false with 2 replicas, .* jit_compile=True",

@@ -163,7 +163,7 @@ def labelled_strings(
         batches = batches.batch(batch_size, drop_remainder=replicas > 1)
     else:
         rows = spec["first"].shape[0] or 0  # 0: it is not known before
-    check_rows(rows, rows, replicas)
+    check_rows("x", rows, rows, replicas)
     return batches.map(
         lambda row: {
             "first": row["first"],

@@ -52,7 +52,7 @@ class LabelledTraining(Measured):
             batches = self._streamed(x, batch_size)
         else:
             pairs, size = self.pairs_of(x, y), self._size(batch_size)
-            self._check_rows(min(size, len(pairs)), len(pairs) % size or size)
+            self._check_rows(name, min(size, len(pairs)), len(pairs) % size or size)
             batches = batched(columns_of(pairs), size)
         endless = int(batches.cardinality()) == tf.data.INFINITE_CARDINALITY and steps is None
         require(not endless, name, "a dataset that ends, or one with a number of steps", x)
@@ -61,7 +61,7 @@ class LabelledTraining(Measured):
     def batch_of(self, x: Any, y: Any) -> Mapping[str, Any]:
         """Returns pairs as one batch."""
         pairs = self.pairs_of(x, y)
-        self._check_rows(len(pairs), len(pairs))
+        self._check_rows("x", len(pairs), len(pairs))
         return columns_of(pairs)
 
     def load_weights(self, filepath: Any, skip_mismatch: bool = False, **kwargs: Any) -> None:
@@ -202,7 +202,7 @@ class LabelledTraining(Measured):
             x = LabelledBatches(pairs, batch_size=size, seed=seed, shuffle=shuffle, whole=whole)
         rule = f"{self.group_size}, as the trainer's"
         require(x.group_size == self.group_size, "group_size", rule, x.group_size)
-        self._check_rows(x.batch_size, x.smallest_batch)
+        self._check_rows("x", x.batch_size, x.smallest_batch)
         return x
 
     def _streamed(self, x: tf.data.Dataset, batch_size: int | None) -> tf.data.Dataset:
@@ -218,6 +218,6 @@ class LabelledTraining(Measured):
         require(size % group == 0, "batch_size", f"a multiple of {group} pairs of a group", size)
         return size
 
-    def _check_rows(self, batch_size: int, last: int) -> None:
+    def _check_rows(self, name: str, batch_size: int, last: int) -> None:
         replicas = self.distribute_strategy.num_replicas_in_sync
-        check_rows(batch_size, last, replicas, group_size=self.group_size)
+        check_rows(name, batch_size, last, replicas, group_size=self.group_size)

@@ -71,7 +71,7 @@ class MatchTrainer(LabelledTraining):
         states = state_losses(student, teaching) if teaching else {}
         self._state_losses: Callable[[], dict[str, StateLoss]] = lambda: states
         if teaching:
-            check_teachers(student, teaching)
+            check_teachers(student, teaching, ranks=objective == "ranking")
         names = ["label_loss"] if teaching else []
         names += [f"{name}_loss" for name in states]
         names += ["logit_loss"] if teaching and teaching.logit_weight else []

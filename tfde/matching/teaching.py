@@ -86,11 +86,17 @@ def _check_texts(student: PairScorer, teacher: CrossEncoder, weight: str) -> Non
         )
 
 
-def check_teachers(student: PairScorer, teaching: Teaching) -> None:
+def check_teachers(student: PairScorer, teaching: Teaching, *, ranks: bool) -> None:
     """Finds teachers that cannot teach a student.
 
+    Args:
+        student: What learns.
+        teaching: What from.
+        ranks: Whether a pair is the better the higher its one logit.
+
     Raises:
-        ConfigError: one is the student itself, or has other labels.
+        ConfigError: one is the student itself, or has other labels; to rank, one whose logit says
+            what is not relevant.
     """
     for teacher in teaching.teachers:
         if teacher is student:
@@ -104,3 +110,7 @@ def check_teachers(student: PairScorer, teaching: Teaching) -> None:
             rule = f"{', '.join(student.labels)}, in this order (`labels` of a run sets it)"
             same = teacher.labels == student.labels
             require(same, "labels of a teacher", rule, ", ".join(teacher.labels))
+        if teaching.logit_weight and ranks and len(teacher.labels) == 2:
+            said = teacher.labels[-1]  # what one logit is the logit of
+            rule = "one whose logit says 1, or a score without labels, with ranking"
+            require("1" not in teacher.labels or said == "1", "a teacher", rule, f"logit of {said}")

@@ -67,7 +67,7 @@ def training_batches(
             shuffle=shuffle,
             seed=seed,
         )
-    check_rows(x.batch_size, x.smallest_batch, replicas)
+    check_rows("x", x.batch_size, x.smallest_batch, replicas)
     return x
 
 
@@ -102,7 +102,7 @@ def measured_batches(
             table, batch_size=size, negatives_per_query=table.max_negatives, shuffle=False
         )
     if isinstance(x, PairBatches):
-        check_rows(x.batch_size, x.smallest_batch, replicas)
+        check_rows(name, x.batch_size, x.smallest_batch, replicas)
         return x.dataset(steps=steps or x.steps_per_epoch)
     x = _of_strings(x, name, batch_size=size, drop_remainder=replicas > 1)
     known = int(x.cardinality())
@@ -294,10 +294,13 @@ def _from(x: PairBatches | tf.data.Dataset, step: int, *, again: bool = True) ->
     return endless(x.dataset(start_step=step))
 
 
-def check_rows(batch_size: int, last: int, replicas: int, *, group_size: int = 1) -> None:
+def check_rows(
+    name: str, batch_size: int, last: int, replicas: int, *, group_size: int = 1
+) -> None:
     """Refuses batches whose rows cannot be shared out evenly among replicas.
 
     Args:
+        name: The argument that they come from.
         batch_size: Rows of a batch.
         last: Rows of the last one.
         replicas: How many.
@@ -307,9 +310,9 @@ def check_rows(batch_size: int, last: int, replicas: int, *, group_size: int = 1
         ConfigError: a batch has other rows than a multiple of the replicas.
     """
     groups = f" times the {group_size} pairs of a group" if group_size > 1 else ""
-    for name, rows in (("`batch_size`", batch_size), ("the last batch", last)):
-        if rows % (replicas * group_size):
-            raise ConfigError(
-                f"{name} must be a multiple of the {replicas} replicas{groups}, which share its"
-                f" rows out evenly. Received: {rows}"
-            )
+    if any(rows % (replicas * group_size) for rows in (batch_size, last)):
+        raise ConfigError(
+            f"the rows of each batch of `{name}` must be a multiple of the {replicas}"
+            f" replicas{groups}, which share them out evenly. Received: {batch_size} rows"
+            + (f", and {last} in the last batch" if last != batch_size else "")
+        )

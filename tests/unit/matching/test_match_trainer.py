@@ -261,6 +261,19 @@ def test_ranking_wants_groups():
         ),
         (
             lambda: MatchTrainer(
+                matcher(num_labels=1),
+                objective="ranking",
+                group_size=2,
+                teaching=Teaching(
+                    (teacher(num_labels=1, labels=("1", "0")),),
+                    logit_weight=1.0,
+                    logit_loss="margin_mse",
+                ),
+            ),
+            "`a teacher` must be one whose logit says 1, .* Received: 'logit of 0'",
+        ),
+        (
+            lambda: MatchTrainer(
                 matcher(text=TextConfig(8, 10, query_prompt="red ")),
                 teaching=Teaching((teacher(),), virt_weight=1.0),
             ),
