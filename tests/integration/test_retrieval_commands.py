@@ -80,6 +80,16 @@ def test_the_road(work, capsys):
     assert len(run) == sum(1 for _ in DatasetDirectory(data).queries())
     assert {len(results) for results in run.values()} == {200}
     args = ["retrieve", "--model", model, "--index", work / "index", "-k", 200, "--output"]
+    (work / "q.jsonl").write_text('{"_id": "no text"}\n' + queries.read_text())
+    bad = [work / "all.trec", "--queries", work / "q.jsonl"]
+    code, _, error = tfde(capsys, *args, *bad)
+    assert code == 1
+    assert "q.jsonl:1: " in error
+    assert "(--skip_bad leaves out and counts such)" in error
+    code, out, _ = tfde(capsys, *args, *bad, "--skip_bad")
+    assert code == 0
+    assert f"{len(run):,} queries, 1 bad skipped, " in out
+    assert read_run(work / "all.trec") == run
     split = ["--dataset", data, "--split", "dev"]
     code, _, _ = tfde(capsys, *args, work / "dev.trec", *split)
     judged = DatasetDirectory(data).qrels("dev")

@@ -13,6 +13,7 @@ from tfde.cli.shared_options import (
     add_max_passage,
     add_separator,
     fold_passages,
+    hint_of_skip_bad,
     load_encoder,
     passages_wanted,
     tell_cut_texts,
@@ -20,6 +21,7 @@ from tfde.cli.shared_options import (
 from tfde.errors import require
 
 if TYPE_CHECKING:
+    from tfde.storage.intake import Intake
     from tfde.types import Query
 
 
@@ -35,6 +37,9 @@ def build_parser() -> CommandParser:
     parser.add_argument("--queries", help="JSON Lines with _id and text, or .gz")
     parser.add_argument("--dataset", help="dataset directory, whose queries are taken instead")
     parser.add_argument("--split", help="with --dataset: only the queries that this split judges")
+    parser.add_argument(
+        "--skip_bad", action="store_true", help="with --queries: leave out and count bad lines"
+    )
     parser.add_argument("--output", required=True, help="the run, six columns; .gz packs it")
     parser.add_argument("-k", type=PositiveInt, default=100, help="documents a query")
     parser.add_argument(
@@ -53,9 +58,12 @@ def build_parser() -> CommandParser:
 def run(args: Any) -> int:
     """Retrieves."""
     from tfde.retrieval.runs import check_output
+    from tfde.storage.intake import Intake
 
     check_output(args.output, args.tag)
-    queries = _read_queries(args)
+    intake = Intake(skip_bad=args.skip_bad)
+    with hint_of_skip_bad(intake):
+        queries = _read_queries(args, intake)
 
     from tfde.data.ranking import without_query
     from tfde.retrieval.live.load_index import load_index
@@ -81,17 +89,20 @@ def run(args: Any) -> int:
     tell_cut_texts(model)
     write_run(args.output, results, tag=args.tag)
     lines = sum(map(len, results.values()))
-    print(f"{args.output}: {len(results):,} queries, {lines:,} lines, {seconds:.1f} s")
+    skipped = f", {intake.skipped:,} bad skipped" if intake.skipped else ""
+    print(f"{args.output}: {len(results):,} queries{skipped}, {lines:,} lines, {seconds:.1f} s")
     return 0
 
 
-def _read_queries(args: Any) -> list[Query]:
+def _read_queries(args: Any, intake: Intake) -> list[Query]:
     from tfde.data.dataset_directory import DatasetDirectory
     from tfde.retrieval.retrieve import read_queries
 
     if (args.queries is None) == (args.dataset is None):
         raise ValueError("`--queries` or `--dataset` must be given, and not both.")
     require(args.split is None or args.dataset, "--split", "beside --dataset", args.split)
+    given = args.dataset is None or not args.skip_bad
+    require(given, "--skip_bad", "beside --queries", args.skip_bad)
     if args.dataset is None:
-        return list(read_queries(args.queries))
+        return list(read_queries(args.queries, intake))
     return list(DatasetDirectory(args.dataset).queries(args.split))
