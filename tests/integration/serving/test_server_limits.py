@@ -135,7 +135,7 @@ def test_a_slow_body_is_given_up(server):
             part := one.recv(4096)
         ):  # head and body, perhaps apart
             answer += part
-    assert answer.startswith(b"HTTP/1.1 504 ")
+    assert answer.startswith(b"HTTP/1.1 408 ")
     assert b"the body must come within 2 s (--body_timeout_s)" in answer
 
 

@@ -145,10 +145,8 @@ class BoundedHttp:
                         break
         except TimeoutError:
             seconds = self._limits.body_timeout_s
-            raise StatusError(
-                StatusCode.DEADLINE_EXCEEDED,
-                f"the body must come within {seconds:g} s (--body_timeout_s)",
-            ) from None
+            rule = f"the body must come within {seconds:g} s (--body_timeout_s)"
+            raise _BodyError(408, rule) from None
         body = b"".join(chunks)
         codings = headers.get(b"content-encoding", b"").lower().split(b",")
         codings = [name for name in map(bytes.strip, codings) if name not in (b"", b"identity")]
