@@ -144,6 +144,13 @@ class MatchTrainer(LabelledTraining):
             " `compile` of its own."
         )
 
+    def get_config(self) -> dict[str, Any]:
+        """Refuses: what is copied or saved is the student."""
+        raise ConfigError(
+            "MatchTrainer is not copied or saved itself: copy or save `trainer.student`, and make a"
+            " trainer for it."
+        )
+
     def prepare_batch(self, batch: Mapping[str, tf.Tensor]) -> dict[str, Any]:
         """Tokenizes a batch for the student and for each teacher (graph ops).
 

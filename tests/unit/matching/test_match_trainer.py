@@ -1,5 +1,7 @@
 """Training with labels, VIRT and teachers' logits; what of it the student keeps, and refuses."""
 
+import copy
+
 import keras
 import numpy as np
 import pytest
@@ -285,6 +287,12 @@ def test_what_does_not_fit(make, message):
     with pytest.raises(ConfigError, match=message) as error:
         make()
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("write", [copy.deepcopy, keras.models.clone_model, keras.Model.to_json])
+def test_what_is_copied_is_the_student(write):
+    with pytest.raises(ConfigError, match=r"copied or saved itself: copy or save `trainer.student"):
+        write(MatchTrainer(matcher()))
 
 
 @pytest.mark.parametrize("make", [matcher, teacher])
