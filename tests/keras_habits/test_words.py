@@ -181,6 +181,13 @@ def test_a_model_called_on_strings_says_what_to_write(model):
             model(texts)
 
 
+def test_a_list_of_pairs_is_no_batch(model):
+    with pytest.raises(ConfigError, match=r"`batch` must be one of `tfde\.pairs\(\.\.\.\)"):
+        model.prepare_batch([("red", "apple")])
+    batch = next(iter(tfde.pairs([("red", "apple")], batch_size=1).dataset()))
+    assert model(model.prepare_batch(batch))["query_embeddings"].shape[0] == 1
+
+
 def test_an_index_takes_one_query_and_tells_texts(model, expected, tmp_path):
     index = tfde.ExactIndex.build(model.encode_documents(WORDS), WORDS)
     scores, doc_ids = index.search(expected, k=3)

@@ -17,8 +17,9 @@ from tfde.storage.json_file import read_json_file, refuse_pointer
 
 _HUB = "hf://"
 _KERAS_FILE = ".keras"
+_BUNDLE = "manifest.json"
 # A model; sentence-transformers; a SavedModel; DPR's two encoders; a bundle.
-_HELD = ("config.json", "modules.json", "saved_model.pb", "question_encoder", "manifest.json")
+_HELD = ("config.json", "modules.json", "saved_model.pb", "question_encoder", _BUNDLE)
 # Where sentence-transformers keeps the settings of a transformer; names but the first are old.
 _SETTINGS = tuple(
     f"sentence_{name}_config.json"
@@ -36,11 +37,12 @@ def is_keras_file(path: str | Path) -> bool:
     return str(path).endswith(_KERAS_FILE) and Path(path).is_file()
 
 
-def check_checkpoint(checkpoint: str | Path) -> None:
+def check_checkpoint(checkpoint: str | Path, *, trains: bool = False) -> None:
     """Refuses what cannot be one, without TensorFlow and without asking a hub.
 
     Args:
         checkpoint: As `CheckpointFiles` takes it, or two with a comma between; or a `.keras` file.
+        trains: Whether training is to start from it, which a bundle is no start of.
 
     Raises:
         ConfigError: another file, a directory of something else, or a path at which nothing
@@ -50,7 +52,7 @@ def check_checkpoint(checkpoint: str | Path) -> None:
     for name in [whole] if Path(whole).exists() else map(str.strip, whole.split(",")):
         path, is_handle = Path(name), "://" in name
         if name and path.is_dir():
-            _check_directory(name)
+            _check_directory(name, trains=trains)
         elif not is_keras_file(name) and (path.exists() or ("/" in name and not is_handle)):
             missing = "" if path.exists() else ", a path at which nothing stands"
             raise ConfigError(
@@ -58,8 +60,14 @@ def check_checkpoint(checkpoint: str | Path) -> None:
             )
 
 
-def _check_directory(name: str) -> None:
-    if not any((Path(name) / file).exists() for file in _HELD):
+def _check_directory(name: str, *, trains: bool) -> None:
+    held = [file for file in _HELD if (Path(name) / file).exists()]
+    if trains and held == [_BUNDLE]:
+        raise ConfigError(
+            f"{name}: must be a model to train; an exported bundle only answers. Give the model"
+            " that it was made from."
+        )
+    if not held:
         inside = [folder for folder in ("best_model", "model") if (Path(name) / folder).is_dir()]
         hint = f"; did you mean {name.rstrip('/')}/{inside[0]}?" if inside else ""
         raise ConfigError(

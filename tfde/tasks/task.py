@@ -14,7 +14,7 @@ from typing import Protocol
 
 import tensorflow as tf
 
-from tfde.errors import ConfigError
+from tfde.errors import ConfigError, require
 
 # Tensors of one first axis, a row for each text: its embedding and what else is known of it.
 Rows = Mapping[str, tf.Tensor]
@@ -90,8 +90,10 @@ def candidate_texts(batch: Mapping[str, tf.Tensor], name: str) -> tf.Tensor:
         name: `title`, `text`, `context` or `key`.
 
     Raises:
-        ConfigError: contexts are wanted and a document has none.
+        ConfigError: contexts are wanted and a document has none; it is no such batch.
     """
+    keyed = isinstance(batch, Mapping) and "document_key" in batch
+    require(keyed, "batch", "one of `tfde.pairs(...).dataset()`, texts and keys by name", batch)
     if f"document_{name}" not in batch:
         raise ConfigError(
             f"pairs must have a `{name}` for each document, which the model's template names;"

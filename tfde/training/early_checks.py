@@ -195,7 +195,7 @@ def _check_start(backbone: str | dict[str, Any], tokenizer: str | None) -> None:
         backbone_from_mapping(backbone, "model.backbone")
     else:
         try:
-            check_checkpoint(backbone)
+            check_checkpoint(backbone, trains=True)
         except ConfigError as error:
             raise ConfigError(f"model.backbone: {error}") from error
     if tokenizer is not None and not Path(tokenizer).exists():

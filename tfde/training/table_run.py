@@ -81,7 +81,7 @@ def prepare_table(
     """
     table, output, intake = Path(table), Path(output), intake or Intake()
     files = _files(table)
-    check_checkpoint(model)
+    check_checkpoint(model, trains=True)
     if not Path(model).exists():  # asks the hubs before anything is written
         for name in model.split(","):
             CheckpointFiles(name.strip()).find("modules.json")

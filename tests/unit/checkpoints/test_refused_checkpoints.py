@@ -99,6 +99,12 @@ def test_directories_of_each_kind_of_model_pass(tmp_path, file):
     check_checkpoint(tmp_path)
 
 
+def test_a_bundle_is_no_start_of_training(tmp_path):
+    (tmp_path / "manifest.json").touch()
+    with pytest.raises(ConfigError, match=r"must be a model to train; an exported bundle only"):
+        check_checkpoint(tmp_path, trains=True)
+
+
 def test_a_path_at_which_nothing_stands_is_called_so(tmp_path):
     with pytest.raises(ConfigError, match=r", a path at which nothing stands"):
         check_checkpoint(tmp_path / "best_modell")

@@ -263,6 +263,10 @@ def test_a_command_that_was_probably_meant(capsys):
     assert main(["report"]) == 2
     assert "unknown command 'report'; did you mean evaluate?" in capsys.readouterr().err
     with pytest.raises(SystemExit):
+        main(["train", "--tabel", "my.csv", "--model", "m", "--output", "o"])
+    told = "tfde train: unrecognized arguments: --tabel; did you mean --table? (tfde train"
+    assert capsys.readouterr().err.startswith(told)
+    with pytest.raises(SystemExit):
         main(["train", "my.csv", "--output", "run"])
     assert "unrecognized arguments: my.csv; did you mean --table my.csv?" in capsys.readouterr().err
     assert main(["xyz"]) == 2

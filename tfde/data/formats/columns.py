@@ -341,34 +341,47 @@ def write(
     """Writes `SPLIT.jsonl`, one line for each relevant document of each query.
 
     Title and text stand together, as there is one column. Where the dataset has pairs, their
-    negatives are `negative_1` ...; a line with fewer than others has them as null, so that all
-    lines have the same columns. Memory holds the texts of the documents that a split names.
+    negatives are `negative_1` ... Each line of a file has all its columns, as sentence-transformers
+    wants them: one with fewer negatives than others has its own again, in their order, and those
+    without any stand in a file of their own, `SPLIT.pairs.jsonl`. Memory holds the texts of the
+    documents that a split names.
     """
     counts = {}
     for split in splits:
-        name = f"{split}.jsonl{suffix}"
-        counts[name] = write_json_lines(directory / name, _columns(dataset, split))
+        negatives, relevant = _negatives(dataset, split), dataset.relevant(split)
+        width = max(map(len, negatives.values()), default=0)
+        queries = {query.query_id: query.text for query in dataset.queries(split)}
+        files: dict[str, list[tuple[str, str]]] = {split: [], f"{split}.pairs": []}
+        for pair in ((query_id, doc_id) for query_id in queries for doc_id in relevant[query_id]):
+            files[split if not width or pair in negatives else f"{split}.pairs"].append(pair)
+        documents = dataset.named_documents(set().union(*relevant.values(), *negatives.values()))
+        texts = {d: f"{found.title} {found.text}".strip() for d, found in documents.items()}
+        for name, pairs in files.items():
+            if pairs or name == split:
+                rows = (
+                    _row(queries[q], d, negatives.get((q, d), ()), texts, width) for q, d in pairs
+                )
+                counts[f"{name}.jsonl{suffix}"] = write_json_lines(
+                    directory / f"{name}.jsonl{suffix}", rows
+                )
     return counts
 
 
-def _columns(dataset: DatasetDirectory, split: str) -> Iterator[dict[str, str | None]]:
-    negatives: dict[tuple[str, str], dict[str, None]] = {}
+def _negatives(dataset: DatasetDirectory, split: str) -> dict[tuple[str, str], list[str]]:
+    """Returns the negatives of each pair of a query and a relevant document that has some."""
+    found: dict[tuple[str, str], dict[str, None]] = {}
     if split in dataset.pair_splits:
         for pair in read_pair_file(dataset.pair_file(split), split, Intake()):
             key = pair.query.query_id, pair.positive
-            negatives.setdefault(key, {}).update(dict.fromkeys(pair.negatives))
-    width = max(map(len, negatives.values()), default=0)
-    relevant = dataset.relevant(split)
-    store = dataset.named_documents(set().union(*relevant.values(), *negatives.values()))
+            found.setdefault(key, {}).update(dict.fromkeys(pair.negatives))
+    return {key: list(ids) for key, ids in found.items() if ids}
 
-    def text(doc_id: str) -> str:
-        return f"{store[doc_id].title} {store[doc_id].text}".strip()
 
-    for query in dataset.queries(split):
-        for doc_id in relevant[query.query_id]:
-            row: dict[str, str | None] = {"anchor": query.text, "positive": text(doc_id)}
-            given = list(negatives.get((query.query_id, doc_id), ()))
-            for place in range(width):
-                has_one = place < len(given)
-                row[f"negative_{place + 1}"] = text(given[place]) if has_one else None
-            yield row
+def _row(
+    query: str, positive: str, negatives: Sequence[str], texts: Mapping[str, str], width: int
+) -> dict[str, str]:
+    """Returns a row of a table, its negatives as often as there are columns."""
+    row = {"anchor": query, "positive": texts[positive]}
+    for place in range(width if negatives else 0):
+        row[f"negative_{place + 1}"] = texts[negatives[place % len(negatives)]]
+    return row

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import html
+import itertools
+import logging
 import re
 from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
@@ -17,6 +19,8 @@ from tfde.storage.compressed import read_lines, write_lines
 from tfde.storage.intake import Intake
 from tfde.types import Document, Query
 
+logger = logging.getLogger(__name__)
+
 TopicField = Literal["title", "description", "narrative"]
 # The names that a part has had. CLEF puts the language before them (<EN-title>).
 _NUMBERS = ("num", "number", "identifier", "topicid", "id")
@@ -29,6 +33,7 @@ _NAMES = {
 _FIELD = re.compile(
     r"<(?:[A-Za-z]{2}-)?([A-Za-z][\w.]*)[^<>]*>(.*?)(?=</?[A-Za-z][^<>]*>|\Z)", re.DOTALL
 )
+_MARKUP = re.compile(r"<[A-Za-z/!]|-->")
 _ATTRIBUTE = re.compile(r"(?<![\w:])([\w:]++)\s*+=\s*(\"[^\"]*\"|'[^']*')")
 # "Number: 301", "Description:": part of the form.
 _FORM_WORD = re.compile(r"\A\s*(?:Number|Topic|Description|Narrative|Query)\s*:", re.IGNORECASE)
@@ -99,17 +104,20 @@ def write(
 ) -> dict[str, int]:
     """Writes `documents.trec`, and `topics.SPLIT.txt` and `qrels.SPLIT.txt` for each split.
 
-    Runs of white space become one space, as they do in reading.
+    Runs of white space become one space, as they do in reading. Most readers of topics take `&` and
+    `<` as they stand, so entities are written only where a question would else be read as markup;
+    a warning counts these.
     """
-    counts = {}
+    counts, escaped = {}, 0
 
     def write_file(name: str, records: Iterator[str]) -> None:
         counts[f"{name}{suffix}"] = write_lines(directory / f"{name}{suffix}", records)
 
     write_file("documents.trec", (_sgml(document) for document in dataset.documents()))
     for split in splits:
-        topics = map(_topic_block, dataset.queries(split))
-        write_file(f"topics.{split}.txt", topics)
+        texts = {query.query_id: _topic_text(query) for query in dataset.queries(split)}
+        escaped += sum(html.unescape(text) != text for text in texts.values())
+        write_file(f"topics.{split}.txt", itertools.starmap(_topic_block, texts.items()))
         qrels = dataset.qrels(split)
         write_file(
             f"qrels.{split}.txt",
@@ -118,6 +126,12 @@ def write(
                 for query_id, judged in qrels.items()
                 for doc_id, relevance in judged.items()
             ),
+        )
+    if escaped:
+        logger.warning(
+            "%d questions hold tags or entities: they stand with &lt; and &amp; in the topics,"
+            " which ir_datasets and Anserini do not turn back",
+            escaped,
         )
     return counts
 
@@ -129,11 +143,18 @@ def _sgml(document: Document) -> str:
     return "\n".join([*lines, "<TEXT>", _escaped(document.text), "</TEXT>", "</DOC>"])
 
 
-def _topic_block(query: Query) -> str:
-    text = _escaped(query.text)
+def _topic_text(query: Query) -> str:
+    text = " ".join(query.text.split())
+    if _MARKUP.search(text) or plain_text(text) != text:
+        return html.escape(text, quote=False)
+    return text
+
+
+def _topic_block(number: str, text: str) -> str:
+    """Returns a topic with all four fields: some readers want a narrative, empty or not."""
     return (
-        f"<top>\n\n<num> Number: {query.query_id}\n<title> {text}\n\n<desc> Description:\n{text}\n"
-        "\n</top>\n"
+        f"<top>\n\n<num> Number: {number}\n<title> {text}\n\n<desc> Description:\n{text}\n"
+        "\n<narr> Narrative:\n\n</top>\n"
     )
 
 

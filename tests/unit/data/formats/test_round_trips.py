@@ -4,6 +4,7 @@ The expected records come from the data sets themselves, by text where a format 
 """
 
 import csv
+import html
 import json
 from collections import defaultdict
 
@@ -279,6 +280,57 @@ def test_trec(name, topic_field, request, tmp_path):
         q.query_id: plain(q.text) for q in dataset.queries()
     }
     assert by_split(records) == {split: dataset.qrels(split) for split in dataset.splits}
+
+
+def test_trec_topics_are_plain_where_they_can_be(tmp_path, caplog):
+    texts = ["AT&T & co", "3 < 5 and 7 > 2", "what is <b>bold</b>", "&amp; or &lt;", "a --> b"]
+    dataset = small_dataset(tmp_path / "data", texts)
+    write_format("trec", dataset, tmp_path / "out")
+    path = tmp_path / "out/topics.train.txt"
+    titles = [x.removeprefix("<title> ") for x in path.read_text().splitlines() if "<title>" in x]
+    assert titles[:2] == texts[:2]
+    assert titles[2:] == [html.escape(text, quote=False) for text in texts[2:]]
+    assert "3 questions hold tags or entities" in caplog.text
+    assert [query.text for query in trec.read_topics(path, Intake())] == texts
+
+
+def test_rows_of_sentence_transformers_are_whole(tmp_path):
+    """Its collator refuses a null."""
+    given = [["d1", "d2", "d3"], ["d3", "d4"], []]
+    dataset = small_dataset(tmp_path / "data", ["one", "two", "three"], negatives=given)
+    counts = write_format("sentence-transformers", dataset, tmp_path / "out")
+    assert counts == {"train.jsonl": 2, "train.pairs.jsonl": 1}
+    rows = [row for _, row in read_json_lines(tmp_path / "out/train.jsonl")]
+    assert [[row[f"negative_{n}"] for n in (1, 2, 3)] for row in rows] == [
+        ["text 1", "text 2", "text 3"],
+        ["text 3", "text 4", "text 3"],
+    ]
+    alone = [row for _, row in read_json_lines(tmp_path / "out/train.pairs.jsonl")]
+    assert alone == [{"anchor": "three", "positive": "text 2"}]
+    sources = [Source("rows", tmp_path / "out" / name, "train") for name in counts]
+    records = sentence_transformers.read(sources, Intake())
+    write_dataset(tmp_path / "back", records, intake=Intake())
+    back = DatasetDirectory(tmp_path / "back")
+    assert back.num_documents == 5
+    names = {query.query_id: query.text for query in back.queries("train")}
+    assert sorted(names.values()) == ["one", "three", "two"]
+    found = defaultdict(set)
+    for _, query_id, _, negative in pairs_of(back):
+        found[names[query_id]].add(negative)
+    assert {name: len(ids) for name, ids in found.items()} == {"one": 3, "two": 2}
+
+
+def small_dataset(path, queries, negatives=()):
+    """A dataset directory: document N is right for query N, five documents."""
+    texts = [Query(f"q{n}", text) for n, text in enumerate(queries)]
+    documents = [Document(f"d{n}", "", f"text {n}") for n in range(5)]
+    records = [*documents, *texts]
+    records += [Judgement("train", f"q{n}", f"d{n}", 1) for n in range(len(texts))]
+    records += [
+        TrainingPair("train", texts[n], f"d{n}", tuple(found)) for n, found in enumerate(negatives)
+    ]
+    write_dataset(path, iter(records), intake=Intake())
+    return DatasetDirectory(path)
 
 
 def test_sentence_transformers_columns(scifact, tmp_path):
