@@ -64,8 +64,8 @@ def _check_directory(name: str, *, trains: bool) -> None:
     held = [file for file in _HELD if (Path(name) / file).exists()]
     if trains and held == [_BUNDLE]:
         raise ConfigError(
-            f"{name}: must be a model to train; an exported bundle only answers. Give the model"
-            " that it was made from."
+            f"{name}: must be a model to train, and holds none. An exported bundle only answers:"
+            " give the model that it was made from."
         )
     if not held:
         inside = [folder for folder in ("best_model", "model") if (Path(name) / folder).is_dir()]

@@ -99,7 +99,7 @@ class CommandParser(jsonargparse.ArgumentParser):
         if unread and not Path(unread[2]).is_file():
             what = "a mapping of its fields, or a file of them" if unread[1] else "a file"
             line = f"{unread[1] or ''}{unread[3]} must be {what}. Received: '{unread[2]}'"
-        line = self._meant_alternative(line) or line + self._suggestion(line)
+        line = self._meant_alternative() or line + self._suggestion(line)
         action = self._action(str(next(iter(self._given), "")))
         prog = self.prog if action is None else action.prog
         print(f"{prog}: {line} ({prog} --help shows the options)", file=sys.stderr)
@@ -116,8 +116,8 @@ class CommandParser(jsonargparse.ArgumentParser):
             return f"--{dest}"
         return named.get(whole, dest)
 
-    def _meant_alternative(self, line: str) -> str:
-        """Returns the error without what only the parser knows that was meant to take over."""
+    def _meant_alternative(self) -> str:
+        """Returns the error of an option that was probably meant to choose another parser."""
         given = [str(word).partition("=")[0] for word in self._given]
         for word in given if "--run" not in given else ():
             if word.startswith("--") and word not in self._option_string_actions:

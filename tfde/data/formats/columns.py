@@ -350,20 +350,21 @@ def write(
     for split in splits:
         negatives, relevant = _negatives(dataset, split), dataset.relevant(split)
         width = max(map(len, negatives.values()), default=0)
-        queries = {query.query_id: query.text for query in dataset.queries(split)}
-        files: dict[str, list[tuple[str, str]]] = {split: [], f"{split}.pairs": []}
-        for pair in ((query_id, doc_id) for query_id in queries for doc_id in relevant[query_id]):
-            files[split if not width or pair in negatives else f"{split}.pairs"].append(pair)
         documents = dataset.named_documents(set().union(*relevant.values(), *negatives.values()))
         texts = {d: f"{found.title} {found.text}".strip() for d, found in documents.items()}
-        for name, pairs in files.items():
-            if pairs or name == split:
-                rows = (
-                    _row(queries[q], d, negatives.get((q, d), ()), texts, width) for q, d in pairs
-                )
-                counts[f"{name}.jsonl{suffix}"] = write_json_lines(
-                    directory / f"{name}.jsonl{suffix}", rows
-                )
+        whole: list[tuple[str, str, Sequence[str]]] = []
+        alone: list[tuple[str, str, Sequence[str]]] = []
+        for query in dataset.queries(split):
+            for doc_id in relevant[query.query_id]:
+                given = negatives.get((query.query_id, doc_id), ())
+                rows = alone if width and not given else whole
+                rows.append((query.text, doc_id, given))
+        files = {f"{split}.jsonl{suffix}": whole}
+        if alone:
+            files[f"{split}.pairs.jsonl{suffix}"] = alone
+        for name, rows in files.items():
+            records = (_row(*row, texts, width) for row in rows)
+            counts[name] = write_json_lines(directory / name, records)
     return counts
 
 
