@@ -33,6 +33,13 @@ _INSTEAD = {
     "losses": "`tfde.RetrievalTask(temperature)`, which `compile` takes as `task`",
     "util": "`model.similarity(a, b)`, and `index.search(embeddings, k)`",
     "train": "`model.fit(pairs)`, or `tfde train --run RECIPE`",
+    "InfoNCE": "`tfde.RetrievalTask(temperature)`, which `compile` takes as `task`",
+    "MultipleNegativesRankingLoss": "`tfde.RetrievalTask(temperature=0.05)`, its softmax",
+    "Trainer": "`model.fit(pairs)`, or `tfde train --run RECIPE`",
+    "Dataset": "`tfde.pairs(data)`",
+    "BruteForce": "`tfde.ExactIndex`",
+    "ScaNN": "`tfde.ScannIndex`",
+    "HnswIndex": "`tfde.ScannIndex` or `tfde.FaissIndex`",
     "search": "`tfde.retrieve(model, index, queries, k)`, or `index.search(embeddings, k)`",
 }
 
@@ -46,11 +53,21 @@ __all__ = ["__version__", *sorted(_WHERE)]
 
 def __getattr__(name: str) -> Any:
     if name not in _WHERE:
-        instead = f"; instead: {_INSTEAD[name]}" if name in _INSTEAD else ""
-        raise AttributeError(f"module 'tfde' has no attribute {name!r}{instead}")
+        raise AttributeError(f"module 'tfde' has no attribute {name!r}{_hint(name)}")
     value = getattr(importlib.import_module(_WHERE[name]), name)
     globals()[name] = value
     return value
+
+
+def _hint(name: str) -> str:
+    """Returns what there is in the place of a name, for its error."""
+    if name in _INSTEAD:
+        return f"; instead: {_INSTEAD[name]}"
+    import difflib
+
+    small = {known.lower(): known for known in _WHERE}
+    near = difflib.get_close_matches(name.lower(), small, n=1, cutoff=0.6)
+    return f"; did you mean {small[near[0]]}?" if near and name[0] != "_" else ""
 
 
 def __dir__() -> list[str]:

@@ -20,10 +20,12 @@ def test_every_name_leads_to_a_documented_object(name):
 
 
 def test_an_unknown_name_is_an_attribute_error():
-    with pytest.raises(AttributeError, match="module 'tfde' has no attribute 'DualEncoders'"):
+    with pytest.raises(AttributeError, match=r"'DualEncoders'; did you mean DualEncoder\?$"):
         tfde.DualEncoders  # noqa: B018
     with pytest.raises(AttributeError, match=r"'load'; instead: `tfde\.DualEncoder\.from_backbone"):
         tfde.load  # noqa: B018
+    with pytest.raises(AttributeError, match=r"^module 'tfde' has no attribute 'xyzzy'$"):
+        tfde.xyzzy  # noqa: B018
     for kind in (tfde.DualEncoder, tfde.CrossEncoder, tfde.Matcher):
         with pytest.raises(ConfigError, match=rf"{kind.__name__}\.from_backbone\(path\)` for a c"):
             kind("sentence-transformers/all-MiniLM-L6-v2")
