@@ -15,6 +15,7 @@ from typing import Protocol
 import tensorflow as tf
 
 from tfde.errors import ConfigError, require
+from tfde.types import CONTEXT
 
 # Tensors of one first axis, a row for each text: its embedding and what else is known of it.
 Rows = Mapping[str, tf.Tensor]
@@ -92,11 +93,11 @@ def candidate_texts(batch: Mapping[str, tf.Tensor], name: str) -> tf.Tensor:
     Raises:
         ConfigError: contexts are wanted and a document has none; it is no such batch.
     """
-    keyed = isinstance(batch, Mapping) and "document_key" in batch
-    require(keyed, "batch", "one of `tfde.pairs(...).dataset()`, texts and keys by name", batch)
-    if f"document_{name}" not in batch:
+    there = isinstance(batch, Mapping) and f"document_{name}" in batch
+    if not there and name == CONTEXT:
         raise ConfigError(
             f"pairs must have a `{name}` for each document, which the model's template names;"
             " tfde convert --level sentence --context keeps the passages of sentences."
         )
+    require(there, "batch", "one of `tfde.pairs(...).dataset()`, texts and keys by name", batch)
     return tf.concat([batch[f"document_{name}"], tf.reshape(batch[f"negative_{name}"], [-1])], 0)
