@@ -63,11 +63,13 @@ def _hint(name: str) -> str:
     """Returns what there is in the place of a name, for its error."""
     if name in _INSTEAD:
         return f"; instead: {_INSTEAD[name]}"
-    import difflib
+    if name.startswith("_"):  # what programs look for, not people
+        return ""
+    import difflib  # here: `import tfde` costs nothing
 
     small = {known.lower(): known for known in _WHERE}
     near = difflib.get_close_matches(name.lower(), small, n=1, cutoff=0.6)
-    return f"; did you mean {small[near[0]]}?" if near and name[0] != "_" else ""
+    return f"; did you mean {small[near[0]]}?" if near else ""
 
 
 def __dir__() -> list[str]:

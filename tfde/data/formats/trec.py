@@ -145,9 +145,7 @@ def _sgml(document: Document) -> str:
 
 def _topic_text(query: Query) -> str:
     text = " ".join(query.text.split())
-    if _MARKUP.search(text) or plain_text(text) != text:
-        return html.escape(text, quote=False)
-    return text
+    return _escaped(text) if _MARKUP.search(text) or plain_text(text) != text else text
 
 
 def _topic_block(number: str, text: str) -> str:
