@@ -9,6 +9,7 @@ import pytest
 from tfde.errors import ConfigError, DataError, MismatchError
 from tfde.retrieval.exact_index import ExactIndex
 from tfde.retrieval.faiss_index import FaissIndex, FaissParameters
+from tfde.retrieval.live import live_index
 from tfde.retrieval.live.base_indexes import index_version
 from tfde.retrieval.live.live_index import LiveIndex
 from tfde.retrieval.live.load_index import load_index
@@ -219,8 +220,13 @@ def test_a_reader_forgets_what_came_and_went_before_a_compaction(tmp_path):
         assert reader.search_documents(far, 1).doc_ids.tolist() == before
 
 
-def test_a_text_is_that_of_the_vector_that_was_scored(tmp_path):
-    """Texts and vectors tell their version; searches never mix two, in writer or reader."""
+@pytest.mark.parametrize("attempts", [10, 1, 0])
+def test_a_text_is_that_of_the_vector_that_was_scored(tmp_path, monkeypatch, attempts):
+    """Texts and vectors tell their version; searches never mix two, in writer or reader.
+
+    With few attempts many end where changes come faster than searches end.
+    """
+    monkeypatch.setattr(live_index, "_ATTEMPTS", attempts)
     query, done = np.eye(1, DIM, dtype=np.float32), threading.Event()
     doc_ids = [f"d{i}" for i in range(5)]
     ExactIndex.build(np.zeros((5, DIM), np.float32), doc_ids).save(tmp_path / "i")

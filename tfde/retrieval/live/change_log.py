@@ -142,6 +142,13 @@ class ChangeLog:
             rows = self._database.execute(query, (after,))
             return state, [self._change(*row) for row in rows]
 
+    @contextlib.contextmanager
+    def moment(self) -> Iterator[None]:
+        """Within, `read` and `documents` see the file as it is when this begins."""
+        with errors_of(self.path), self._transaction("DEFERRED"):
+            self._read_state()  # SQLite's transaction sees what its first reading saw
+            yield
+
     def has_changes(self) -> bool:
         """Returns whether there are changes since the base was built."""
         with errors_of(self.path):
@@ -273,6 +280,9 @@ class ChangeLog:
 
     @contextlib.contextmanager
     def _transaction(self, kind: str) -> Iterator[None]:
+        if self._database.in_transaction:  # within `moment`
+            yield
+            return
         self._database.execute(f"BEGIN {kind}")
         try:
             yield

@@ -31,7 +31,7 @@ from tfde.retrieval.live.base_indexes import (
     write_base,
 )
 from tfde.retrieval.live.change_log import FILE, ChangeLog
-from tfde.retrieval.live.change_rows import LogState, check_texts
+from tfde.retrieval.live.change_rows import Change, LogState, check_texts
 from tfde.retrieval.live.pending_changes import PendingChanges
 from tfde.retrieval.live.snapshot import Snapshot
 from tfde.retrieval.live.status import LiveStatus, status_of
@@ -196,9 +196,9 @@ class LiveIndex:
             sequence, documents = self._read_documents(set(doc_ids.ravel().tolist()))
             # Else a text may not be the one that was scored.
             if sequence == snapshot.sequence and self._is_here(snapshot):
-                break
+                return LiveHits(scores, doc_ids, documents, _version(snapshot))
             self._catch_up()
-        return LiveHits(scores, doc_ids, documents, _version(snapshot))
+        return self._search_at_rest(query_embeddings, k)
 
     def check_model(self, fingerprint: str) -> None:
         """Refuses vectors of another model; an index without fingerprint takes any.
@@ -349,13 +349,35 @@ class LiveIndex:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _search_at_rest(self, query_embeddings: np.ndarray, k: int) -> LiveHits:
+        """Does what `search_documents` does where changes come faster than searches end.
+
+        This process changes nothing meanwhile, and what another one changes is not looked at.
+        """
+        with self._changing, self._reading:
+            reader = self._open_reader()
+            while True:
+                with contextlib.nullcontext() if reader is None else reader.moment():
+                    if reader is not None and self._log is None:
+                        self._take_up(*reader.read(after=self._snapshot.sequence))
+                    snapshot = self._snapshot
+                    scores, doc_ids = snapshot.search(query_embeddings, k)
+                    wanted = set(doc_ids.ravel().tolist())
+                    sequence, documents = (0, {}) if reader is None else reader.documents(wanted)
+                # Else another process has built a new base since the moment began.
+                if reader is None or sequence == snapshot.sequence:
+                    return LiveHits(scores, doc_ids, documents, _version(snapshot))
+
     def _read_documents(self, doc_ids: Iterable[str]) -> tuple[int, dict[str, Document]]:
         with self._reading:
-            if self._reader is None:
-                if not (self.path / FILE).is_file():
-                    return 0, {}
-                self._reader = ChangeLog(self.path / FILE, write=False)
-            return self._reader.documents(doc_ids)
+            reader = self._open_reader()
+            return (0, {}) if reader is None else reader.documents(doc_ids)
+
+    def _open_reader(self) -> ChangeLog | None:
+        """Returns what reads the changes, `None` where there are none; `_reading` is held."""
+        if self._reader is None and (self.path / FILE).is_file():
+            self._reader = ChangeLog(self.path / FILE, write=False)
+        return self._reader
 
     def _follow(self) -> None:
         """Opens the index that was built anew in this place; files of the old one never change."""
@@ -393,15 +415,19 @@ class LiveIndex:
                 if self._reader is None:
                     return
                 state, changes = self._reader.read(after=self._snapshot.sequence)
-            sequence, below = state.sequence, self._snapshot.below
-            # Another index may have been built in this place: the first generation again.
-            if (state.generation, state.manifest) == (below.generation, below.manifest):
-                self._pending.apply(changes)
-            else:
-                files = read_files(self.path, verify=False)
-                self._check_base(files.base.index)
-                self._pending, sequence = _pending_of(files), files.sequence
-            self._snapshot = self._pending.snapshot(sequence)
+            self._take_up(state, changes)
+
+    def _take_up(self, state: LogState, changes: Sequence[Change]) -> None:
+        """Makes what another process has changed the newest snapshot; `_changing` is held."""
+        sequence, below = state.sequence, self._snapshot.below
+        # Another index may have been built in this place: the first generation again.
+        if (state.generation, state.manifest) == (below.generation, below.manifest):
+            self._pending.apply(changes)
+        else:
+            files = read_files(self.path, verify=False)
+            self._check_base(files.base.index)
+            self._pending, sequence = _pending_of(files), files.sequence
+        self._snapshot = self._pending.snapshot(sequence)
 
     def _check_base(self, index: Index) -> None:
         found = (index.fingerprint, index.parents, index.shape[1])
