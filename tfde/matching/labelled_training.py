@@ -11,6 +11,7 @@ import tensorflow as tf
 from tfde.data.pairs.labelled import LabelledBatches, LabelledPairs
 from tfde.errors import require
 from tfde.matching.labelled_input import LabelRules, batched, columns_of, labelled_strings
+from tfde.tasks.replicas import share_of_mean, sum_gradients
 from tfde.towers.fit_loop import step_function
 from tfde.towers.measured import Measured, check_fit_words
 from tfde.towers.pair_input import check_rows, plan_fit
@@ -29,6 +30,7 @@ class LabelledTraining(Measured):
 
     group_size: int = 1
     untrained: bool = False
+    _sums = False  # whether the loss of a batch is a sum
     _own_metrics: Callable[[], list[keras.metrics.Metric]] = staticmethod(list)
 
     def label_rules(self) -> LabelRules:
@@ -63,6 +65,46 @@ class LabelledTraining(Measured):
         pairs = self.pairs_of(x, y)
         self._check_rows("x", len(pairs), len(pairs))
         return columns_of(pairs)
+
+    def train_step(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        """Takes one step on a batch.
+
+        Args:
+            data: What `prepare_batch` returned; under a strategy, this replica's rows.
+
+        Returns:
+            The loss so far, its parts and the metrics, means over these rows.
+        """
+        taught, weights = self._ask_teachers(data), self.trainable_weights
+        with tf.GradientTape() as tape:
+            share = self._share_of_loss(data, taught, training=True)
+            scaled = self.optimizer.scale_loss(share)
+        self.optimizer.apply(sum_gradients(tape.gradient(scaled, weights)), weights)
+        return self.get_metrics_result()
+
+    def test_step(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the loss so far, its parts and the metrics; arguments as of `train_step`."""
+        self._share_of_loss(data, self._ask_teachers(data), training=False)
+        return self.get_metrics_result()
+
+    def _share_of_loss(self, data: Mapping[str, Any], taught: Any, *, training: bool) -> tf.Tensor:
+        """Returns this replica's share of the loss of a batch, and counts it."""
+        self.check_compiled()
+        replicas = self.distribute_strategy.num_replicas_in_sync
+        rows = tf.shape(data["label"])[0]
+        loss = self._mean_loss(data, taught, training=training)
+        if self._sums:
+            loss *= tf.cast(rows * replicas, loss.dtype)
+        share = share_of_mean(loss) + self._layer_losses()
+        self._loss_tracker.update_state(share * replicas, sample_weight=rows)
+        return share
+
+    def _ask_teachers(self, data: Mapping[str, Any]) -> Any:
+        """Returns what teachers say of a batch, outside the tape; `None`: there are none."""
+
+    def _mean_loss(self, data: Mapping[str, Any], taught: Any, *, training: bool) -> tf.Tensor:
+        """Returns the mean loss of these rows, without the layers' own, and counts the metrics."""
+        raise NotImplementedError
 
     def load_weights(self, filepath: Any, skip_mismatch: bool = False, **kwargs: Any) -> None:
         """Loads all weights, as in Keras, of a model built alike."""

@@ -21,7 +21,6 @@ from tfde.matching.pair_model import PairScorer
 from tfde.matching.pair_states import PairStates
 from tfde.matching.state_losses import StateLoss
 from tfde.matching.teaching import Teaching, check_teachers, state_losses
-from tfde.tasks.replicas import share_of_mean, sum_gradients
 from tfde.towers.fit_loop import compile_in_scope, uses_xla
 
 
@@ -178,37 +177,6 @@ class MatchTrainer(LabelledTraining):
         """Writes the `.keras` file of the student; arguments as in Keras."""
         self.student.save(filepath, *args, **kwargs)
 
-    def train_step(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        """Takes one step on a batch.
-
-        Args:
-            data: What `prepare_batch` returned; under a strategy, this replica's rows.
-
-        Returns:
-            The loss so far and its parts, means over these rows.
-        """
-        taught = self._ask_teachers(data)
-        weights = self.trainable_weights
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_mean(self._pair_losses(data, taught, training=True))
-            scaled = self.optimizer.scale_loss(self._counted(loss, data))
-        self.optimizer.apply(sum_gradients(tape.gradient(scaled, weights)), weights)
-        return self.get_metrics_result()
-
-    def test_step(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the loss so far and its parts; arguments as of `train_step`."""
-        taught = self._ask_teachers(data)
-        self._counted(tf.reduce_mean(self._pair_losses(data, taught, training=False)), data)
-        return self.get_metrics_result()
-
-    def _counted(self, loss: tf.Tensor, data: Mapping[str, Any]) -> tf.Tensor:
-        """Counts a replica's loss, and returns its share of that of the whole batch."""
-        replicas = self.distribute_strategy.num_replicas_in_sync
-        share = share_of_mean(loss) + self._layer_losses()
-        rows = tf.shape(data["label"])[0]
-        self._loss_tracker.update_state(share * replicas, sample_weight=rows)
-        return share
-
     def _count(self, labels: tf.Tensor, logits: tf.Tensor) -> None:
         if self.objective == "ranking":
             scores = tf.reshape(logits, (-1, self.group_size))
@@ -236,14 +204,14 @@ class MatchTrainer(LabelledTraining):
                 logits.append(teacher(inputs, training=False))
         return logits, states
 
-    def _pair_losses(
+    def _mean_loss(
         self,
         data: Mapping[str, Any],
         taught: tuple[list[tf.Tensor], PairStates | None],
         *,
         training: bool,
     ) -> tf.Tensor:
-        """Returns the loss of each pair, or group of pairs."""
+        """Returns the mean loss of the pairs, or groups of pairs."""
         teaching, groups = self._teaching(), {"group_size": self.group_size}
         teacher_logits, teacher_states = taught
         states = None
@@ -257,7 +225,7 @@ class MatchTrainer(LabelledTraining):
         losses = task_loss(self.objective, logits, data["label"], **groups)
         self._count(data["label"], logits)
         if teaching is None:
-            return losses
+            return tf.reduce_mean(losses)
         parts = [("label", losses)]
         if states is not None and teacher_states is not None:
             for name, loss in self._state_losses().items():
@@ -277,4 +245,5 @@ class MatchTrainer(LabelledTraining):
             parts.append(("logit", distance))
         for name, part in parts:
             self._means[f"{name}_loss"].update_state(part)
-        return tf.add_n([getattr(teaching, f"{name}_weight") * part for name, part in parts])
+        total = tf.add_n([getattr(teaching, f"{name}_weight") * part for name, part in parts])
+        return tf.reduce_mean(total)

@@ -14,7 +14,6 @@ from tfde.matching.labelled_input import LabelRules
 from tfde.matching.labelled_training import LabelledTraining
 from tfde.matching.logit_metrics import logit_metrics, try_on_logits
 from tfde.matching.match_loss import task_loss
-from tfde.tasks.replicas import share_of_mean, sum_gradients
 from tfde.tasks.score_task import losses_of
 from tfde.towers.fit_loop import compile_in_scope, uses_xla
 
@@ -31,7 +30,6 @@ class ScorerTraining(LabelledTraining):
     labels: Any
     prepare: Callable[..., dict[str, tf.Tensor]]
     _pair_losses: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
-    _sums = False
 
     def compile(
         self,
@@ -119,32 +117,10 @@ class ScorerTraining(LabelledTraining):
         inputs = self.prepare(batch["first"], batch["title"], batch["text"])
         return {"inputs": inputs, "label": batch["label"]}
 
-    def train_step(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        """Takes one step on a batch that `prepare_batch` returned; under a strategy, its rows."""
-        weights = self.trainable_weights
-        with tf.GradientTape() as tape:
-            scaled = self.optimizer.scale_loss(self._share_of_loss(data, training=True))
-        self.optimizer.apply(sum_gradients(tape.gradient(scaled, weights)), weights)
-        return self.get_metrics_result()
-
-    def test_step(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns loss and metrics so far; arguments as of `train_step`."""
-        self._share_of_loss(data, training=False)
-        return self.get_metrics_result()
-
-    def _share_of_loss(self, data: Mapping[str, Any], *, training: bool) -> tf.Tensor:
-        """Returns this replica's share of the loss of a batch, and counts it and the metrics."""
-        self.check_compiled()
+    def _mean_loss(self, data: Mapping[str, Any], taught: None, *, training: bool) -> tf.Tensor:
         logits = tf.cast(self(data["inputs"], training=training), tf.float32)
         labels = data["label"][:, tf.newaxis]
         if self.num_labels > 1:
             labels = tf.cast(data["label"], tf.int32)
-        replicas = self.distribute_strategy.num_replicas_in_sync
-        rows = tf.shape(logits)[0]
-        loss = tf.reduce_mean(self._pair_losses(labels, logits))
-        if self._sums:
-            loss *= tf.cast(rows * replicas, loss.dtype)
-        share = share_of_mean(loss) + self._layer_losses()
-        self._loss_tracker.update_state(share * replicas, sample_weight=rows)
         self.count_metrics(labels, logits)
-        return share
+        return tf.reduce_mean(self._pair_losses(labels, logits))
