@@ -35,8 +35,16 @@ _FIELD = re.compile(
 )
 _MARKUP = re.compile(r"<[A-Za-z/!]|-->")
 _ATTRIBUTE = re.compile(r"(?<![\w:])([\w:]++)\s*+=\s*(\"[^\"]*\"|'[^']*')")
-# "Number: 301", "Description:": part of the form.
-_FORM_WORD = re.compile(r"\A\s*(?:Number|Topic|Description|Narrative|Query)\s*:", re.IGNORECASE)
+# "Number: 301", "Description:": part of the form, each in its own field.
+_FORM_WORDS = {
+    "num": "Number",
+    "number": "Number",
+    "title": "Topic",
+    "desc": "Description",
+    "description": "Description",
+    "narr": "Narrative",
+    "narrative": "Narrative",
+}
 
 
 def read(
@@ -148,10 +156,16 @@ def _topic_text(query: Query) -> str:
     return _escaped(text) if _MARKUP.search(text) or plain_text(text) != text else text
 
 
+def _without_form_word(name: str, text: str) -> str:
+    word = _FORM_WORDS.get(name)
+    return re.sub(rf"\A\s*{word}\s*:", "", text, flags=re.IGNORECASE) if word else text
+
+
 def _topic_block(number: str, text: str) -> str:
     """Returns a topic with all four fields: some readers want a narrative, empty or not."""
+    title = text if _without_form_word("title", text) == text else f"Topic: {text}"
     return (
-        f"<top>\n\n<num> Number: {number}\n<title> {text}\n\n<desc> Description:\n{text}\n"
+        f"<top>\n\n<num> Number: {number}\n<title> {title}\n\n<desc> Description:\n{text}\n"
         "\n<narr> Narrative:\n\n</top>\n"
     )
 
@@ -201,7 +215,8 @@ def _topic(path: Path, block: Block, topic_field: TopicField, judged: Container[
     for name, value in _ATTRIBUTE.findall(block.attributes):
         fields.setdefault(name.lower(), html.unescape(value[1:-1]))
     for match in _FIELD.finditer(block.text):
-        fields.setdefault(match[1].lower(), plain_text(_FORM_WORD.sub("", match[2], count=1)))
+        name = match[1].lower()
+        fields.setdefault(name, plain_text(_without_form_word(name, match[2])))
     if "<" not in block.text:
         fields.setdefault("query", plain_text(block.text))
     number = next((fields[name] for name in _NUMBERS if name in fields), "")

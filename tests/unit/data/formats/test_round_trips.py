@@ -294,6 +294,21 @@ def test_trec_topics_are_plain_where_they_can_be(tmp_path, caplog):
     assert [query.text for query in trec.read_topics(path, Intake())] == texts
 
 
+@pytest.mark.parametrize("part", ["title", "description"])
+def test_questions_that_begin_as_the_form_does_stay_whole(tmp_path, part):
+    texts = [
+        "Topic: models for short texts",
+        "Query: what is it",
+        "description: of what",
+        "Number: 7",
+    ]
+    dataset = small_dataset(tmp_path / "data", texts)
+    write_format("trec", dataset, tmp_path / "out")
+    path = tmp_path / "out/topics.train.txt"
+    read = trec.read_topics(path, Intake(), topic_field=part)
+    assert [query.text for query in read] == texts
+
+
 def test_rows_of_sentence_transformers_are_whole(tmp_path):
     """Its collator refuses a null."""
     given = [["d1", "d2", "d3"], ["d3", "d4"], []]

@@ -230,6 +230,11 @@ WEB_TRACK = """<?xml version="1.0" encoding="UTF-8"?>
             "title",
             [("8", "explain this query: select")],
         ),
+        (
+            "<top><num>8</num><title>Query: a form's word, not the title's</title></top>",
+            "title",
+            [("8", "Query: a form's word, not the title's")],
+        ),
         ("<top lang='en'><num>126</num><title>x</title></top>", "title", [("126", "x")]),
         (
             "<top><num> C041 </num><EN-title>mad cow</EN-title></top>",
