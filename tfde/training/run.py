@@ -131,12 +131,40 @@ def _train(run: TrainRun, data: StageData, output: Path, verbose: int) -> DualEn
 
 def _train_stages(run: TrainRun, data: StageData, output: Path, verbose: int) -> DualEncoder:
     model = build_model(run, data, output)
+    _check_built(run, model)
+    wanted = any(stage.start_shares for stage in run.stages.values())
+    start = float32_weights(without_adapters(model)) if wanted else {}
+    names = list(run.stages)
+    progress, finished = _progress_of(run, output)
+    first = names.index(progress.stage)
+    for number, (name, stage) in enumerate(run.stages.items()):
+        if stage.sharing is not None or stage.embedding_dim is not None:
+            # Dropout and a new projection are those of the run that is taken up here too.
+            keras.utils.set_random_seed(run.seed)
+            model = reshare(model, stage.sharing, embedding_dim=stage.embedding_dim)
+        if model.config.lora != stage.lora:
+            keras.utils.set_random_seed(run.seed)
+            set_adapters(model, stage.lora)
+        if number > first:
+            alone = run.competing_stages(name) == [name]
+            progress = Progress(name) if alone else replace(progress, stage=name, step=0)
+        if number >= first:
+            _train_stage(
+                model, run, data, output, progress, verbose, start=start, finished=finished
+            )
+    if is_chief(tf.distribute.get_strategy()):
+        _finish(run, model, output, progress, finished=finished)
+    return model
+
+
+def _check_built(run: TrainRun, model: DualEncoder) -> None:
+    """Finds what is wrong with the last stage before the first begins."""
     sharing, projected = model.config.sharing, model.config.is_projected
     dim = model.embedding_dim
     # A model directory has its own, whatever the run says.
     own = isinstance(run.model.backbone, str) and is_preset(run.model.backbone)
     stored_dim = dim if own or run.model.embedding_dim is None else None
-    for name, stage in run.stages.items():  # what is wrong with the last is found before the first
+    for name, stage in run.stages.items():
         with errors_of_stage(name):
             sharing = check_resharing(sharing, stage.sharing)
             projected = projected or stage.embedding_dim is not None
@@ -158,45 +186,34 @@ def _train_stages(run: TrainRun, data: StageData, output: Path, verbose: int) ->
             for inside, measured in stage.validation.measured().items() if stage.validation else ():
                 with naming(f"validation{inside}"):
                     check_documents(model, DatasetDirectory(measured.dataset).documents())
-    wanted = any(stage.start_shares for stage in run.stages.values())
-    start = float32_weights(without_adapters(model)) if wanted else {}
+
+
+def _progress_of(run: TrainRun, output: Path) -> tuple[Progress, bool]:
+    """Returns where the run stands, and whether nothing is left to do."""
     checkpoint = output / CHECKPOINT_FILE
-    names = list(run.stages)
-    progress = Progress(names[0])
-    finished = False
-    if checkpoint.exists():
-        finished = (output / "model").exists()  # written when all else is done
-        progress = read_progress(checkpoint)
-        where = "is finished" if finished else "is taken up"
-        logger.info("an earlier run %s: stage %s, step %d", where, progress.stage, progress.step)
-    first = names.index(progress.stage)
-    for number, (name, stage) in enumerate(run.stages.items()):
-        if stage.sharing is not None or stage.embedding_dim is not None:
-            # Dropout and a new projection are those of the run that is taken up here too.
-            keras.utils.set_random_seed(run.seed)
-            model = reshare(model, stage.sharing, embedding_dim=stage.embedding_dim)
-        if model.config.lora != stage.lora:
-            keras.utils.set_random_seed(run.seed)
-            set_adapters(model, stage.lora)
-        if number > first:
-            alone = run.competing_stages(name) == [name]
-            progress = Progress(name) if alone else replace(progress, stage=name, step=0)
-        if number >= first:
-            _train_stage(
-                model, run, data, output, progress, verbose, start=start, finished=finished
-            )
-    if is_chief(tf.distribute.get_strategy()):
-        if not finished:
-            model.save_to_preset(output / "model")
-        validations = [s.validation for s in run.stages.values() if s.validation is not None]
-        leading = validations[-1].measures[0] if validations else None
-        if leading and progress.start and progress.best == progress.start[leading]:
-            logger.info("no trained model was better than the start, which best_model/ holds")
-        competing = run.competing_stages(names[-1])
-        write_training_cards(output, command="tfde train", leading=leading, stages=competing)
-        if not finished:
-            logger.info("model written to %s", output / "model")
-    return model
+    if not checkpoint.exists():
+        return Progress(next(iter(run.stages))), False
+    finished = (output / "model").exists()  # written when all else is done
+    progress = read_progress(checkpoint)
+    where = "is finished" if finished else "is taken up"
+    logger.info("an earlier run %s: stage %s, step %d", where, progress.stage, progress.step)
+    return progress, finished
+
+
+def _finish(
+    run: TrainRun, model: DualEncoder, output: Path, progress: Progress, *, finished: bool
+) -> None:
+    """Writes the model and the cards."""
+    if not finished:
+        model.save_to_preset(output / "model")
+    validations = [s.validation for s in run.stages.values() if s.validation is not None]
+    leading = validations[-1].measures[0] if validations else None
+    if leading and progress.start and progress.best == progress.start[leading]:
+        logger.info("no trained model was better than the start, which best_model/ holds")
+    competing = run.competing_stages(list(run.stages)[-1])
+    write_training_cards(output, command="tfde train", leading=leading, stages=competing)
+    if not finished:
+        logger.info("model written to %s", output / "model")
 
 
 def averages_of(
