@@ -31,13 +31,10 @@ from tfde.towers.fit_loop import (
 )
 from tfde.towers.keras_saving import WholeFiles
 from tfde.training.callbacks import StageCallback
-from tfde.training.checkpoint import Progress, read_progress, restore_checkpoint
 from tfde.training.devices import in_precision
 from tfde.training.early_checks import expand_path
-from tfde.training.interrupts import interrupts
-from tfde.training.optimizers import build_optimizer
+from tfde.training.one_stage import train_one_stage
 from tfde.training.run_record import (
-    CHECKPOINT_FILE,
     answers_checksum,
     checkpoint_checksums,
     checksum,
@@ -47,7 +44,6 @@ from tfde.training.run_record import (
 logger = logging.getLogger("tfde")
 
 _NEVER = -1e9
-STAGE = "phrases"
 
 
 class PhraseTrainer(WholeFiles):
@@ -225,46 +221,32 @@ def _train(
     trainer: PhraseTrainer, data: PhraseData, run: PhraseRun, output: Path, verbose: int
 ) -> None:
     steps = run.epochs * data.steps_per_epoch(run.batch_passages)
-    warmup = min(int(run.warmup * steps), steps - 1)
-    trainer.compile(
-        build_optimizer(dataclasses.replace(run.optimizer, warmup_steps=warmup), steps=steps)
+
+    def fit(first: int, recorder: StageCallback) -> None:
+        fit_epochs(
+            trainer,
+            lambda _, done: distribute_batches(
+                endless(_dataset(data, run, first + done)),
+                trainer.prepare_batch,
+                trainer.distribute_strategy,
+            ),
+            epochs=1,
+            steps=steps - first,
+            callbacks=[Throughput(run.batch_passages), recorder],
+            verbose=verbose,
+        )
+
+    train_one_stage(
+        trainer,
+        run,
+        output,
+        stage="phrases",
+        steps=steps,
+        extent=f"{len(data)} passages, batches of {run.batch_passages}",
+        fit=fit,
+        checkpoint_every_steps=run.checkpoint_every_steps,
+        show=not verbose,
     )
-    progress = Progress(STAGE)
-    if (output / CHECKPOINT_FILE).exists():
-        progress = read_progress(output / CHECKPOINT_FILE)
-        restore_checkpoint(output / CHECKPOINT_FILE, trainer)
-        logger.info("an earlier run is taken up: step %d", progress.step)
-    logger.info(
-        "%d passages, batches of %d, step %d of %d; the first step takes longer",
-        *(len(data), run.batch_passages, progress.step, steps),
-    )
-    if progress.step < steps:
-        with interrupts(alone=True) as stop:
-            recorder = StageCallback(
-                output,
-                progress,
-                log_every_steps=run.log_every_steps,
-                checkpoint_every_steps=run.checkpoint_every_steps,
-                last_step=steps,
-                validation=None,
-                show=not verbose,
-                stop=stop,
-            )
-            first = progress.step
-            fit_epochs(
-                trainer,
-                lambda _, done: distribute_batches(
-                    endless(_dataset(data, run, first + done)),
-                    trainer.prepare_batch,
-                    trainer.distribute_strategy,
-                ),
-                epochs=1,
-                steps=steps - first,
-                callbacks=[Throughput(run.batch_passages), recorder],
-                verbose=verbose,
-            )
-        logger.info("training took %s", recorder.times)
-    trainer.save_to_preset(output / "model")
 
 
 def _dataset(data: PhraseData, run: PhraseRun, start: int) -> tf.data.Dataset:

@@ -32,19 +32,16 @@ from tfde.storage.files import write_json
 from tfde.text.read_tokenizer import read_tokenizer
 from tfde.towers.dual_encoder import DualEncoder
 from tfde.training.callbacks import BEST_MODEL, StageCallback, Validation
-from tfde.training.checkpoint import Progress, read_progress, restore_checkpoint
 from tfde.training.devices import in_precision
 from tfde.training.early_checks import check_match_run, expand_match_run
-from tfde.training.interrupts import interrupts
 from tfde.training.match_data import input_checksums, read_parts
-from tfde.training.optimizers import build_optimizer
-from tfde.training.run_record import CHECKPOINT_FILE, open_output
+from tfde.training.one_stage import train_one_stage
+from tfde.training.run_record import open_output
 from tfde.training.training_card import write_training_cards
 from tfde.types import Document
 
 logger = logging.getLogger("tfde")
 
-STAGE = "match"
 MEASURES_FILE = "measures.json"
 
 
@@ -150,45 +147,28 @@ def _train(
 ) -> PairScorer:
     pairs = parts["data"]
     batches = LabelledBatches(pairs, batch_size=run.batch_size, seed=run.seed)
-    steps = run.epochs * batches.steps_per_epoch
-    warmup = min(int(run.warmup * steps), steps - 1)
-    optimizer = dataclasses.replace(run.optimizer, warmup_steps=warmup)
-    trainer.compile(build_optimizer(optimizer, steps=steps))
-    progress = Progress(STAGE)
-    checkpoint = output / CHECKPOINT_FILE
-    if checkpoint.exists():
-        progress = read_progress(checkpoint)
-        restore_checkpoint(checkpoint, trainer)
-        logger.info("an earlier run is taken up: step %d", progress.step)
-    logger.info(
-        "%d pairs, batches of %d, step %d of %d; the first step takes longer",
-        *(len(pairs), batches.batch_size, progress.step, steps),
-    )
     every = batches.steps_per_epoch
+    steps = run.epochs * every
     validation = None
     if "validation" in parts:
         validation = MatchValidation(parts["validation"], run.objective, every_steps=every)
-    if progress.step < steps:
-        with interrupts(alone=True) as stop:
-            recorder = StageCallback(
-                output,
-                progress,
-                log_every_steps=run.log_every_steps,
-                checkpoint_every_steps=every,
-                last_step=steps,
-                validation=validation,
-                show=not verbose,
-                stop=stop,
-            )
-            trainer.fit(
-                batches,
-                steps=steps,
-                initial_step=progress.step,
-                callbacks=[recorder],
-                verbose=verbose,
-            )
-        logger.info("training took %s", recorder.times)
-    trainer.save_to_preset(output / "model")
+
+    def fit(first: int, recorder: StageCallback) -> None:
+        options: dict[str, Any] = {"callbacks": [recorder], "verbose": verbose}
+        trainer.fit(batches, steps=steps, initial_step=first, **options)
+
+    train_one_stage(
+        trainer,
+        run,
+        output,
+        stage="match",
+        steps=steps,
+        extent=f"{len(pairs)} pairs, batches of {batches.batch_size}",
+        fit=fit,
+        checkpoint_every_steps=every,
+        validation=validation,
+        show=not verbose,
+    )
     best = output / BEST_MODEL
     return load_pair_scorer(best) if best.exists() else trainer.student
 
