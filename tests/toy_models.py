@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import time
 from pathlib import Path
 
 import numpy as np
@@ -139,3 +141,16 @@ def save_waiting(directory: Path, gate: Path) -> None:
 
     tf.saved_model.save(tf.Module(), str(directory), {"serving_default": wait})
     write_warmup(directory, "waiting", [("serving_default", {"text": ["x"]})])
+
+
+def put(saved, base, version):
+    """Copies a version as it should be done: under another name first."""
+    shutil.copytree(saved / str(version), base / f".{version}")
+    (base / f".{version}").rename(base / str(version))
+
+
+def wait_for(condition, seconds=30):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

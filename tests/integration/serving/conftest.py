@@ -8,10 +8,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from toy_models import save_examples, save_toy
+
+from tfde.serving.server.loader import Loader
+from tfde.serving.server.model_manager import ModelManager
 
 
 @pytest.fixture(scope="session")
@@ -101,3 +106,26 @@ def start_server():
     for process in started:
         process.process.kill()
         process.process.wait()
+
+
+@pytest.fixture(scope="session")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Versions 1, 2 and 3, which multiply by their number."""
+    folder = tmp_path_factory.mktemp("saved")
+    for factor in (1, 2, 3):
+        save_toy(folder / str(factor), float(factor))
+    return folder
+
+
+@pytest.fixture
+def make_manager() -> Iterator[Callable[..., ModelManager]]:
+    """Managers with real loaders, which try again at once."""
+    made: list[ModelManager] = []
+
+    def make(**options: Any) -> ModelManager:
+        made.append(ModelManager(Loader(), load_retry_interval_s=0.05, **options))
+        return made[-1]
+
+    yield make
+    for manager in made:
+        manager.close()

@@ -12,24 +12,14 @@ import pytest
 import tensorflow as tf
 from tensorflow_serving.apis import model_management_pb2, model_pb2, predict_pb2
 from tensorflow_serving.config.model_server_config_pb2 import ModelType
-from toy_models import save_toy
+from toy_models import put, wait_for
 
 from tfde.serving.server.inference import run_predict
-from tfde.serving.server.loader import Loader
-from tfde.serving.server.model_manager import ModelManager, State
+from tfde.serving.server.model_manager import State
 from tfde.serving.server.reload import ReloadRules, reload_config
 from tfde.serving.server.signature_runner import SignatureRunner
 from tfde.serving.server.status import StatusError
 from tfde.serving.server.versions import model_config, server_config
-
-
-@pytest.fixture(scope="module")
-def saved(tmp_path_factory):
-    """Versions 1, 2 and 3, which multiply by their number."""
-    folder = tmp_path_factory.mktemp("saved")
-    for factor in (1, 2, 3):
-        save_toy(folder / str(factor), float(factor))
-    return folder
 
 
 @pytest.fixture
@@ -37,25 +27,6 @@ def base(tmp_path):
     path = tmp_path / "toy"
     path.mkdir()
     return path
-
-
-@pytest.fixture
-def make_manager():
-    made = []
-
-    def make(**options):
-        made.append(ModelManager(Loader(), load_retry_interval_s=0.05, **options))
-        return made[-1]
-
-    yield make
-    for manager in made:
-        manager.close()
-
-
-def put(saved, base, version):
-    """Copies a version as it should be done: under another name first."""
-    shutil.copytree(saved / str(version), base / f".{version}")
-    (base / f".{version}").rename(base / str(version))
 
 
 def spec_of(version=None, label=""):
@@ -76,13 +47,6 @@ def ask(manager, spec=None, value=1.0):
 
 def states(manager):
     return {state.version: state.state for state in manager.states(spec_of())}
-
-
-def wait_for(condition, seconds=30):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def labelled(base, policy=None, **labels):
@@ -437,67 +401,3 @@ def test_policies(saved, base, make_manager):
     manager.apply(labelled(base, [1, 7]))
     wait_for(lambda: states(manager)[3] == State.END)
     assert ask(manager) == 1.0
-
-
-@pytest.fixture
-def pair(saved, tmp_path, make_manager):
-    """Two models that belong together, in version 1; versions of both appear by `put`."""
-    for name in ("first", "second"):
-        (tmp_path / name).mkdir()
-        put(saved, tmp_path / name, 1)
-    manager = make_manager(one_version=True)
-    manager.apply(server_config(*(model_config(n, tmp_path / n) for n in ("first", "second"))))
-    return manager, tmp_path / "first", tmp_path / "second"
-
-
-def versions_of(manager):
-    with manager.use_all(["first", "second", "none of them"]) as servables:
-        assert servables.keys() == {"first", "second"}
-        return {servable.version for servable in servables.values()}
-
-
-def test_models_that_belong_together_change_their_version_together(saved, pair):
-    manager, first, second = pair
-    put(saved, first, 2)
-    manager.poll()
-    assert versions_of(manager) == {1}
-    spec = model_pb2.ModelSpec(name="first")
-    assert [each.version for each in manager.states(spec)] == [1]  # not even begun
-    seen, stop = [], threading.Event()
-
-    def client():
-        while not stop.is_set():
-            seen.append(tuple(versions_of(manager)))
-            with manager.use(spec) as latest:
-                seen.append((latest.version,))
-
-    with ThreadPoolExecutor(4) as pool:
-        clients = [pool.submit(client) for _ in range(4)]
-        put(saved, second, 2)
-        wait_for(lambda: manager.poll() or versions_of(manager) == {2})
-        wait_for(lambda: manager.states(spec)[1].state == State.END)
-        for base in (first, second):  # and back again
-            (base / "2").rename(base / "2.withdrawn")
-            manager.poll()
-        wait_for(lambda: versions_of(manager) == {1})
-        wait_for(lambda: manager.states(spec)[0].state == State.END)
-        stop.set()
-        for each in clients:
-            each.result()
-    assert set(seen) == {(1,), (2,)}
-
-
-def test_a_version_that_one_of_them_cannot_load_does_not_come(saved, pair):
-    manager, first, second = pair
-    put(saved, first, 2)
-    (second / "2").mkdir()
-    manager.poll()
-    spec = model_pb2.ModelSpec(name="second")
-    failed = lambda: {v.version: v.error for v in manager.states(spec)}.get(2)  # noqa: E731
-    wait_for(failed)
-    assert versions_of(manager) == {1}
-    with manager.use(model_pb2.ModelSpec(name="first")) as servable:
-        assert servable.version == 1
-    put(saved, first, 3)
-    put(saved, second, 3)
-    wait_for(lambda: manager.poll() or versions_of(manager) == {3})

@@ -145,11 +145,13 @@ class ModelManager:
             configs = dict(self._configs)
         wanted = self._wanted.find(configs)
         with self._changed:
-            for name in set(self._models) | set(configs):
+            names = sorted(set(self._models) | set(configs))
+            for name in names:
                 if name not in self._configs:
-                    self._aspire(name, {})
+                    self._want(name, {})
                 elif self._configs[name] is configs.get(name) and name in wanted:
-                    self._aspire(name, wanted[name])
+                    self._want(name, wanted[name])
+            self._act(names)  # when it is known of all models: some go together
 
     @contextmanager
     def use(self, spec: model_pb2.ModelSpec) -> Iterator[Servable]:
@@ -304,7 +306,7 @@ class ModelManager:
                     raise StatusError(StatusCode.DEADLINE_EXCEEDED, "Models are still loading.")
                 self._changed.wait(_LOOK_S if left is None else min(left, _LOOK_S))
 
-    def _aspire(self, name: str, paths: Mapping[int, str]) -> None:
+    def _want(self, name: str, paths: Mapping[int, str]) -> None:
         """Takes these as the versions to serve, by number (the lock is held)."""
         if self._closed:
             return
@@ -317,8 +319,14 @@ class ModelManager:
                 self._order.add(versions[number])
         for number, version in versions.items():
             version.aspired = number in paths
+
+    def _act(self, names: Iterable[str]) -> None:
+        """Loads and unloads what follows from what is wanted of these (the lock is held)."""
+        if self._closed:
+            return
         self._begin()
-        self._quiesce(name)
+        for name in names:
+            self._quiesce(name)
 
     def _begin(self) -> None:
         """Loads what has its turn (the lock is held)."""
@@ -398,5 +406,6 @@ class ModelManager:
                 version.aspired = False
                 versions = self._models[version.name].values()
                 wanted = {each.number: each.path for each in versions if each.aspired}
-                self._aspire(version.name, wanted | {version.number: version.path})
+                self._want(version.name, wanted | {version.number: version.path})
+                self._act([version.name])
             self._changed.notify_all()
