@@ -211,7 +211,7 @@ def _summary(counts: DatasetCounts, level: str) -> str:
     if counts.answered:
         parts.append(f"{counts.answered:,} with answers")
     if counts.pairs:
-        parts.append(f"pairs with negatives ({_listed(counts.pairs)})")
+        parts.append(f"training pairs ({_listed(counts.pairs)})")
     return ", ".join(parts)
 
 

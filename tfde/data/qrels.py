@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Container, Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from tfde.storage.compressed import open_writer, read_lines
 from tfde.storage.intake import Intake
 from tfde.types import Qrel, Qrels
 
+_QUOTE = '"'
 HEADER = ("query-id", "corpus-id", "score")
 # trec_eval's code takes eight bytes for each step from 0 to the highest score.
 MAX_SCORE = 1_000_000
@@ -58,7 +60,7 @@ def stream_qrels(path: str | Path, intake: Intake) -> Iterator[Qrel]:
             qrel = intake.take(_qrel, path, line, text)
             if qrel is not None:
                 yield qrel
-        elif tuple(text.split("\t")) == HEADER:
+        elif tuple(_columns(text)) == HEADER:
             seen_header = True
         else:
             rule = f"the header must be {' '.join(HEADER)}, tab-separated."
@@ -68,7 +70,7 @@ def stream_qrels(path: str | Path, intake: Intake) -> Iterator[Qrel]:
 
 
 def _qrel(path: str | Path, line: int, text: str) -> Qrel:
-    columns = text.split("\t")
+    columns = _columns(text)
     if len(columns) != 3:
         raise DataError(
             path, line, "must have 3 tab-separated columns, query-id corpus-id score.", text
@@ -78,6 +80,17 @@ def _qrel(path: str | Path, line: int, text: str) -> Qrel:
         if value.split() != [value]:
             raise DataError(path, line, f"{name} must be an id without white space.", value)
     return Qrel(query_id, doc_id, _relevance(path, line, "score", score))
+
+
+def _columns(text: str) -> list[str]:
+    """Returns the cells of a line; BEIR quotes, as CSV does, an id that holds a quote."""
+    cells = next(csv.reader([text], delimiter="\t")) if _QUOTE in text else []
+    return cells if len(cells) == len(HEADER) else text.split("\t")
+
+
+def _quoted(name: str) -> str:
+    twice = name.replace(_QUOTE, 2 * _QUOTE)
+    return f"{_QUOTE}{twice}{_QUOTE}" if name.startswith(_QUOTE) else name
 
 
 def _relevance(path: str | Path, line: int, name: str, text: str) -> int:
@@ -93,7 +106,8 @@ def write_qrels(path: str | Path, qrels: Qrels) -> None:
         file.write(("\t".join(HEADER) + "\n").encode())
         for query_id, judged in qrels.items():
             for doc_id, relevance in judged.items():
-                file.write(f"{query_id}\t{doc_id}\t{relevance}\n".encode())
+                line = f"{_quoted(query_id)}\t{_quoted(doc_id)}\t{relevance}\n"
+                file.write(line.encode())
 
 
 def read_trec_qrels(path: Path, intake: Intake) -> Iterator[Qrel]:

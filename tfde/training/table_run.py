@@ -18,6 +18,7 @@ from tfde.config.validation import GuardConfig
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.dataset_writer import write_dataset
 from tfde.data.formats import columns as tables
+from tfde.data.formats.beir import read_pair_file
 from tfde.data.formats.csv_rows import table_files
 from tfde.data.formats.records import Source
 from tfde.data.split import WITHOUT_RELEVANT, split_by_ratio
@@ -140,7 +141,7 @@ def prepare_table(
                 f" {pairs}. Received: {size}"
             )
         place = str(output / TABLE_DATA)
-        negatives = "train" in DatasetDirectory(data).pair_splits
+        negatives = _has_negatives(DatasetDirectory(data))
         described = describe_run(
             place, model, guards, pairs=pairs, negatives=negatives, changes=changes
         )
@@ -149,6 +150,15 @@ def prepare_table(
         text = f"{_COMMENT}{_ASKED}{json.dumps(asked)}\n{text}"
         (temporary / TABLE_RECIPE).write_text(text, "utf-8")
     return recipe
+
+
+def _has_negatives(data: DatasetDirectory) -> bool:
+    """Whether a pair to train by has negatives; a column of them may be empty throughout."""
+    if "train" not in data.pair_splits:
+        return False
+    return any(
+        pair.negatives for pair in read_pair_file(data.pair_file("train"), "train", Intake())
+    )
 
 
 def _files(table: Path) -> list[Path]:

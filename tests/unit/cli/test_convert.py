@@ -136,7 +136,7 @@ def test_parts_of_a_format_and_the_way_back(folder, capsys):
     output = ["--output", "out"]
     assert main(["convert", "--format", "msmarco", *inputs, *output, "--split", "train"]) == 0
     assert capsys.readouterr().out == (
-        "out: 2 documents, 1 queries (train 1), pairs with negatives (train 1)\n"
+        "out: 2 documents, 1 queries (train 1), training pairs (train 1)\n"
     )
     arguments = ["--format", "msmarco", "--dataset", "out", "--pack", "gz"]
     assert main(["convert", *arguments, "--split", "train", "--output", "back"]) == 0

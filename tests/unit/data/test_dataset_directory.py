@@ -1,3 +1,4 @@
+import csv
 import gzip
 import hashlib
 import itertools
@@ -8,6 +9,7 @@ import pytest
 
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.dataset_writer import write_dataset_directory
+from tfde.data.qrels import read_qrels, write_qrels
 from tfde.errors import ConfigError, DataError
 from tfde.types import Document, Query
 
@@ -91,6 +93,7 @@ def test_missing_parts_are_named(folder):
             '{"_id": "q1", "text": "x"}',
             r"queries\.jsonl:3: field '_id' must be unique; line 1 has it too\. Received: 'q1'",
         ),
+        ("qrels/train.tsv", '"q2"\td2', r"train\.tsv:4: must have 3 tab-separated columns"),
         ("qrels/train.tsv", "q2\td2", r"train\.tsv:4: must have 3 tab-separated columns"),
         ("qrels/train.tsv", "q2 d2 1", r"train\.tsv:4: must have 3 tab-separated columns"),
         ("qrels/train.tsv", "q2\td2\t1.5", r"train\.tsv:4: score must be an integer.*'1\.5'"),
@@ -197,3 +200,16 @@ def test_real_dataset(data_dir):
     assert len(list(dataset.queries("test"))) == 300
     assert sum(map(len, dataset.qrels("test").values())) == 339
     dataset.validate()
+
+
+def test_ids_with_quotes_are_as_beir_has_them(tmp_path):
+    """Its loader and its writer are Python's csv, with tabs."""
+    qrels = {'"q"': {'d"3': 1, '"': 1}, "q": {'"d': 2, 'd""': 0}}
+    rows = [(q, d, str(grade)) for q, judged in qrels.items() for d, grade in judged.items()]
+    with open(tmp_path / "theirs.tsv", "w", newline="") as file:
+        csv.writer(file, delimiter="\t").writerows([HEADER.split(), *rows])
+    assert read_qrels(tmp_path / "theirs.tsv") == qrels
+    write_qrels(tmp_path / "ours.tsv", qrels)
+    assert read_qrels(tmp_path / "ours.tsv") == qrels
+    with open(tmp_path / "ours.tsv", newline="") as file:
+        assert [tuple(row) for row in csv.reader(file, delimiter="\t")][1:] == rows

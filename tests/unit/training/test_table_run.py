@@ -40,6 +40,22 @@ def write_table(path, rows=100, *, header=("question", "answer")):
     return path
 
 
+@pytest.mark.parametrize(("negatives", "expected"), [(0, 0), (100, 1)])
+def test_a_column_of_negatives_may_be_empty(tmp_path, negatives, expected):
+    table = write_table(tmp_path / "my.csv")
+    rows = list(csv.reader(table.read_text().splitlines()))
+    with table.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow([*rows[0], "negative"])
+        writer.writerows(
+            [*row, "something else" if number < negatives else ""]
+            for number, row in enumerate(rows[1:])
+        )
+    prepare_table(table, tmp_path / "run", model="m", guards={})
+    recipe = yaml.safe_load((tmp_path / "run/recipe.yaml").read_text())
+    assert recipe["stages"]["finetune"].get("negatives_per_query", 0) == expected
+
+
 def test_a_model_by_one_command(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_table(tmp_path / "my.csv")

@@ -6,6 +6,7 @@ import contextlib
 import csv
 import datetime
 import decimal
+import itertools
 import json
 import math
 import re
@@ -17,7 +18,7 @@ from typing import Any
 
 from tfde.data.formats.json_array import begins_array, read_json_array
 from tfde.environment import require_extra
-from tfde.errors import ConfigError, DataError, first_line
+from tfde.errors import ConfigError, DataError, TfdeError, first_line
 from tfde.storage.compressed import SUFFIXES, raw_lines, read_lines
 from tfde.storage.intake import Intake
 from tfde.storage.json_file import read_json_file, refuse_pointer
@@ -28,6 +29,9 @@ csv.field_size_limit(max(csv.field_size_limit(), 1 << 24))
 ENDINGS = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".arrow")
 _OTHERS = ";\t|,"
 _DELIMITERS = {",": "commas", "\t": "tabs"}
+_MARK = "\xef\xbb\xbf"  # of UTF-8, as Latin-1
+# Excel's own first line, which says what stands between the cells.
+_TOLD_DELIMITER = re.compile(r"sep=(.)", re.IGNORECASE)
 _AS_TEXT = (datetime.timedelta, decimal.Decimal, uuid.UUID)
 _ARROW_FILE = b"ARROW1"  # else it is a stream, which `datasets` writes
 SPLITS = {"train": "train", "dev": "dev", "validation": "dev", "val": "dev", "test": "test"}
@@ -58,9 +62,9 @@ def read_table(
         if header is None:
             header = row
             _refuse_other_delimiter(path, row, delimiter)
-            twice = [name for name, count in Counter(row).items() if count > 1 and name]
-            if twice:
-                raise DataError(path, 1, "columns must have different names.", twice[0])
+            _refuse_twins(path, row)
+        elif quoted and not any(row):  # as spreadsheets end
+            intake.leave_out("blank rows")
         elif len(row) != len(header):
             rule = _cells_rule(len(header), len(row))
             intake.bad(DataError(path, intake.line, rule, row))
@@ -68,6 +72,12 @@ def read_table(
             yield dict(zip(header, row, strict=True))
     if header is None:
         intake.bad(DataError(path, None, "must begin with a line that names the columns."))
+
+
+def _refuse_twins(path: str | Path, header: Sequence[str]) -> None:
+    twice = [name for name, count in Counter(header).items() if count > 1 and name]
+    if twice:
+        raise DataError(path, 1, "columns must have different names.", twice[0])
 
 
 def _refuse_other_delimiter(path: str | Path, header: Sequence[str], delimiter: str) -> None:
@@ -123,11 +133,23 @@ def read_rows(path: Path, intake: Intake) -> Iterator[Mapping[str, Any]]:
 
 
 def _delimiter_of(path: Path, usual: str) -> str:
-    """Returns what stands between the cells of a header: many countries' spreadsheets write ;."""
-    header = ""
+    """Returns what stands between the cells: many countries' spreadsheets write ; there.
+
+    Where the header has several of these, it is the one that gives it and the next line the most
+    cells, as many to both.
+    """
+    lines = []
     with contextlib.suppress(DataError):  # which whoever reads the rows will tell
-        _, header = next(read_lines(path, encoding="latin-1"), (0, ""))
-    return next((other for other in (usual, *_OTHERS) if other in header), usual)
+        lines = [line for _, line in itertools.islice(read_lines(path, encoding="latin-1"), 2)]
+    header = lines[0].removeprefix(_MARK) if lines else ""
+    if told := _TOLD_DELIMITER.fullmatch(header):
+        return told[1]
+    found = [other for other in (usual, *_OTHERS) if other in header]
+    widths = {
+        each: [len(next(csv.reader([line], delimiter=each))) for line in lines] for each in found
+    }
+    fits = [each for each in found if len(set(widths[each])) == 1]
+    return max(fits, key=lambda each: widths[each][0]) if fits else next(iter(found), usual)
 
 
 def _array_rows(path: Path, intake: Intake) -> Iterator[Mapping[str, Any]]:
@@ -150,18 +172,37 @@ def _pyarrow_rows(path: Path, intake: Intake) -> Iterator[Mapping[str, Any]]:
         with contextlib.ExitStack() as stack:
             schema, batches = _open_parquet(path, stack)
             names = _class_names(schema.metadata)
+            _refuse_twins(path, schema.names)
             for batch in batches:
-                for row in batch.to_pylist():
+                for row in _rows_of(batch):
                     number += 1
                     intake.at(path, number)  # a row, where other files have lines
                     for column in names.keys() & row.keys():
                         row[column] = names[column].get(row[column], row[column])
                     yield {name: json_cell(value) for name, value in row.items()}
-    except (ArrowException, OSError) as error:
-        if isinstance(error, FileNotFoundError):
+    except (ArrowException, OSError, ValueError) as error:
+        if isinstance(error, FileNotFoundError | TfdeError):
             raise
         fault = first_line(error)
         intake.bad(DataError(path, None, f"must be a whole {kind} file ({fault})."))
+
+
+def _rows_of(batch: Any) -> list[dict[str, Any]]:
+    """Returns the rows of a batch; times that Python's own have no digits for are texts."""
+    from pyarrow import ArrowInvalid, RecordBatch, string, timestamp, types
+
+    def plain(column: Any) -> Any:
+        if not types.is_timestamp(column.type) or column.type.unit != "ns":
+            return column
+        try:
+            return column.cast(timestamp("us", column.type.tz))
+        except ArrowInvalid:
+            return column.cast(string())
+
+    names = batch.schema.names
+    rows: list[dict[str, Any]]
+    rows = RecordBatch.from_arrays(list(map(plain, batch.columns)), names=names).to_pylist()
+    return rows
 
 
 def _open_parquet(path: Path, stack: contextlib.ExitStack) -> tuple[Any, Iterable[Any]]:
@@ -254,6 +295,8 @@ def _quoted_rows(path: str | Path, intake: Intake, delimiter: str) -> Iterator[l
                 taken.clear()
                 if found := [faults.pop(number) for number in numbers if number in faults]:
                     intake.bad(found[0])
+                elif width is None and len(row) == 2 and row[0].lower() == "sep=" and not row[1]:
+                    continue
                 elif row:
                     width = len(row) if width is None else width
                     yield row

@@ -134,6 +134,8 @@ def server_credentials(options: ServerOptions) -> Any:
     with naming("--ssl_config_file"):
         config = read_text_proto(options.ssl_config_file, SSLConfig())
         for name in ("server_key", "server_cert", *(["custom_ca"] if config.client_verify else [])):
+            if not getattr(config, name):
+                raise invalid_argument(f"{options.ssl_config_file}: `{name}` is missing")
             if "-----BEGIN " not in getattr(config, name):
                 raise invalid_argument(
                     f"{options.ssl_config_file}: `{name}` must hold PEM, not the name of a file"

@@ -4,6 +4,7 @@ import csv
 import datetime
 import decimal
 import json
+import sys
 import uuid
 
 import numpy as np
@@ -151,6 +152,10 @@ TABLES = {
     'question;answer\nq;a, b\nq;"c; d"\n': [("q", "", "a, b", 1), ("q", "", "c; d", 1)],
     "question\tanswer\nq\ta\n": [("q", "", "a", 1)],
     "question|answer\nq|a;b\n": [("q", "", "a;b", 1)],
+    "sep=;\r\nquestion;answer\r\nq;a, b\r\n": [("q", "", "a, b", 1)],
+    '\ufeffsep=|\nquestion|answer\nq|"a\nb"\n': [("q", "", "a\nb", 1)],
+    "question;answer;who, when\nq;a, b;x\n": [("q", "", "a, b", 1)],
+    "question,answer\nq,a\n,\n": [("q", "", "a", 1)],
     '"question;x",answer,question\nz,a,q\n': [("q", "", "a", 1)],
     "question,answer,source\nq,[1] says so,x\n": [("q", "", "[1] says so", 1)],
 }
@@ -351,3 +356,35 @@ def test_bytes_of_a_parquet_column_are_texts(tmp_path):
     parquet.write_table(pyarrow.table({"question": ["a", "b"], "answer": cells}), path)
     records = list(columns.read([Source("rows", path, "train")], Intake()))
     assert [one.text for one in records if isinstance(one, Document)] == ["x é", "y"]
+
+
+def test_rows_without_any_cell_are_counted(tmp_path):
+    (tmp_path / "my.csv").write_text("question,answer\nq,a\n,\n,\n")
+    intake = Intake()
+    records = list(columns.read([Source("rows", tmp_path / "my.csv", "train")], intake))
+    assert len(of_kind(records, Document)) == 1
+    assert intake.left_out == {"blank rows": 2}
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+def test_columns_of_one_name_are_refused(tmp_path, kind):
+    table = pyarrow.table([["q"], ["a"], ["b"]], names=["question", "answer", "answer"])
+    path = tmp_path / f"rows.{kind}"
+    if kind == "parquet":
+        parquet.write_table(table, path)
+    else:
+        with pyarrow.ipc.new_file(path, table.schema) as file:
+            file.write_table(table)
+    with pytest.raises(DataError, match=r"columns must have different names.*'answer'"):
+        read(columns, Source("rows", path, "train"))
+
+
+def test_nanoseconds_need_no_pandas(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    times = pyarrow.array([1_700_000_000_123_456_789, 1_700_000_000_000_000_000])
+    columns_of = {"question": ["a", "b"], "answer": ["x", "y"]}
+    table = pyarrow.table({**columns_of, "when": times.cast(pyarrow.timestamp("ns"))})
+    parquet.write_table(table, tmp_path / "rows.parquet")
+    records = read(columns, Source("rows", tmp_path / "rows.parquet", "train"))
+    found = [record.metadata["when"] for record in of_kind(records, Document)]
+    assert found == ["2023-11-14 22:13:20.123456789", "2023-11-14 22:13:20.000000000"]
