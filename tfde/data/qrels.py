@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import re
 from collections.abc import Container, Iterator
@@ -84,7 +85,10 @@ def _qrel(path: str | Path, line: int, text: str) -> Qrel:
 
 def _columns(text: str) -> list[str]:
     """Returns the cells of a line; BEIR quotes, as CSV does, an id that holds a quote."""
-    cells = next(csv.reader([text], delimiter="\t")) if _QUOTE in text else []
+    cells = []
+    if _QUOTE in text:
+        with contextlib.suppress(csv.Error):
+            cells = next(csv.reader([text], delimiter="\t"))
     return cells if len(cells) == len(HEADER) else text.split("\t")
 
 

@@ -145,11 +145,17 @@ def _delimiter_of(path: Path, usual: str) -> str:
     if told := _TOLD_DELIMITER.fullmatch(header):
         return told[1]
     found = [other for other in (usual, *_OTHERS) if other in header]
-    widths = {
-        each: [len(next(csv.reader([line], delimiter=each))) for line in lines] for each in found
-    }
+    widths = {each: [_width(line, each) for line in lines] for each in found}
     fits = [each for each in found if len(set(widths[each])) == 1]
     return max(fits, key=lambda each: widths[each][0]) if fits else next(iter(found), usual)
+
+
+def _width(line: str, delimiter: str) -> int:
+    """Returns into how many cells a line falls; 0 where it is none of CSV's."""
+    try:
+        return len(next(csv.reader([line], delimiter=delimiter)))
+    except csv.Error:
+        return 0
 
 
 def _array_rows(path: Path, intake: Intake) -> Iterator[Mapping[str, Any]]:
