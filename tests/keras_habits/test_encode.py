@@ -6,7 +6,7 @@ import tensorflow as tf
 import tiny
 
 import tfde
-from tfde.errors import ConfigError
+from tfde.errors import ConfigError, DataError
 
 
 def test_one_text_is_one_vector_and_similarity_orders_as_search_does():
@@ -72,3 +72,17 @@ def test_predict_takes_so_many_batches():
             call(single.repeat())
     with pytest.raises(ConfigError, match="`steps` must be at least 1"):
         model.predict(texts, steps=0)
+
+
+def test_predict_reads_queries_as_encode_queries_does():
+    model = tiny.dual_encoder()
+    texts = tiny.document_texts()[:3]
+    queries = [tfde.Query(str(number), text) for number, text in enumerate(texts)]
+    expected = model.predict(texts, verbose=0)
+    for name, found in model.predict(queries, verbose=0).items():
+        np.testing.assert_array_equal(found, expected[name])
+    for name, found in model.predict(queries[1], verbose=0).items():
+        np.testing.assert_allclose(found, expected[name][1], atol=1e-6)
+    for rows in (queries, [tfde.Document("1", "title", "text")]):
+        with pytest.raises(DataError, match=r"a pair must be \(query, document"):
+            tfde.pairs(rows, batch_size=1)

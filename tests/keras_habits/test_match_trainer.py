@@ -123,6 +123,16 @@ def test_groups_of_which_one_is_right():
         trainer.fit(rows, LABELS)
 
 
+def test_another_answer_of_a_question_is_no_wrong_one():
+    student = tfde.Matcher.from_backbone(
+        tiny.BERT, kind="siamese", tokenizer=tiny.tokenizer(), num_labels=1, seed=1
+    )
+    trainer = tfde.MatchTrainer(student, objective="ranking", group_size=2)
+    a, b, c, d, e = FIRST[:5]
+    pairs = trainer.pairs_of([(a, b, c, d), (a, c, b, e)], None)
+    assert list(pairs.texts) == [b, d, c, e]
+
+
 def test_what_cannot_be_is_told():
     trainer = build()
     with pytest.raises(ConfigError, match="MatchTrainer has no `predict`"):

@@ -344,6 +344,31 @@ def test_trainers_write_the_model_that_they_train(tmp_path):
         trainer.save(tmp_path / "model.keras")
         again = keras.saving.load_model(tmp_path / "model.keras")
         assert again.fingerprint() == model.fingerprint()
+    with pytest.raises(ConfigError, match=r"copy `scorer\.model`"):
+        keras.models.clone_model(scorer)
+    model.set_engine("openvino")
+    for trainer in (scorer, student):
+        trainer.compile("adam")
+        with pytest.raises(ConfigError, match="`engine` must be tensorflow in a model that trains"):
+            trainer.fit([("red", "one", "two")] if trainer is student else [("red", "one", 1.0)])
+
+
+def test_weights_bring_the_optimizer_of_a_scorer(tmp_path):
+    rows = [(one, other, "yes") for one, other in zip(tiny.WORDS, tiny.WORDS[1:], strict=False)]
+    rows += [(one, one, "no") for one in tiny.WORDS]
+    models = [
+        tfde.CrossEncoder.from_backbone(
+            tiny.BERT, tokenizer=tiny.tokenizer(), num_labels=2, labels=("no", "yes"), seed=1
+        )
+        for _ in range(2)
+    ]
+    for model in models:
+        model.compile("adam")
+    models[0].fit(rows, verbose=0)
+    models[0].save_weights(tmp_path / "model.weights.h5")
+    models[1].load_weights(tmp_path / "model.weights.h5")
+    steps = [int(model.optimizer.iterations.numpy()) for model in models]
+    assert steps[0] == steps[1] > 0
 
 
 def test_load_takes_a_file_of_keras_too(tmp_path):

@@ -298,6 +298,7 @@ def _search_app(args: Any, service: Any, manifest: Mapping[str, Any]) -> Iterato
     from tfde.serving.application.http_api import bounded, create_app
     from tfde.serving.application.live_search import LiveSearchService
     from tfde.serving.application.search_service import SearchService
+    from tfde.serving.server.model_server import end_process
 
     if args.index is None:
         yield bounded(create_app(SearchService(service, args.retriever)), service.limits)
@@ -315,7 +316,9 @@ def _search_app(args: Any, service: Any, manifest: Mapping[str, Any]) -> Iterato
         )
         app = create_app(live, admin=None if key is None else create_admin(live))
         yield bounded(app, live.limits, admit=None if key is None else key_check(key))
-        live.close()
+        if not live.close(live.limits.drain_timeout_s):
+            _log.warning("%s: its compaction was not waited for; the next one does it", args.index)
+            end_process(0)
 
 
 def _tell_ready(args: Any, server: Any, http: Any, *, retrieves: bool) -> None:

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfde.errors import ConfigError
 from tfde.matching.networks import SIDES
 from tfde.matching.pair_model import PairScorer, prepare_apart, texts_of_pairs
 from tfde.matching.pair_states import PairStates, Tokens
@@ -58,6 +59,16 @@ class DualEncoderScorer(PairScorer):
     def model(self) -> DualEncoder:
         """The dual encoder."""
         return self._model()
+
+    def check_trains(self) -> None:
+        """Refuses training while the towers run in another engine."""
+        self.model.check_trains()
+
+    def get_config(self) -> dict[str, Any]:
+        """Refuses: what is copied or saved is the dual encoder."""
+        raise ConfigError(
+            "DualEncoderScorer is not copied itself: copy `scorer.model`, and make a scorer of it."
+        )
 
     def score(
         self,

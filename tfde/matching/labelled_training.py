@@ -111,8 +111,12 @@ class LabelledTraining(Measured):
         super().load_weights(filepath, skip_mismatch, **kwargs)
         self.untrained = False
 
+    def check_trains(self) -> None:
+        """Refuses a model that cannot train."""
+
     def make_train_function(self, force: bool = False) -> None:
         """Makes `train_function`, an iterator of batches -> logs of one step."""
+        self.check_trains()
         self.untrained = False
         if force or getattr(self, "train_function", None) is None:
             self.train_function = step_function(self, self.train_step)

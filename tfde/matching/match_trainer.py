@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfde.config.matching import Objective
 from tfde.data.pairs.labelled import LabelledPairs, ranked_pairs
-from tfde.data.pairs.read_pairs import pairs_of_rows
+from tfde.data.pairs.read_pairs import read_pairs
 from tfde.errors import ConfigError, require
 from tfde.matching.labelled_input import LabelRules
 from tfde.matching.labelled_training import LabelledTraining
@@ -118,6 +118,10 @@ class MatchTrainer(LabelledTraining):
         if not self.compiled:
             raise ConfigError("the trainer has no optimizer: call `compile` before `fit`.")
 
+    def check_trains(self) -> None:
+        """Refuses a student that cannot train."""
+        self.student.check_trains()
+
     def label_rules(self) -> LabelRules:
         """Returns what labels the objective takes."""
         named = self.objective in ("classification", "binary")
@@ -132,8 +136,8 @@ class MatchTrainer(LabelledTraining):
             return x
         if self.objective == "ranking":
             require(y is None, "y", "None with ranking: the right one comes first", y)
-            rows = pairs_of_rows(x, argument="x")
-            return ranked_pairs(rows, negatives=self.group_size - 1, path="x")
+            table = read_pairs(x, argument="x")  # knows all answers of a question
+            return ranked_pairs(table, negatives=self.group_size - 1, path="x")
         return super().pairs_of(x, y)
 
     def predict(self, *args: Any, **kwargs: Any) -> Any:

@@ -179,7 +179,7 @@ class StoredModel(WholeFiles):
         store[_WEIGHTS] = np.frombuffer(json.dumps(self._weight_shapes()).encode(), np.uint8)
 
     def load_weights(self, filepath: Any, skip_mismatch: bool = False, **kwargs: Any) -> None:
-        """Loads all weights, as in Keras, of a model built alike.
+        """Loads all weights, as in Keras, of a model built alike; if compiled, its optimizer's too.
 
         Args:
             filepath: What `save_weights` wrote.
@@ -193,6 +193,8 @@ class StoredModel(WholeFiles):
         local = _is_local(filepath, ".weights.h5") and Path(filepath).is_file()
         if local and not skip_mismatch:
             _check_built_alike(Path(filepath), self._weight_shapes())
+        if self.compiled and self.optimizer is not None and not self.optimizer.built:
+            self.optimizer.build(self.trainable_weights)
         super().load_weights(filepath, skip_mismatch=skip_mismatch, **kwargs)
 
     def _weight_shapes(self) -> dict[str, list[int]]:

@@ -76,6 +76,9 @@ def measured_batches(
 ) -> tf.data.Dataset:
     """Returns batches of pairs to measure a loss on: all pairs, the last batch perhaps smaller.
 
+    They come in the order of the data. Of a shuffled `tfde.pairs(...)` whose last batch replicas
+    cannot share, those of full batches come.
+
     Args:
         x: As in `training_batches`, but no file or directory, whose split would be a guess.
         name: The argument that it is.
@@ -101,6 +104,8 @@ def measured_batches(
         x = PairDataset(
             table, batch_size=size, negatives_per_query=table.max_negatives, shuffle=False
         )
+    if isinstance(x, PairDataset) and (whole := x.in_order()).smallest_batch % replicas == 0:
+        x = whole
     if isinstance(x, PairBatches):
         check_rows(name, x.batch_size, x.smallest_batch, replicas)
         return x.dataset(steps=steps or x.steps_per_epoch)

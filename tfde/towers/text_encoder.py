@@ -21,8 +21,9 @@ from tfde.towers.measured import refuse_callbacks
 from tfde.towers.other_words import OF_DUAL_ENCODER, OtherWords
 from tfde.towers.pair_input import texts_of_pairs
 from tfde.towers.pair_trainer import PairTrainer
-from tfde.towers.texts import is_texts, texts_of_steps
+from tfde.towers.texts import elements_of, is_texts, query_text, texts_of_steps
 from tfde.towers.tower_encoder import TowerEncoder
+from tfde.types import Query
 
 
 class TextEncoder(OtherWords, EncodesTexts, PairTrainer):
@@ -102,14 +103,18 @@ class TextEncoder(OtherWords, EncodesTexts, PairTrainer):
         require_engine(engine, writes=True)
         self._engine, self._encoders = engine, {}
 
+    def check_trains(self) -> None:
+        """Refuses training while the towers run in another engine."""
+        rule = "tensorflow in a model that trains: `set_engine('tensorflow')`"
+        require(self._engine == "tensorflow", "engine", rule, self._engine)
+
     def make_train_function(self, force: bool = False) -> None:
         """Makes the step of training, as Keras calls it.
 
         Raises:
             ConfigError: the towers run in another engine.
         """
-        rule = "tensorflow in a model that trains: `set_engine('tensorflow')`"
-        require(self._engine == "tensorflow", "engine", rule, self._engine)
+        self.check_trains()
         super().make_train_function(force)
 
     def set_weights(self, weights: Any) -> None:
@@ -128,8 +133,6 @@ class TextEncoder(OtherWords, EncodesTexts, PairTrainer):
         Raises:
             ConfigError: the file holds those of a model built otherwise; nothing is changed.
         """
-        if self.compiled and self.optimizer is not None and not self.optimizer.built:
-            self.optimizer.build(self.trainable_weights)
         super().load_weights(filepath, skip_mismatch, **kwargs)
         self._encoders = {}
 
@@ -174,8 +177,12 @@ class TextEncoder(OtherWords, EncodesTexts, PairTrainer):
         refuse_callbacks(callbacks)
         size = 64 if batch_size is None else batch_size
         require(size >= 1, "batch_size", "at least 1", size)
+        queries: Any
+        documents: Any
         if is_texts(x):
-            queries = documents = texts_of_steps(x, steps, size)
+            found, alone = elements_of("x", texts_of_steps(x, steps, size), alone=(Query,))
+            texts = list(map(query_text, found))
+            queries = documents = texts[0] if alone else texts
         else:
             queries, documents = texts_of_pairs(x, steps=steps, batch_size=size)
         options: dict[str, Any] = {"batch_size": size, "show_progress": verbose not in (0, "0")}

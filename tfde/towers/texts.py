@@ -62,20 +62,20 @@ def texts_of_steps(value: Any, steps: int | None, batch_size: int) -> Any:
     if isinstance(value, tf.data.Dataset):
         single = value.element_spec.shape.rank == 0
         return (value.batch(batch_size) if single else value).take(steps)
-    elements, alone = elements_of("x", value, alone=())
+    elements, alone = elements_of("x", value, alone=(Query,))
     return value if alone else elements[: steps * batch_size]
 
 
 def is_texts(value: Any) -> bool:
     """Returns whether something holds texts, and no pairs of texts."""
-    if isinstance(value, str | bytes):
+    if isinstance(value, str | bytes | Query):
         return True
     if isinstance(value, tf.data.Dataset | tf.Tensor):
         return getattr(getattr(value, "element_spec", value), "dtype", None) == tf.string
     listed = hasattr(value, "__len__") and not hasattr(value, "columns")
     if not listed or isinstance(value, Mapping):
         return False
-    return len(value) == 0 or isinstance(next(iter(value)), str | bytes)
+    return len(value) == 0 or isinstance(next(iter(value)), str | bytes | Query)
 
 
 def query_text(query: Any) -> str:

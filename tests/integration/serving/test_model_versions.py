@@ -337,6 +337,16 @@ def test_a_broken_version_is_loaded_from_the_path_of_the_next_reload(saved, base
     assert ask(manager) == 1.0
 
 
+def test_a_version_that_is_tried_again_is_loaded_from_where_it_lies_now(saved, base, make_manager):
+    put(saved, base, 1)
+    (base.parent / "tyo" / "1").mkdir(parents=True)
+    manager = make_manager(max_num_load_retries=100)
+    manager.apply(server_config(model_config("toy", base.parent / "tyo")), wait=False)
+    wait_for(lambda: manager.loads())
+    manager.apply(server_config(model_config("toy", base)), timeout_s=30)
+    assert ask(manager) == 1.0
+
+
 def test_a_base_path_that_cannot_be_listed_keeps_no_other_model_away(saved, base, make_manager):
     put(saved, base, 1)
     manager = make_manager()

@@ -95,3 +95,20 @@ def test_a_withdrawn_version_takes_no_good_one_with_it(saved, pair, broken, give
     assert [states(base)[1].state for base in bases] == [State.AVAILABLE] * 2
     wait_for(lambda: all(states(base)[2].state == State.END for base in bases))
     assert versions_of(manager) == {1}
+
+
+def test_models_stay_where_the_version_that_is_asked_for_goes(saved, pair):
+    """As a server with an index of its own asks for one version."""
+    manager, *bases = pair
+    for base in bases:
+        put(saved, base, 2)
+    configs = [model_config(base.name, base) for base in bases]
+    for config in configs:
+        config.model_version_policy.specific.versions.append(2)
+    manager.apply(server_config(*configs), wait=False)
+    wait_for(lambda: versions_of(manager) == {2})
+    for base in bases:
+        shutil.rmtree(base / "2")
+    for _ in range(3):
+        manager.poll()
+    assert versions_of(manager) == {2}

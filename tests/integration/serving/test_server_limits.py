@@ -13,6 +13,7 @@ import grpc
 import numpy as np
 import pytest
 import tensorflow as tf
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 from toy_models import repeated
 
@@ -49,7 +50,7 @@ def started(toy_base_path, limits=LIMITS, **options):
 
 @pytest.fixture(scope="module")
 def server(toy_base_path):
-    server = started(toy_base_path, grpc_max_threads=4)
+    server = started(toy_base_path, grpc_max_threads=4, enable_grpc_healthcheck_service=True)
     yield server
     assert server.stop()
 
@@ -182,7 +183,15 @@ def test_an_upgrade_that_is_not_to_be_had_is_no_warning(server, caplog):
     assert "upgrade" not in caplog.text.lower()
 
 
-def test_a_message_that_never_comes_is_given_up(server):
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/tensorflow.serving.PredictionService/Predict",
+        "/grpc.health.v1.Health/Check",
+        "/grpc.health.v1.Health/Watch",
+    ],
+)
+def test_a_message_that_never_comes_is_given_up(server, path):
     over = threading.Event()
 
     def nothing():
@@ -190,13 +199,29 @@ def test_a_message_that_never_comes_is_given_up(server):
         yield from ()
 
     with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
-        method = channel.stream_unary("/tensorflow.serving.PredictionService/Predict")
+        method = channel.stream_unary(path)
         calls = [method.future(nothing(), timeout=25) for _ in range(8)]  # of 4 threads
         begun = time.monotonic()
         assert predict(server, ONE) == [10.0]
         assert time.monotonic() - begun < 15
         assert {call.code() for call in calls} == {grpc.StatusCode.CANCELLED}
         over.set()
+
+
+def test_health_is_told_and_watched(server):
+    """By gRPC's own client; a watcher holds no thread."""
+    request = health_pb2.HealthCheckRequest(service="PredictionService")
+    with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        watched = [stub.Watch(request, timeout=20) for _ in range(6)]  # of 4 threads
+        assert {next(answers).status for answers in watched} == {1}
+        assert stub.Check(request).status == 1
+        assert predict(server, ONE) == [10.0]
+        for answers in watched:
+            answers.cancel()
+        with pytest.raises(grpc.RpcError) as refused:
+            stub.Check(health_pb2.HealthCheckRequest(service="nobody"))
+        assert refused.value.code() == grpc.StatusCode.NOT_FOUND
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,11 @@ def test_small_numbers_wrap_around(dtype):
 def test_what_is_no_tensor():
     few = tf.make_tensor_proto(np.zeros(3, np.float32))
     few.tensor_content = few.tensor_content[:-1]
-    wrong = [few, repeated([1.0], -1, 1), repeated(["a", "b"], -1, -2)]
+    ranked = repeated([1.0], 4_000_000_000)
+    ranked.tensor_shape.unknown_rank = True
+    wrong = [few, repeated([1.0], -1, 1), repeated(["a", "b"], -1, -2), ranked]
+    # Whose sizes' product is what each would be made of.
+    wrong += [repeated(["a"], -40_000, -40_000), repeated([1.0], -60_000, -60_000)]
     for content in (b"", b"\x01", b"\x02a", b"\x01ab", b"\xff" * 20, b"\x80"):
         strings = repeated(["a"], 1)
         del strings.string_val[:]

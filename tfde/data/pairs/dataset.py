@@ -145,6 +145,19 @@ class PairDataset(PairBatches):
             f" {self.steps_per_epoch:,} batches an epoch)"
         )
 
+    def in_order(self) -> PairDataset:
+        """Returns all pairs in the order of the data; the last batch may be smaller."""
+        if not self.shuffle:
+            return self
+        return PairDataset(
+            self.table,
+            batch_size=self.batch_size,
+            seed=self.seed,
+            negatives_per_query=self.negatives_per_query,
+            shuffle=False,
+            margin_bins=self.margin_bins,
+        )
+
     @property
     def num_pairs(self) -> int:
         """Pairs in an epoch, all that there are."""

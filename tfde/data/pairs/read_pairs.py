@@ -27,6 +27,7 @@ from tfde.types import CONTEXT, Document, Pair, Query
 logger = logging.getLogger(__name__)
 # What messages call the place.
 _PLACE = Path("pairs")
+_NO_PAIRS = (Query, Document)  # tuples themselves
 
 
 def read_pairs(
@@ -295,7 +296,7 @@ def _rows(argument: str, rows: Any) -> Iterator[Pair | Mapping[str, Any]]:
             yield row
         elif isinstance(row, Mapping):
             yield {name: json_cell(cell) for name, cell in row.items()}
-        elif isinstance(row, tuple | list) and len(row) >= 2:
+        elif isinstance(row, tuple | list) and len(row) >= 2 and not isinstance(row, _NO_PAIRS):
             query, document, *negatives = map(_text_of_bytes, row)
             named = {f"negative_{place}": text for place, text in enumerate(negatives, start=1)}
             yield {"query": query, "document": document, **named}

@@ -266,9 +266,15 @@ class ChangeLog:
     @contextlib.contextmanager
     def _commit(self, state: LogState) -> Iterator[None]:
         """Makes what is written inside and the new state one transaction."""
-        with errors_of(self.path), self._transaction("IMMEDIATE"):
-            yield
-            write_state(self._database, state)
+        try:
+            with errors_of(self.path), self._transaction("IMMEDIATE"):
+                yield
+                write_state(self._database, state)
+        except BaseException:
+            # A signal may come when all is on the disk already.
+            with contextlib.suppress(CorruptError, OSError), errors_of(self.path):
+                self._state = self._read_state()
+            raise
         self._state = state
         self._acknowledge(state.sequence)
 

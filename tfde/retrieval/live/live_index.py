@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from tfde.argument_types import typed
-from tfde.errors import ConfigError, DataError, MismatchError, require
+from tfde.errors import ConfigError, DataError, MismatchError, TfdeError, require
 from tfde.retrieval.index import Index
 from tfde.retrieval.index_directory import (
     CHANGING,
@@ -249,8 +249,7 @@ class LiveIndex:
             )
         doc_ids = check_doc_ids([document.doc_id for document in documents], len(vectors))
         check_texts(documents)
-        with self._changing:
-            log = self._writable()
+        with self._change() as log:
             log.add(documents, vectors)
             self._pending.put(doc_ids, vectors)
             self._snapshot = self._pending.snapshot(log.state.sequence)
@@ -271,8 +270,7 @@ class LiveIndex:
         wanted = dict.fromkeys(
             check_id(doc_id, "doc_ids", number) for number, doc_id in enumerate(doc_ids, start=1)
         )
-        with self._changing:
-            log = self._writable()
+        with self._change() as log:
             deleted = [doc_id for doc_id in wanted if doc_id in self._pending]
             if deleted:
                 log.delete(deleted)
@@ -309,7 +307,7 @@ class LiveIndex:
             try:
                 base = write_base(self.path, snapshot)
                 pending = PendingChanges(base)
-                with self._changing:
+                with self._change():
                     pending.apply(log.read(after=snapshot.sequence)[1])
                     log.switch(base.generation, base.manifest, snapshot.sequence)
                     self._pending, self._snapshot = pending, pending.snapshot(log.state.sequence)
@@ -348,6 +346,19 @@ class LiveIndex:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @contextlib.contextmanager
+    def _change(self) -> Iterator[ChangeLog]:
+        """Holds what changes the index, and gives the file of changes."""
+        with self._changing:
+            log = self._writable()
+            try:
+                yield log
+            except BaseException:
+                # A signal, or a lack of memory, may come when the change is on the disk already.
+                with contextlib.suppress(TfdeError, OSError):
+                    self._take_up(*log.read(after=self._snapshot.sequence))
+                raise
 
     def _search_at_rest(self, query_embeddings: np.ndarray, k: int) -> LiveHits:
         """Does what `search_documents` does where changes come faster than searches end.

@@ -125,7 +125,8 @@ def recover(path: Path) -> Recovery:
         ChangeLog.create(log, state, found.changes, found.documents.values())
         write_acknowledged(log, state.sequence)
     last = max([found.state.sequence if found.state else 0, *(c.sequence for c in found.changes)])
-    is_whole: bool | None = _has_all(found, acknowledged) and not lost_pages
+    same_base = found.state is not None and found.state.generation == state.generation
+    is_whole: bool | None = _has_all(found, acknowledged) and not lost_pages and same_base
     if is_whole and acknowledged is None and last > 0:
         is_whole = None
     return Recovery(

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Annotated, Any, Literal
 
+import anyio.to_thread
 import numpy as np
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -31,6 +32,7 @@ from tfde.version import __version__
 
 MAX_TEXTS = 2048  # as many as OpenAI's own takes
 MAX_K = 1000
+_THREADS = 256  # as gRPC has
 _SHOWN_PATH = 200  # characters of a path that an error says again
 
 Texts = Annotated[list[str], Field(min_length=1, max_length=MAX_TEXTS)]
@@ -320,6 +322,8 @@ class _JsonWhateverItIsCalled:
         self._app = app
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        # Large requests wait in threads for their turn: of anyio's 40 none was left to others.
+        anyio.to_thread.current_default_thread_limiter().total_tokens = _THREADS
         if scope["type"] == "http":
             kept = [header for header in scope["headers"] if header[0] != b"content-type"]
             scope = {**scope, "headers": [*kept, (b"content-type", b"application/json")]}

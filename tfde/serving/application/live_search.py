@@ -76,6 +76,7 @@ class LiveSearchService(SearchService):
         Raises:
             StatusError: the query tower is not there, or refuses.
         """
+        current_call().check()
         check_size(queries, k)
         texts = encoded_texts("query", queries, self.limits)
         with self._using([QUERY_ENCODER, DOCUMENTS], "Search") as servables:
@@ -133,7 +134,7 @@ class LiveSearchService(SearchService):
         with self._starting:
             if self.compacting:
                 return False
-            self._compaction = threading.Thread(target=self._compact, name="compact")
+            self._compaction = threading.Thread(target=self._compact, name="compact", daemon=True)
             self._compaction.start()
             return True
 
@@ -146,11 +147,14 @@ class LiveSearchService(SearchService):
         """Returns the sizes of the index, and why the last compaction failed ("": it did not)."""
         return self._index.status(), self._compaction_error
 
-    def close(self) -> None:
-        """Waits for a compaction under way and ends writing."""
+    def close(self, timeout_s: float) -> bool:
+        """Waits for a compaction under way and ends writing; returns whether that ended in time."""
         if self._compaction is not None:
-            self._compaction.join()
+            self._compaction.join(timeout_s)
+            if self._compaction.is_alive():
+                return False
         self._index.close()
+        return True
 
     def _column(self, name: str, documents: Sequence[Document]) -> np.ndarray:
         texts = [getattr(document, name) for document in documents]

@@ -103,6 +103,7 @@ class SearchService:
                 model refuses; more hits than an answer may have; a
                 text that is too long or cannot be written in UTF-8.
         """
+        current_call().check()
         check_size(queries, k)
         texts = encoded_texts("query", queries, self.limits)
         with self._using([self.retriever, DOCUMENTS], "Search") as servables:
@@ -141,6 +142,7 @@ class SearchService:
                 StatusCode.NOT_FOUND,
                 f"`model` must be {QUERY_ENCODER} or {DOCUMENT_ENCODER}. Received: {model!r}",
             )
+        current_call().check()
         inputs = {"text": encoded_texts("input", texts, self.limits)}
         if model == DOCUMENT_ENCODER:
             inputs["title"] = np.array([b""] * len(texts), object)

@@ -106,8 +106,8 @@ class BoundedHttp:
                 return
             call.leave()
             answer.ends()
+            # Its threads cannot be ended. What they work on stays in hand until they end.
             task.add_done_callback(_look_at)
-            task.cancel()
             if not gone.done() and not answer.begun:
                 await self._refuse(
                     StatusError(StatusCode.DEADLINE_EXCEEDED, "the request's time is over"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 import time
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple
 
 import grpc
 from google.protobuf.message import DecodeError, Message
+from grpc_health.v1 import health, health_pb2
 from tensorflow_serving.apis import (
     classification_pb2,
     get_model_metadata_pb2,
@@ -29,6 +31,7 @@ from tfde.serving.server.status import StatusError
 # "No deadline" reaches a handler as some 9e18 seconds, which no timer takes.
 _NO_DEADLINE_S = 1e9
 
+_HEALTHY = ("", "ModelService", "PredictionService")  # as upstream names them
 _CROWDED_S = 1.0  # for a message while too many are awaited
 
 _log = logging.getLogger(__name__)
@@ -50,6 +53,7 @@ def grpc_handlers(
     *,
     threads: int,
     rules: ReloadRules | None = None,
+    tells_health: bool = False,
 ) -> list[grpc.GenericRpcHandler]:
     """Returns what a gRPC server answers with: both services, each RPC on the given models.
 
@@ -58,6 +62,7 @@ def grpc_handlers(
         limits: How long a request's message may take to come.
         threads: How many threads answer.
         rules: What reloads may do; `None` for everything.
+        tells_health: Whether gRPC's own health service answers too.
     """
     manager = service.manager
     arrivals = _Arrivals(limits.body_timeout_s, threads)
@@ -103,30 +108,71 @@ def grpc_handlers(
             ),
         },
     }
-    return [
+    handlers = [
         grpc.method_handlers_generic_handler(
             f"tensorflow.serving.{name}",
             {method: _handler(kind, run, arrivals) for method, (kind, run) in methods.items()},
         )
         for name, methods in services.items()
     ]
+    return [*handlers, _health_handler(arrivals)] if tells_health else handlers
+
+
+def _health_handler(arrivals: _Arrivals) -> grpc.GenericRpcHandler:
+    """Returns gRPC's health service: all that answers is well."""
+    kind = health_pb2.HealthCheckRequest
+    servicer = health.HealthServicer()
+    for name in _HEALTHY:
+        servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
+
+    def check(request: Any, _: Caller) -> Message:
+        if request.service not in _HEALTHY:
+            raise StatusError(grpc.StatusCode.NOT_FOUND, f"no service {request.service!r}")
+        return health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.SERVING)
+
+    def watch(
+        messages: Iterator[Any], context: grpc.ServicerContext, send_response_callback: Any
+    ) -> None:
+        try:
+            request = _whole(arrivals.first(messages, context))
+        except StatusError as error:
+            context.abort(error.code, error.grpc_details())
+        servicer.Watch(request, context, send_response_callback)
+
+    watch.experimental_non_blocking = True  # type: ignore[attr-defined]  # no thread a watcher
+    return grpc.method_handlers_generic_handler(
+        "grpc.health.v1.Health",
+        {
+            "Check": _handler(kind, check, arrivals),
+            "Watch": grpc.stream_stream_rpc_method_handler(
+                watch,
+                request_deserializer=functools.partial(_parse, kind),
+                response_serializer=lambda response: response.SerializeToString(),
+            ),
+        },
+    )
+
+
+def _parse(kind: type[Message], data: bytes) -> Message | DecodeError:
+    # gRPC keeps memory for ever of each request whose deserializer raises: ours does not.
+    try:
+        return kind.FromString(data)
+    except DecodeError as error:
+        return error
+
+
+def _whole(request: Message | DecodeError) -> Message:
+    if isinstance(request, DecodeError):
+        raise StatusError(grpc.StatusCode.INTERNAL, "Exception deserializing request!")
+    return request
 
 
 def _handler(kind: type[Message], run: Run, arrivals: _Arrivals) -> grpc.RpcMethodHandler:
-    # gRPC keeps memory for ever of each request whose deserializer raises: ours does not.
-    def parse(data: bytes) -> Message | DecodeError:
-        try:
-            return kind.FromString(data)
-        except DecodeError as error:
-            return error
-
     # Taken as a stream of one message, which is the same on the wire: a unary handler would hold
     # its thread for a message that never comes, and could not be told to give up.
     def answer(messages: Iterator[Message | DecodeError], context: grpc.ServicerContext) -> Any:
         try:
-            request = arrivals.first(messages, context)
-            if isinstance(request, DecodeError):
-                raise StatusError(grpc.StatusCode.INTERNAL, "Exception deserializing request!")
+            request = _whole(arrivals.first(messages, context))
             left = context.time_remaining()
             timeout_s = None if left is None or left > _NO_DEADLINE_S else left
             call = Call(timeout_s)
@@ -142,7 +188,7 @@ def _handler(kind: type[Message], run: Run, arrivals: _Arrivals) -> grpc.RpcMeth
 
     return grpc.stream_unary_rpc_method_handler(
         answer,
-        request_deserializer=parse,
+        request_deserializer=functools.partial(_parse, kind),
         response_serializer=lambda response: response.SerializeToString(),
     )
 

@@ -317,6 +317,8 @@ class ModelManager:
             if version is None or (ended and (not version.aspired or version.path != path)):
                 versions[number] = ServedVersion(name, number, path)
                 self._order.add(versions[number])
+            elif version.state != State.AVAILABLE:
+                version.path = path  # of its next load
         for number, version in versions.items():
             version.aspired = number in paths
 
@@ -352,15 +354,17 @@ class ModelManager:
                 self._changed.notify_all()
                 return
             version.state = State.LOADING
-        started = time.monotonic()
+        started, path = time.monotonic(), version.path
         runner, failure = None, None
         try:
-            runner = self._loader.load(version.name, version.number, version.path)
+            runner = self._loader.load(version.name, version.number, path)
         except StatusError as error:
             # Without its traceback, whose frames hold the model that was begun.
             failure = StatusError(error.code, error.message)
         with self._changed:
-            if runner is not None and version.aspired and not self._closed:
+            if version.path != path and version.aspired and not self._closed:
+                self._pool.submit(self._load, version, self._max_num_load_retries)
+            elif runner is not None and version.aspired and not self._closed:
                 version.runner, version.state, version.error = runner, State.AVAILABLE, None
                 _log.info("loaded %s in %.1f s", version, time.monotonic() - started)
                 self._quiesce(version.name)

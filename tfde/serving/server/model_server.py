@@ -14,7 +14,6 @@ from contextlib import contextmanager, nullcontext
 from typing import NoReturn
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
 
 from tfde.errors import TfdeError
@@ -307,13 +306,14 @@ class ModelServer:
             maximum_concurrent_rpcs=threads + waiting if waiting else None,
         )
         server.add_generic_rpc_handlers(
-            grpc_handlers(self.service, self._limits, threads=threads, rules=self._reload_rules)
+            grpc_handlers(
+                self.service,
+                self._limits,
+                threads=threads,
+                rules=self._reload_rules,
+                tells_health=self._options.enable_grpc_healthcheck_service,
+            )
         )
-        if self._options.enable_grpc_healthcheck_service:
-            servicer = health.HealthServicer()
-            for name in ("", "ModelService", "PredictionService"):
-                servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
-            health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
         address = f"[{self.host}]" if ":" in self.host else self.host
         self.port = self._listen(server, f"{address}:{self.port}")
         if self._options.grpc_socket_path:

@@ -6,6 +6,8 @@ tensor names in the SignatureDef, only outputs asked for are computed, and a run
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -313,12 +315,16 @@ class _Read:
 def _quiet_tensorflow() -> Iterator[None]:
     # What TensorFlow 1 had announces at each call that it is deprecated.
     logger = tf.get_logger()
-    level = logger.level
-    logger.setLevel("ERROR")
+    thread = threading.get_ident()  # others may load at the same time
+
+    def is_told(record: logging.LogRecord) -> bool:
+        return record.thread != thread or record.levelno >= logging.ERROR
+
+    logger.addFilter(is_told)
     try:
         yield
     finally:
-        logger.setLevel(level)
+        logger.removeFilter(is_told)
 
 
 @contextmanager

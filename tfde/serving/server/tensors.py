@@ -42,6 +42,10 @@ def to_array(alias: str, proto: tensor_pb2.TensorProto) -> np.ndarray:
     Raises:
         StatusError: INVALID_ARGUMENT, the proto is no tensor.
     """
+    shape = proto.tensor_shape
+    if shape.unknown_rank or any(dim.size < 0 for dim in shape.dim):
+        # TensorFlow would make all that the product of the sizes asks for.
+        raise invalid_argument("tensor parsing error: ", alias)
     try:
         array = _as_it_stands(proto)
         return tf.make_ndarray(proto) if array is None else array

@@ -144,7 +144,8 @@ class WantedVersions:
         for name, paths in wanted.items():
             reason = f"No versions of servable {name} found under base path"
             self._tell_missing(name, "" if paths else f"{reason} {configs[name].base_path}")
-        return wanted
+        # Of models that belong together none goes where another has nothing in its place.
+        return {} if self._one_version and not all(wanted.values()) else wanted
 
     def _of_all(
         self, configs: Mapping[str, ModelConfig], there: Mapping[str, Mapping[int, str]]
