@@ -116,9 +116,11 @@ def _write(args: argparse.Namespace) -> None:
     if args.pairs is not None and not args.pairs.is_file():
         raise ConfigError(f"{args.pairs}: `--pairs` must be a file that exists.")
     refuse_existing(args.output, overwrite=False)
+    output = args.output.with_name(f"{args.output.name}.pairs.jsonl.gz")
+    if args.pairs is not None and output.exists():
+        raise ConfigError(f"{output}: stands there from before; choose another output.")
     sentences = Sentences(DatasetDirectory(args.dataset), args.count)
     if args.pairs is not None:
-        output = args.output.with_name(f"{args.output.name}.pairs.jsonl.gz")
         write_json_lines(output, sentences.pairs(args.pairs))
         if sentences.several:
             sys.stderr.write(

@@ -21,6 +21,11 @@ parser.add_argument("--output", required=True, help="the pair file; .gz or .zst 
 parser.add_argument("--count", type=int, default=4, help="negatives of each pair")
 parser.add_argument("--min_rank", type=int, default=1, help="first rank that may be a negative")
 parser.add_argument("--max_rank", type=int, default=100, help="last such rank")
+parser.add_argument(
+    "--ignore_identical_ids",
+    action="store_true",
+    help="leave out a document whose id is the query's, for sets whose queries are documents",
+)
 parser.add_argument("--score_margin", type=float, help="how much less than the positive it scores")
 parser.add_argument("--relative_margin", type=float, help="the same as a share of the positive's")
 parser.add_argument(
@@ -51,6 +56,7 @@ def run(args: Namespace, options: PipelineOptions) -> None:
         count=args.count,
         min_rank=args.min_rank,
         max_rank=args.max_rank,
+        ignore_identical_ids=args.ignore_identical_ids,
         score_margin=args.score_margin,
         relative_margin=args.relative_margin,
         choice=args.choice,

@@ -183,6 +183,19 @@ def test_layout_up_to_version_5(library, transformer, texts, tmp_path, record_pr
     assert_equal(ours.encode_documents(texts[:200]), expected, record_property)
 
 
+def test_texts_that_are_lowercased_twice(library, transformer, texts, tmp_path, record_property):
+    """As in BAAI/bge-small-en-v1.5: `do_lower_case` beside an uncased tokenizer."""
+    directory = tmp_path / "m"
+    save(library, directory, transformer("bert"), pool("cls"), normalize())
+    settings = json.dumps({"max_seq_length": LIMIT, "do_lower_case": True})
+    (directory / "sentence_bert_config.json").write_text(settings)
+    theirs = library.SentenceTransformer(str(directory), device="cpu")
+    odd = ["\u0130STANBUL \u212b \u212a \u03a3\u0391\u03a3", "STRASSE Stra\u00dfe", "[SEP] A"]
+    given = [*texts[:100], *(text.upper() for text in texts[:100]), *odd]
+    ours = DualEncoder.load(directory)
+    assert_equal(ours.encode_documents(given), theirs.encode(given), record_property)
+
+
 POOLING_KEYS = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens", "lasttoken")
 
 

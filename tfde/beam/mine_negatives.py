@@ -206,7 +206,14 @@ def mine_with_beam(
     if counts is not None:
         return MiningReport.of(counts)
     dataset.validate([split])
-    parts = range(-(-len(JudgedQueries.read(dataset, split).queries) // queries_at_once))
+    queries = JudgedQueries.read(dataset, split).queries
+    known = {query.query_id for query in queries}
+    if not any(line.query_id in known for line in stream_run(run_file, Intake(skip_bad=True))):
+        raise ConfigError(
+            f"{run_file}: must have candidates for queries of split {split!r}; a run of another"
+            " split goes with `--split`."
+        )
+    parts = range(-(-len(queries) // queries_at_once))
 
     def build(pipeline: beam.Pipeline) -> None:
         reader = ReadRun(str(dataset.path), split, queries_at_once, skip_bad=skip_bad)

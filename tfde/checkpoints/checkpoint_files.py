@@ -222,11 +222,10 @@ def transformer_settings(files: CheckpointFiles) -> tuple[str, dict[str, Any]]:
     """
     name = next(filter(files.find, _SETTINGS), _SETTINGS[0])
     found = files.json_or_empty(name)
-    for key, wanted in (("do_lower_case", False), *((key, None) for key in _CHANGE_TEXTS)):
-        if found.get(key) and found[key] != wanted:
+    for key in _CHANGE_TEXTS:
+        if found.get(key):
             raise ConfigError(
-                f"{files}/{name}: `{key}` must be {'null' if wanted is None else wanted}."
-                f" Received: {shorten(found[key])}"
+                f"{files}/{name}: `{key}` must be null. Received: {shorten(found[key])}"
             )
     return name, found
 

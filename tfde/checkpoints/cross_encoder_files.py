@@ -13,7 +13,7 @@ from tfde.backbones.backbone import Backbone
 from tfde.checkpoints.checkpoint_files import CheckpointFiles, transformer_settings
 from tfde.checkpoints.families.family import FieldsOfConfig
 from tfde.checkpoints.hugging_face import HuggingFaceModel
-from tfde.checkpoints.loading import load_backbone, read_backbone
+from tfde.checkpoints.loading import check_lower_case, load_backbone, read_backbone
 from tfde.checkpoints.safetensors_arrays import SafetensorsArrays
 from tfde.checkpoints.sentence_transformers_files import read_modules
 from tfde.config.backbones import BackboneConfig, check_transformer
@@ -139,6 +139,7 @@ def load_cross_encoder(
             f" classifier has. Received: {num_labels}"
         )
     tokenizer = model.read_tokenizer()
+    check_lower_case(files, tokenizer)
     backbone = read_backbone(files, model, dropout=dropout, dtype=dtype)
     max_length_tokens = model.read_max_length_tokens()
     # What the tokenizer does not give, the model takes as zeros.

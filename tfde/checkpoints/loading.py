@@ -12,12 +12,17 @@ import tensorflow as tf
 
 from tfde.backbones.backbone import Backbone, build_backbone
 from tfde.backbones.seeded_layer import zero_weights
-from tfde.checkpoints.checkpoint_files import CheckpointFiles, EncoderSteps
+from tfde.checkpoints.checkpoint_files import (
+    CheckpointFiles,
+    EncoderSteps,
+    transformer_settings,
+)
 from tfde.checkpoints.hugging_face import HuggingFaceModel
 from tfde.checkpoints.keras_hub_presets import KerasHubModel
 from tfde.checkpoints.sentence_transformers_files import read_sentence_transformers
-from tfde.errors import ConfigError, DataError
+from tfde.errors import ConfigError, DataError, shorten
 from tfde.text.tokenizer import Tokenizer
+from tfde.text.word_piece.tokenizer import WordPieceTokenizer
 
 _LOG = logging.getLogger(__name__)
 # A pair of DPR's encoders in one directory.
@@ -189,6 +194,7 @@ def _open(files: CheckpointFiles, steps: EncoderSteps) -> OpenedBackbone:
             " Received: neither `registered_name` nor `model_type`"
         )
     tokenizer = model.read_tokenizer()
+    check_lower_case(files, tokenizer)
     if steps.pooling is None:
         steps = model.read_steps()
     if tokenizer.vocabulary_size > model.config.vocabulary_size:
@@ -196,6 +202,24 @@ def _open(files: CheckpointFiles, steps: EncoderSteps) -> OpenedBackbone:
         raise DataError(str(files), None, rule, tokenizer.vocabulary_size)
     _check_projection(files, model.config.hidden_dim, steps)
     return OpenedBackbone(files, model, tokenizer, model.read_max_length_tokens(), steps)
+
+
+def check_lower_case(files: CheckpointFiles, tokenizer: Tokenizer) -> None:
+    """Refuses sentence-transformers' `do_lower_case` where the tokenizer keeps capital letters.
+
+    It lowercases texts before the tokenizer does. BAAI/bge-*-en say it of an uncased BERT, whose
+    tokenizer does the same once more.
+
+    Raises:
+        ConfigError: the tokenizer keeps them.
+    """
+    name, found = transformer_settings(files)
+    uncased = isinstance(tokenizer, WordPieceTokenizer) and tokenizer.settings()["lowercase"]
+    if found.get("do_lower_case") and not uncased:
+        raise ConfigError(
+            f"{files}/{name}: `do_lower_case` must be False where the tokenizer keeps capital"
+            f" letters. Received: {shorten(found['do_lower_case'])}"
+        )
 
 
 def read_backbone(

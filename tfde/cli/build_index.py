@@ -99,9 +99,11 @@ def run(args: Any) -> int:
     from tfde.checkpoints.checkpoint_files import check_checkpoint
     from tfde.retrieval.embeddings import Embeddings
     from tfde.retrieval.index import index_class
-    from tfde.storage.atomic import refuse_existing
+    from tfde.retrieval.tune_scann import check_target
+    from tfde.storage.atomic import refuse_existing, refuse_source
 
     refuse_existing(args.output, overwrite=args.overwrite, flag="--overwrite")
+    refuse_source(args.output, args.embeddings, "that of the embeddings")
     if (args.dataset is None) != (args.model is None):
         raise ValueError("`--dataset` and `--model` belong together: it encodes the queries.")
     if args.model is not None:
@@ -111,6 +113,7 @@ def run(args: Any) -> int:
     embeddings = Embeddings.open(args.embeddings)
     tuned = args.target_recall is not None
     if tuned:
+        check_target(args.target_recall, args.sample)
         parameters = parameters.to_be_tuned(embeddings.shape[0])
     if args.engine == "scann":
         parameters = parameters.resolved(*embeddings.shape)  # refuses impossible ones at once
@@ -120,6 +123,8 @@ def run(args: Any) -> int:
     from tfde.retrieval.tune_scann import tune_scann
 
     queries = None if args.dataset is None else _encode_queries(args, embeddings.fingerprint)
+    if tuned and queries is not None:
+        check_target(args.target_recall, len(queries))
     start = time.perf_counter()
     index: Any = engine.from_embeddings(embeddings, parameters=parameters)
     seconds = time.perf_counter() - start

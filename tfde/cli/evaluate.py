@@ -231,6 +231,14 @@ def run(args: Any) -> int:
             cutoffs = sorted({*CUTOFFS, *wanted})
             values |= answer_accuracy(results, answers, dataset.documents(), cutoffs=cutoffs)
         rows.append(Row(given_name or path, values, seconds, cut))
+    if args.report:
+        from tfde.evaluation.report_directory import write_report
+
+        command = shlex.join(["tfde", *sys.argv[1:]])
+        write_report(
+            args.report, dataset, args.split, evaluated, measures, depth=k, command=command
+        )
+        print(f"\n{Path(args.report) / 'report.html'}", file=sys.stderr)
     about = {"dataset": str(args.dataset), "split": args.split, "queries": len(queries), "k": k}
     about |= {"queries_with_answers": len(answers)} if answers else {}
     if args.json:
@@ -245,14 +253,6 @@ def run(args: Any) -> int:
         if guards:  # which take their time: what is known stands there before
             print(f"\naway from home, {_GUARD_SPLIT}: {_GUARD_MEASURE}\n", flush=True)
             print(format_table(_away(systems, guards)))
-    if args.report:
-        from tfde.evaluation.report_directory import write_report
-
-        command = shlex.join(["tfde", *sys.argv[1:]])
-        write_report(
-            args.report, dataset, args.split, evaluated, measures, depth=k, command=command
-        )
-        print(f"\n{Path(args.report) / 'report.html'}", file=sys.stderr)
     return 0
 
 
@@ -275,7 +275,7 @@ def _systems(
     for text, results in runs:
         path = split_name(text)[1]
         _check_coverage(path, results, [query.query_id for query in queries])
-        if qrels and not any_judged(results, qrels):
+        if qrels and not any_judged(fold_passages(args, results, None), qrels):
             found = next((doc_id for documents in results.values() for doc_id in documents), "none")
             print(
                 f"tfde evaluate: {path}: no document of it is judged, as one of other ids would be:"

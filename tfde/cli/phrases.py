@@ -122,9 +122,11 @@ def _index(args: Any) -> None:
     from tfde.phrases.phrase_encoder import PhraseEncoder
     from tfde.phrases.phrase_index import PhraseIndex
     from tfde.retrieval.index import index_class
-    from tfde.storage.atomic import refuse_existing
+    from tfde.storage.atomic import refuse_existing, refuse_source
 
     refuse_existing(args.output, overwrite=args.overwrite, flag="--overwrite")
+    refuse_source(args.output, args.dataset, "the dataset")
+    refuse_source(args.output, args.model, "the model")
     parameters = index_class(args.engine).parameters_of(args.options)
     dataset = DatasetDirectory(args.dataset)
     show_logs()

@@ -9,6 +9,7 @@ from jsonargparse.typing import PositiveInt
 
 from tfde.cli.parser import CommandParser, command_parser
 from tfde.cli.shared_options import (
+    PARENT_SEPARATOR,
     add_lengths,
     add_max_passage,
     add_separator,
@@ -61,6 +62,8 @@ def run(args: Any) -> int:
     from tfde.storage.intake import Intake
 
     check_output(args.output, args.tag)
+    given = args.max_passage or args.parent_separator == PARENT_SEPARATOR
+    require(given, "--parent_separator", "beside --max_passage", args.parent_separator)
     intake = Intake(skip_bad=args.skip_bad)
     with hint_of_skip_bad(intake):
         queries = _read_queries(args, intake)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tfde.towers.dual_encoder import DualEncoder
     from tfde.types import Run
 
-_SEPARATOR, _MAX_LENGTH = ".", 256
+PARENT_SEPARATOR, _MAX_LENGTH = ".", 256
 # So many passages are looked at for each document that is asked for.
 _PASSAGES_A_DOCUMENT = 10
 
@@ -52,7 +52,9 @@ def add_parents(parser: CommandParser) -> None:
 def add_separator(parser: CommandParser) -> None:
     """Adds the option `--parent_separator`."""
     parser.add_argument(
-        "--parent_separator", default=_SEPARATOR, help="what stands between PARENT and PART (.)"
+        "--parent_separator",
+        default=PARENT_SEPARATOR,
+        help="what stands between PARENT and PART (.)",
     )
 
 
@@ -106,7 +108,7 @@ def parent_config(args: Any) -> ParentConfig | None:
     if args.parent_weight is None:
         given: dict[str, object] = {"max_length_tokens": _MAX_LENGTH}
         if not getattr(args, "max_passage", False):
-            given["separator"] = _SEPARATOR
+            given["separator"] = PARENT_SEPARATOR
         for name, default in given.items():
             value = getattr(args, f"parent_{name}")
             require(value == default, f"parent_{name}", "left out without `parent_weight`", value)

@@ -12,9 +12,9 @@ from semantic_text_splitter import TextSplitter
 from tfde.data.batched import batched
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.metadata import document_record
-from tfde.errors import ConfigError, require
+from tfde.errors import require
 from tfde.progress import progress_bar
-from tfde.storage.atomic import atomic_directory, refuse_existing
+from tfde.storage.atomic import atomic_directory, refuse_existing, refuse_source
 from tfde.storage.files import link_or_copy
 from tfde.storage.json_lines import write_json_lines
 from tfde.text.byte_pair.tokenizer import BytePairTokenizer
@@ -157,8 +157,7 @@ def chunk_dataset(
     """
     source = DatasetDirectory(dataset)
     refuse_existing(output, overwrite=overwrite)
-    if Path(output).is_dir() and source.path.samefile(output):
-        raise ConfigError(f"{output}: the output must not be the dataset that is cut.")
+    refuse_source(output, source.path, "the dataset that is cut")
     progress = progress_bar(
         total=source.num_documents if show_progress else None,
         unit="doc",

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, NamedTuple
 from tfde.data.formats.records import Answers, Judgement, Record, TrainingPair
 from tfde.data.ids import KnownIds
 from tfde.data.metadata import document_record, query_record
-from tfde.data.qrels import HEADER
+from tfde.data.qrels import HEADER, qrel_line
 from tfde.errors import DataError
 from tfde.storage.atomic import atomic_directory
 from tfde.storage.compressed import open_writer
@@ -179,7 +179,7 @@ class _Writer:
         both = f"{record.query_id} {record.doc_id}"
         if not self._judgements[record.split].add(both):
             raise self._fault(name, "a query and document must be judged once.", both)
-        line = f"{record.query_id}\t{record.doc_id}\t{record.relevance}\n"
+        line = f"{qrel_line(record.query_id, record.doc_id, record.relevance)}\n"
         self._elsewhere[name] += record.doc_id not in self._documents
         self._line(name, line.encode())
         self._judged[record.split].add(record.query_id)

@@ -92,6 +92,11 @@ def _columns(text: str) -> list[str]:
     return cells if len(cells) == len(HEADER) else text.split("\t")
 
 
+def qrel_line(query_id: str, doc_id: str, relevance: int) -> str:
+    """Returns a judgement as BEIR writes it, without the end of its line."""
+    return f"{_quoted(query_id)}\t{_quoted(doc_id)}\t{relevance}"
+
+
 def _quoted(name: str) -> str:
     twice = name.replace(_QUOTE, 2 * _QUOTE)
     return f"{_QUOTE}{twice}{_QUOTE}" if name.startswith(_QUOTE) else name
@@ -110,8 +115,7 @@ def write_qrels(path: str | Path, qrels: Qrels) -> None:
         file.write(("\t".join(HEADER) + "\n").encode())
         for query_id, judged in qrels.items():
             for doc_id, relevance in judged.items():
-                line = f"{_quoted(query_id)}\t{_quoted(doc_id)}\t{relevance}\n"
-                file.write(line.encode())
+                file.write(f"{qrel_line(query_id, doc_id, relevance)}\n".encode())
 
 
 def read_trec_qrels(path: Path, intake: Intake) -> Iterator[Qrel]:

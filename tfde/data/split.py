@@ -23,7 +23,12 @@ from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.near_duplicates import NEARLY_EQUAL, near_duplicate_groups
 from tfde.data.qrels import with_relevant, write_qrels
 from tfde.errors import ConfigError, require
-from tfde.storage.atomic import atomic_directory, atomic_file, refuse_existing
+from tfde.storage.atomic import (
+    atomic_directory,
+    atomic_file,
+    refuse_existing,
+    refuse_source,
+)
 from tfde.storage.files import link_or_copy
 from tfde.storage.json_lines import id_field, read_json_lines, write_json_lines
 from tfde.types import Qrels, Query
@@ -71,7 +76,7 @@ def split_by_ratio(
     require(0 <= dev_share < 1, "dev_share", "in [0, 1)", dev_share)
     source = DatasetDirectory(dataset)
     refuse_existing(output, overwrite=overwrite)
-    _refuse_source(source, output)
+    refuse_source(output, source.path, "the dataset that is split")
     source.validate()
     judged = source.all_qrels()
     if not judged:
@@ -140,7 +145,7 @@ def split_train_share(
     require(0 < share <= 1, "share", "in (0, 1]", share)
     source = DatasetDirectory(dataset)
     refuse_existing(output, overwrite=overwrite)
-    _refuse_source(source, output)
+    refuse_source(output, source.path, "the dataset that is split")
     source.validate()
     every = source.qrels("train")
     judged = with_relevant(every)
@@ -259,11 +264,6 @@ def _divide_pairs(
         if first is not None:
             output.mkdir(exist_ok=True)
             write_json_lines(output / f"{split}.jsonl.gz", chain([first], records))
-
-
-def _refuse_source(source: DatasetDirectory, output: str | Path) -> None:
-    if Path(output).is_dir() and source.path.samefile(output):
-        raise ConfigError(f"{output}: the output must not be the dataset that is split.")
 
 
 def _check_seed(seed: int) -> None:

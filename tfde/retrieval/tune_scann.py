@@ -43,6 +43,17 @@ class Tuning(NamedTuple):
     recall: float
 
 
+def check_target(target_recall: float, num_queries: int) -> None:
+    """Refuses what no index can be tuned to, before one is built.
+
+    Raises:
+        ConfigError: no share, or too few queries to measure with.
+    """
+    require(0 < target_recall <= 1, "target_recall", "in (0, 1]", target_recall)
+    rule = f"at least {_LEAST_QUERIES}, for a target recall"
+    require(num_queries >= _LEAST_QUERIES, "number of queries", rule, num_queries)
+
+
 def tune_scann(
     index: ScannIndex, query_embeddings: np.ndarray, *, target_recall: float, k: int = 10
 ) -> Tuning:
@@ -61,16 +72,13 @@ def tune_scann(
         ConfigError: another target, too few queries, an index without a choice, or one that does
             not reach the target whatever is searched.
     """
-    require(0 < target_recall <= 1, "target_recall", "in (0, 1]", target_recall)
+    check_target(target_recall, len(query_embeddings))
     parameters = index.parameters
     if parameters.kind == "exact" or not parameters.reorder:
         raise ConfigError(
             "a target recall needs an index of kind hash or tree with `reorder`. Received: kind="
             f"{parameters.kind}, reorder={parameters.reorder}"
         )
-    enough = len(query_embeddings) >= _LEAST_QUERIES
-    rule = f"at least {_LEAST_QUERIES} rows"
-    require(enough, "query_embeddings", rule, len(query_embeddings))
     tuning, held_out = query_embeddings[::2], query_embeddings[1::2]
     finder = _Finder(index, np.ascontiguousarray(tuning, np.float32), k)
     k = min(k, index.shape[0])

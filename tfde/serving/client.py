@@ -9,7 +9,7 @@ import grpc
 import numpy as np
 
 from tfde.argument_types import typed
-from tfde.errors import ServerError, require, shorten
+from tfde.errors import ServerError, require, shorten, utf8_fault
 from tfde.serving import wire
 from tfde.serving.hit import Hit, Passage, make_hits, read_passages
 
@@ -256,10 +256,18 @@ def _queries(texts: str | Sequence[str]) -> list[str]:
     queries = list(texts)
     for query in queries:
         require(isinstance(query, str), "texts", "a text or a list of texts", query)
-    return queries
+    return _written("texts", queries)
 
 
 def _as_list(name: str, texts: Sequence[str]) -> list[str]:
     if isinstance(texts, str):
         raise ValueError(f"`{name}` must be a list of strings. Received: {shorten(texts)}")
-    return list(texts)
+    return _written(name, list(texts))
+
+
+def _written(name: str, texts: list[str]) -> list[str]:
+    """Refuses a text that UTF-8 cannot write: half of a surrogate pair, from somebody's JSON."""
+    for text in texts:
+        fault = utf8_fault(text)
+        require(fault is None, name, "texts that UTF-8 can write", f"one with {fault}")
+    return texts

@@ -14,6 +14,8 @@ from tfde.errors import ServerError, require
 from tfde.serving.client import Client
 from tfde.serving.hit import Hit
 
+_CALLS = 8  # of a shard at a time
+
 
 class ShardedAnswer(NamedTuple):
     """What the shards found together, and which of them did not answer.
@@ -65,7 +67,8 @@ class ShardedClient:
             Client(target, timeout_s=timeout_s, model=model, credentials=credentials)
             for target in targets
         ]
-        self._pool = ThreadPoolExecutor(4 * len(targets), "shard")
+        # Each its own: what waits for one that hangs waits for it alone.
+        self._pools = [ThreadPoolExecutor(_CALLS, "shard") for _ in targets]
 
     @typed
     def search(self, texts: Sequence[str], k: int = 10) -> ShardedAnswer:
@@ -84,7 +87,10 @@ class ShardedClient:
             ServerError: fewer than `min_shards` shards answered.
         """
         require(not isinstance(texts, str), "texts", "a list of strings", texts)
-        running = [self._pool.submit(client.search, texts, k) for client in self._clients]
+        running = [
+            pool.submit(client.search, texts, k)
+            for pool, client in zip(self._pools, self._clients, strict=True)
+        ]
         found: list[list[list[Hit]]] = []
         answered: list[str] = []
         failed: dict[str, str] = {}
@@ -104,7 +110,8 @@ class ShardedClient:
 
     def close(self) -> None:
         """Closes the connections."""
-        self._pool.shutdown()
+        for pool in self._pools:
+            pool.shutdown()
         for client in self._clients:
             client.close()
 

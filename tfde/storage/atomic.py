@@ -169,6 +169,21 @@ def refuse_directory(path: str | Path) -> None:
         raise ConfigError(f"{path}: the output must be a file, but a directory stands there.")
 
 
+def refuse_source(path: str | Path, source: str | Path, what: str) -> None:
+    """Refuses an output directory that is the one which is read: it would be put in its place.
+
+    Args:
+        path: The output.
+        source: What is read.
+        what: How messages call that.
+
+    Raises:
+        ConfigError: both are one directory.
+    """
+    if Path(path).is_dir() and Path(source).is_dir() and Path(path).samefile(source):
+        raise ConfigError(f"{path}: the output must not be {what}; name another.")
+
+
 def refuse_existing(path: str | Path, *, overwrite: bool, flag: str = "") -> None:
     """Refuses an output directory that already holds something; call it before long work.
 

@@ -100,6 +100,9 @@ def test_missing_parts_alone_are_mined(scifact, run_file, tmp_path, options):
 
 
 def test_impossible_requests(scifact, run_file, tmp_path, options):
+    (tmp_path / "other.trec").write_text("nobody Q0 4983 1 1.0 x\n")
+    with pytest.raises(ConfigError, match="must have candidates for queries of split 'train'"):
+        mine_with_beam(scifact, tmp_path / "other.trec", tmp_path / "n", RULES, options)
     with pytest.raises(ConfigError, match="need `tfde mine-negatives`"):
         mine_with_beam(scifact, run_file, tmp_path / "n", MiningRules(max_cross_score=0.0), options)
     with pytest.raises(ConfigError, match="`queries_at_once` must be at least 1"):

@@ -202,6 +202,8 @@ def test_settings_in_files_of_older_names(tmp_path, name):
     options = tmp_path / f"sentence_{name}_config.json"
     options.write_text('{"max_seq_length": 7}')
     assert load_backbone(tmp_path).max_length_tokens == 7
-    options.write_text('{"do_lower_case": true}')
+    options.write_text('{"max_seq_length": 7, "do_lower_case": true}')
+    assert load_backbone(tmp_path).max_length_tokens == 7  # as BAAI/bge-small-en-v1.5 has it
+    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
     with pytest.raises(ConfigError, match=f"{options.name}: `do_lower_case` must be False"):
         load_backbone(tmp_path)

@@ -8,7 +8,9 @@ import os
 import pytest
 
 from tfde.data.dataset_directory import DatasetDirectory
-from tfde.data.dataset_writer import write_dataset_directory
+from tfde.data.dataset_writer import write_dataset, write_dataset_directory
+from tfde.data.formats.records import Judgement
+from tfde.data.formats.registry import write_format
 from tfde.data.qrels import read_qrels, write_qrels
 from tfde.errors import ConfigError, DataError
 from tfde.types import Document, Query
@@ -213,3 +215,19 @@ def test_ids_with_quotes_are_as_beir_has_them(tmp_path):
     assert read_qrels(tmp_path / "ours.tsv") == qrels
     with open(tmp_path / "ours.tsv", newline="") as file:
         assert [tuple(row) for row in csv.reader(file, delimiter="\t")][1:] == rows
+
+
+def test_ids_with_quotes_come_back_from_every_writer(tmp_path):
+    judged = {'"q"': {'"Weird_Al"_Yankovic': 1, 'd"3': 2}}
+    documents = [Document(doc_id, "", f"text of {doc_id}") for doc_id in judged['"q"']]
+    records = [*documents, Query('"q"', "who is al")]
+    records += [Judgement("test", '"q"', doc_id, grade) for doc_id, grade in judged['"q"'].items()]
+    counts = write_dataset(tmp_path / "ours", records)
+    assert counts.judged_elsewhere == 0
+    assert DatasetDirectory(tmp_path / "ours").qrels("test") == judged
+    write_format("beir", DatasetDirectory(tmp_path / "ours"), tmp_path / "theirs")
+    assert read_qrels(tmp_path / "theirs" / "qrels" / "test.tsv") == judged
+    with pytest.raises(ConfigError, match="must not be the dataset that is written"):
+        write_format(
+            "msmarco", DatasetDirectory(tmp_path / "ours"), tmp_path / "ours", overwrite=True
+        )

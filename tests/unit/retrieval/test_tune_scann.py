@@ -57,7 +57,9 @@ def test_fewest_leaves_that_reach_the_target(index, queries):
 def test_what_cannot_be_tuned(index, queries):
     with pytest.raises(ConfigError, match=r"`target_recall` must be in \(0, 1\]. Received: 1.5"):
         tune_scann(index, queries, target_recall=1.5)
-    with pytest.raises(ConfigError, match="`query_embeddings` must be at least 20 rows"):
+    with pytest.raises(
+        ConfigError, match="`number of queries` must be at least 20, for a target recall"
+    ):
         tune_scann(index, queries[:19], target_recall=0.9)
     exact = ScannIndex.build(index.vectors()[:100], [f"d{i}" for i in range(100)])
     with pytest.raises(ConfigError, match="needs an index of kind hash or tree with `reorder`"):

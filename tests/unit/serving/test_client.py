@@ -9,6 +9,7 @@ import pytest
 
 from tfde.errors import ConfigError, ServerError
 from tfde.serving.client import Client
+from tfde.serving.sharded_client import ShardedClient
 
 
 @pytest.mark.parametrize(
@@ -41,3 +42,25 @@ def test_a_server_that_starts_again_is_found_at_once():
             assert time.monotonic() < begun + 1
             time.sleep(0.02)
         server.stop(0)
+
+
+def test_half_a_surrogate_pair_is_told_before_it_is_sent():
+    with Client("127.0.0.1:1") as client:
+        calls = [client.search, client.encode_queries, client.encode_documents]
+        for call in calls:
+            with pytest.raises(ConfigError, match="`texts` must be texts that UTF-8 can write"):
+                call(["caf\ud83d"])
+
+
+def test_a_shard_that_hangs_keeps_nobody_from_the_others():
+    """Each of the hanging shard's calls takes a second."""
+    with socket.create_server(("127.0.0.1", 0)) as hangs, socket.socket() as free:
+        free.bind(("127.0.0.1", 0))  # nobody listens: UNAVAILABLE at once
+        targets = [f"127.0.0.1:{one.getsockname()[1]}" for one in (hangs, free)]
+        with ShardedClient(targets, timeout_s=1) as client, ThreadPoolExecutor(20) as threads:
+            running = [threads.submit(client.search, ["text"]) for _ in range(20)]
+            time.sleep(0.5)
+            assert client._pools[1]._work_queue.qsize() == 0
+            for one in running:
+                with pytest.raises(ServerError, match="0 of 2 shards answered"):
+                    one.result()

@@ -13,7 +13,7 @@ from tfde.data.dataset_directory import (
 )
 from tfde.data.formats.records import Answers, Judgement, Record, Source, TrainingPair
 from tfde.data.metadata import document_record, query_record
-from tfde.data.qrels import HEADER, stream_qrels
+from tfde.data.qrels import HEADER, qrel_line, stream_qrels
 from tfde.storage.compressed import write_lines
 from tfde.storage.intake import Intake
 from tfde.storage.json_lines import (
@@ -91,7 +91,7 @@ def write(
     for split in splits:
         name = f"qrels/{split}.tsv{suffix}"
         lines = (
-            f"{query_id}\t{doc_id}\t{relevance}"
+            qrel_line(query_id, doc_id, relevance)
             for query_id, judged in dataset.qrels(split).items()
             for doc_id, relevance in judged.items()
         )

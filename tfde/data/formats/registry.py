@@ -23,7 +23,7 @@ from tfde.data.formats import (
     trec,
 )
 from tfde.errors import ConfigError
-from tfde.storage.atomic import atomic_directory
+from tfde.storage.atomic import atomic_directory, refuse_source
 
 
 class Role(NamedTuple):
@@ -210,5 +210,6 @@ def write_format(
     for split in splits or ():
         dataset.qrels_file(split)
     wanted = dataset.splits if splits is None else splits
+    refuse_source(output, dataset.path, "the dataset that is written")
     with atomic_directory(output, overwrite=overwrite) as temporary:
         return write(dataset, temporary, splits=wanted, suffix=suffix)
