@@ -62,6 +62,7 @@ def run(args: Any) -> int:
     from tfde.pretraining.folder import read_folder
     from tfde.pretraining.mediawiki import read_mediawiki
     from tfde.progress import progress_bar
+    from tfde.storage.atomic import atomic_file
     from tfde.storage.intake import Intake
 
     path = Path(args.input)
@@ -86,11 +87,12 @@ def run(args: Any) -> int:
             known.add(page.page_id)
             yield page
 
-    with hint_of_skip_bad(intake):
-        write_pages(args.output, progress_bar(counted(pages), desc=path.name, unit=" pages"))
-    if intake.skipped or intake.left_out[WITHOUT_TEXT]:  # others may link to them
-        write_pages(args.output, with_links_within(read_pages(args.output), known, intake))
-        counts["links"] -= intake.left_out[LEFT_OUT_LINKS]
+    with atomic_file(args.output) as output:
+        with hint_of_skip_bad(intake):
+            write_pages(output, progress_bar(counted(pages), desc=path.name, unit=" pages"))
+        if intake.skipped or intake.left_out[WITHOUT_TEXT]:  # others may link to them
+            write_pages(output, with_links_within(read_pages(output), known, intake))
+            counts["links"] -= intake.left_out[LEFT_OUT_LINKS]
     print(f"{args.output}: " + ", ".join(f"{count:,} {what}" for what, count in counts.items()))
     print_left_out(intake)
     return 0

@@ -368,6 +368,20 @@ def test_pages_without_text_are_left_out_and_so_are_the_links_to_them(tmp_path, 
     assert "left out: 2 links to pages that were left out, 2 pages without text" in shown
 
 
+def test_pages_whose_links_are_not_mended_yet_stand_nowhere(tmp_path, monkeypatch):
+    path = dump(tmp_path / "d.xml", page(21, "Leer", ""), GOOD)
+    output = tmp_path / "pages.jsonl"
+    output.write_text("older\n")
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tfde.data.pages.with_links_within", interrupted)
+    assert main(["make-pages", "--input", str(path), "--output", str(output)]) == 130
+    assert output.read_text() == "older\n"
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["d.xml", "pages.jsonl"]
+
+
 @pytest.mark.parametrize("pages", [[], [PAGES[1], PAGES[2]]])
 def test_a_dump_without_articles_is_an_error(tmp_path, pages):
     path = dump(tmp_path / "d.xml", *pages)
