@@ -99,11 +99,12 @@ def run(args: Any) -> int:
     from tfde.checkpoints.checkpoint_files import check_checkpoint
     from tfde.retrieval.embeddings import Embeddings
     from tfde.retrieval.index import index_class
-    from tfde.retrieval.tune_scann import check_target
+    from tfde.retrieval.recall import sample_queries
+    from tfde.retrieval.tune_scann import check_target, tune_scann
     from tfde.storage.atomic import refuse_existing, refuse_source
 
     refuse_existing(args.output, overwrite=args.overwrite, flag="--overwrite")
-    refuse_source(args.output, args.embeddings, "that of the embeddings")
+    refuse_source(args.output, args.embeddings, "the directory of the embeddings")
     if (args.dataset is None) != (args.model is None):
         raise ValueError("`--dataset` and `--model` belong together: it encodes the queries.")
     if args.model is not None:
@@ -118,10 +119,6 @@ def run(args: Any) -> int:
     if args.engine == "scann":
         parameters = parameters.resolved(*embeddings.shape)  # refuses impossible ones at once
     embeddings.verify()
-
-    from tfde.retrieval.recall import sample_queries
-    from tfde.retrieval.tune_scann import tune_scann
-
     queries = None if args.dataset is None else _encode_queries(args, embeddings.fingerprint)
     if tuned and queries is not None:
         check_target(args.target_recall, len(queries))

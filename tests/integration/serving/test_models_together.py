@@ -83,9 +83,11 @@ def test_a_withdrawn_version_takes_no_good_one_with_it(saved, pair, broken, give
     put(saved, bases[1 - broken], 2)
     (bases[broken] / "2").mkdir()
     manager.poll()
-    states = lambda base: {  # noqa: E731
-        v.version: v for v in manager.states(model_pb2.ModelSpec(name=base.name))
-    }
+
+    def states(base):
+        found = manager.states(model_pb2.ModelSpec(name=base.name))
+        return {version.version: version for version in found}
+
     wait_for(lambda: states(bases[1 - broken])[2].state == State.AVAILABLE)
     if gives_up:
         wait_for(lambda: states(bases[broken])[2].error)

@@ -1,11 +1,11 @@
 """A live index answers as one that is built anew of the documents that are there."""
 
-import contextlib
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from live_indexes import DIM, add, assert_answers_like, documents_of, exact, whole_numbers
 
 from tfde.errors import ConfigError, DataError, MismatchError
 from tfde.retrieval.exact_index import ExactIndex
@@ -17,40 +17,6 @@ from tfde.retrieval.live.load_index import load_index
 from tfde.retrieval.scann_index import ScannIndex
 from tfde.retrieval.scann_parameters import ScannParameters
 from tfde.types import Document
-
-DIM = 6
-
-
-def whole_numbers(generator, rows, dim=DIM):
-    """Dot products of these are exact in float32, in any order of summing; and there are ties."""
-    return generator.integers(-4, 5, (rows, dim)).astype(np.float32)
-
-
-def documents_of(doc_ids, note=""):
-    return [Document(doc_id, f"title {doc_id}", f"text {doc_id} {note}") for doc_id in doc_ids]
-
-
-def exact(path, rows=40, seed=0):
-    vectors = whole_numbers(np.random.default_rng(seed), rows)
-    doc_ids = [f"d{i}" for i in range(rows)]
-    ExactIndex.build(vectors, doc_ids, fingerprint="f").save(path)
-    return dict(zip(doc_ids, vectors, strict=True))
-
-
-def add(index, vectors, note=""):
-    return index.add(documents_of(vectors, note), np.stack(list(vectors.values())), fingerprint="f")
-
-
-def assert_answers_like(index, expected, queries, ks=(1, 3, 10, 1000)):
-    """`expected`: vectors by id, in the order of base and last change."""
-    anew = ExactIndex.build(np.stack(list(expected.values())), list(expected))
-    assert index.doc_ids.tolist() == list(expected)
-    for k in ks:
-        scores, doc_ids = index.search(queries, k)
-        wanted_scores, wanted = anew.search(queries, k)
-        assert doc_ids.tolist() == wanted.tolist()
-        np.testing.assert_array_equal(scores, wanted_scores)
-
 
 KINDS = ["add", "replace", "delete", "compact", "reopen"]
 
@@ -485,58 +451,3 @@ def test_an_index_that_was_changed_is_not_read_as_it_was_built(tmp_path, compact
             index.compact()
     with pytest.raises(MismatchError, match=r"was changed since it was built; `tfde\.LiveIndex"):
         ExactIndex.load(tmp_path / "i")
-
-
-class _Interrupts:
-    """A database whose next COMMIT is made, and interrupted as Ctrl-C does when it returns."""
-
-    def __init__(self, database):
-        self._database = database
-        self._interrupts = True
-
-    def __getattr__(self, name):
-        return getattr(self._database, name)
-
-    def execute(self, query, *args):
-        found = self._database.execute(query, *args)
-        if query == "COMMIT" and self._interrupts:
-            self._interrupts = False
-            raise KeyboardInterrupt
-        return found
-
-
-@contextlib.contextmanager
-def interrupted(index):
-    log = index._log
-    log._database = _Interrupts(log._database)
-    with pytest.raises(KeyboardInterrupt):
-        yield
-    log._database = log._database._database
-
-
-def test_a_change_that_is_interrupted_when_it_is_made_is_whole(tmp_path):
-    expected = exact(tmp_path / "i", rows=20)
-    queries = whole_numbers(np.random.default_rng(1), 4)
-    with LiveIndex.open(tmp_path / "i", write=True) as index:
-        new = {"new": np.full(DIM, 9, np.float32), "d3": np.full(DIM, -9, np.float32)}
-        with interrupted(index):
-            add(index, new)
-        for doc_id, vector in new.items():
-            expected.pop(doc_id, None)
-            expected[doc_id] = vector
-        assert_answers_like(index, expected, queries)
-        assert index.search_documents(queries, 3).version == index.version
-        with interrupted(index):
-            index.delete(["d5"])
-        del expected["d5"]
-        last = {"last": np.full(DIM, 2, np.float32)}
-        add(index, last)
-        expected |= last
-        assert_answers_like(index, expected, queries)
-        with interrupted(index):
-            index.compact()
-        assert_answers_like(index, expected, queries)
-        index.delete(["last"])
-        del expected["last"]
-    with LiveIndex.open(tmp_path / "i") as index:
-        assert_answers_like(index, expected, queries)
