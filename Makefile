@@ -98,10 +98,10 @@ bench: $(VENV)/.installed $(PEERS)/.installed ## speed against other libraries, 
 	$(BENCH)/startup.py --output $(RESULTS)/startup.json
 	$(BENCH)/tokenization.py --output $(RESULTS)/tokenization.json
 	$(BENCH)/encoding.py --scifact-documents 2000 --output $(RESULTS)/encoding.json
-	$(BENCH)/training.py --pairs 3 --output $(RESULTS)/training.json
+	$(BENCH)/training.py --pairs 2 --output $(RESULTS)/training.json
 	$(BENCH)/encoding.py --model random-t5-small --peers sentence_transformers --engines tensorflow --questions documents_float32 documents_bfloat16 --output $(RESULTS)/encoding_t5.json
-	$(BENCH)/training.py --model random-t5-small --data fixed --batch 32 --pairs 3 --output $(RESULTS)/training_t5.json
-	$(BENCH)/gradient_cache.py --data squad --pairs 3 --output $(RESULTS)/gradient_cache.json
+	$(BENCH)/training.py --model random-t5-small --data fixed --batch 32 --pairs 2 --output $(RESULTS)/training_t5.json
+	$(BENCH)/gradient_cache.py --data squad --pairs 2 --output $(RESULTS)/gradient_cache.json
 	$(BENCH)/training_pipeline.py --output $(RESULTS)/training_pipeline.json
 	$(BENCH)/model_server.py --requests 500 --output $(RESULTS)/model_server.json
 	$(BENCH)/served_search.py $(SERVED) --output $(RESULTS)/served_search.json
