@@ -61,8 +61,9 @@ def read_until(process: subprocess.Popen, beginning: str) -> tuple[float, str]:
 def first_step(args: argparse.Namespace, environment: dict[str, str]) -> float:
     """Returns the seconds to the end of the first step."""
     with tempfile.TemporaryDirectory() as folder:
-        more = (f"{STAGE}.validation", "null", f"{STAGE}.start_shares", "[]")
-        line = command(args, Path(folder) / "run", *more, f"{STAGE}.log_every_steps", "1")
+        more = [f"{STAGE}.validation", "null", f"{STAGE}.start_shares", "[]"]
+        more += [f"{STAGE}.min_gain_kept", "null", f"{STAGE}.log_every_steps", "1"]
+        line = command(args, Path(folder) / "run", *more)
         begun = time.perf_counter()
         with quiet(line, environment) as process:
             told, _ = read_until(process, "step 1 of ")
