@@ -37,10 +37,10 @@ def run(args: Any) -> int:
     """Clusters."""
     from tfde.checkpoints.checkpoint_files import check_checkpoint
     from tfde.errors import require
-    from tfde.storage.atomic import refuse_directory
+    from tfde.storage.atomic import refuse_unwritable
 
     require(args.seed >= 0, "seed", "at least 0", args.seed)
-    refuse_directory(args.output)
+    refuse_unwritable(args.output)
     check_checkpoint(args.model)
 
     from tfde.data.pairs.read_pairs import read_pairs

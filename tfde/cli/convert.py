@@ -152,11 +152,13 @@ def _read_with(args: Any, intake: Intake) -> int:
     from tfde.data.formats.labelled_pairs import write_labelled_pairs
     from tfde.data.formats.registry import FORMATS
     from tfde.errors import ConfigError
-    from tfde.storage.atomic import refuse_existing
+    from tfde.storage.atomic import refuse_existing, refuse_source
 
     known = FORMATS[args.format]
     sources = _sources(args.format, known, args.input, args.split)
     refuse_existing(args.output, overwrite=args.overwrite, flag="--overwrite")
+    for source in sources:
+        refuse_source(args.output, source.path, "what is read")
     show_logs()
     names = ("level", "context", "topic_field", "encoding", "columns")
     given = {name: getattr(args, name) for name in names}

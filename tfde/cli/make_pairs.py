@@ -65,14 +65,14 @@ def run(args: Any) -> int:
     from tfde.pretraining.build_store import page_store
     from tfde.pretraining.pair_stream import PairStream, check_tasks
     from tfde.pretraining.write_pair_file import format_statistics, write_pair_file
-    from tfde.storage.atomic import refuse_directory, temporary_directory
+    from tfde.storage.atomic import refuse_unwritable, temporary_directory
     from tfde.storage.intake import Intake
 
     if not Path(args.pages).is_file():
         raise ConfigError(f"{args.pages}: `pages` must be a file that exists.")
     weights, titles = tasks_of(args)
     check_tasks(weights, titles)
-    refuse_directory(args.output)
+    refuse_unwritable(args.output)
     count_tokens = _tokens(args.tokenizer) if args.tokenizer else None
     show_logs()
     intake = Intake(skip_bad=args.skip_bad)

@@ -61,7 +61,7 @@ def run(args: Any) -> int:
     from tfde.retrieval.runs import check_output
     from tfde.storage.intake import Intake
 
-    check_output(args.output, args.tag)
+    check_output(args.output, args.tag, given=[args.queries] if args.queries else ())
     given = args.max_passage or args.parent_separator == PARENT_SEPARATOR
     require(given, "--parent_separator", "beside --max_passage", args.parent_separator)
     intake = Intake(skip_bad=args.skip_bad)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from tfde.argument_types import typed
 from tfde.data.ranking import ranking
 from tfde.errors import DataError, require
-from tfde.storage.atomic import refuse_directory
+from tfde.storage.atomic import refuse_unwritable
 from tfde.storage.compressed import open_writer, read_lines
 from tfde.storage.files import check_id
 from tfde.storage.intake import Intake
@@ -113,16 +113,16 @@ def check_output(path: str | Path, tag: str, *, given: Iterable[str | Path] = ()
     Args:
         path: The file.
         tag: Name of the system.
-        given: Runs that are read, and not to be written over.
+        given: Files that are read, and not to be written over.
 
     Raises:
-        ConfigError: `path` is a directory, lies in none or is one of `given`; a tag with white
-            space.
+        ConfigError: `path` cannot be a file, lies in no directory or is one of `given`; a tag with
+            white space.
     """
     check_tag(tag)
     is_given = Path(path).resolve() in {Path(run).resolve() for run in given}
-    require(not is_given, "output", "another file than the runs that are read", str(path))
-    refuse_directory(path)
+    require(not is_given, "output", "another file than those that are read", str(path))
+    refuse_unwritable(path)
     rule = "in a directory that exists"
     require(Path(path).absolute().parent.is_dir(), "output", rule, str(path))
 

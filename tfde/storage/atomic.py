@@ -31,13 +31,16 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
     """Gives a temporary path beside `path`; what was written there becomes `path` at the end.
 
     The temporary name keeps the last two suffixes, for libraries that look at them. An existing
-    file is replaced. After an error nothing is left behind and an older file stays as it was.
+    file is replaced; a link stays, and what it leads to is replaced. After an error nothing is left
+    behind and an older file stays as it was.
 
     Raises:
-        ConfigError: `path` is a directory, or the one it lies in cannot be made.
+        ConfigError: as `refuse_unwritable`, or the directory it lies in cannot be made.
     """
     path = Path(path)
-    refuse_directory(path)
+    refuse_unwritable(path)
+    if path.is_symlink():
+        path = path.resolve()
     with _creating(path):
         make_directories(path.parent)
     temporary = _beside(path, "".join(path.suffixes[-2:]))
@@ -48,7 +51,7 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
         os.replace(temporary, path)
         _flush(path.parent)
     except OSError as error:
-        raise _named(error, path) from error
+        raise _named(error, path, temporary) from error
     finally:
         temporary.unlink(missing_ok=True)
         _unfinished.discard(temporary)
@@ -90,7 +93,7 @@ def atomic_directory(path: str | Path, *, overwrite: bool = False) -> Iterator[P
                 raise
         _flush(path.parent)
     except OSError as error:
-        raise _named(error, path) from error
+        raise _named(error, path, temporary) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
         _unfinished.discard(temporary)
@@ -159,29 +162,39 @@ def end_by_signal(number: int, frame: object) -> None:
     os._exit(128 + number)  # the first process of a container does not end by it
 
 
-def refuse_directory(path: str | Path) -> None:
-    """Refuses an output file where a directory stands; call it before long work.
+def refuse_unwritable(path: str | Path) -> None:
+    """Refuses an output file that cannot be put in its place; call it before long work.
 
     Raises:
-        ConfigError: `path` is a directory.
+        ConfigError: a directory, a device or a pipe stands at `path`, which would be replaced, or
+            no file can be made where it lies.
     """
-    if Path(path).is_dir():
+    path = Path(path)
+    if path.is_dir():
         raise ConfigError(f"{path}: the output must be a file, but a directory stands there.")
+    if path.exists() and not path.is_file():
+        raise ConfigError(f"{path}: the output must be a file, but a device or pipe stands there.")
+    _refuse_closed(path)
 
 
 def refuse_source(path: str | Path, source: str | Path, what: str) -> None:
-    """Refuses an output directory that is the one which is read: it would be put in its place.
+    """Refuses an output directory that is, or holds, what is read: it would be put in its place.
 
     Args:
         path: The output.
-        source: What is read.
+        source: A file or directory that is read.
         what: How messages call that.
 
     Raises:
-        ConfigError: both are one directory.
+        ConfigError: the source would be replaced.
     """
-    if Path(path).is_dir() and Path(source).is_dir() and Path(path).samefile(source):
+    if not Path(path).is_dir() or not Path(source).exists():
+        return
+    output, read = Path(path).resolve(), Path(source).resolve()
+    if read == output:
         raise ConfigError(f"{path}: the output must not be {what}; name another.")
+    if read.is_relative_to(output):
+        raise ConfigError(f"{path}: the output must not hold {what}, {source}; name another.")
 
 
 def refuse_existing(path: str | Path, *, overwrite: bool, flag: str = "") -> None:
@@ -193,17 +206,34 @@ def refuse_existing(path: str | Path, *, overwrite: bool, flag: str = "") -> Non
         flag: The option of a command that says so, for the message.
 
     Raises:
-        ConfigError: `path` is a file, a directory that is not empty without `overwrite`, or the
-            one in which this process works, which no other can be put in place of.
+        ConfigError: `path` is a file, a directory that is not empty without `overwrite`, or one
+            that is or holds the working directory, or a mounted volume, which no other can be put
+            in place of; or it lies where nothing can be made.
     """
     path = Path(path)
-    if path.is_dir() and path.samefile(os.curdir):
-        raise ConfigError(f"{path}: the output must not be the working directory; name a new one.")
+    if path.is_dir() and Path.cwd().is_relative_to(path.resolve()):
+        holds = "be" if path.samefile(os.curdir) else "hold"
+        raise ConfigError(
+            f"{path}: the output must not {holds} the working directory; name a new one."
+        )
     if path.exists() and not path.is_dir():
         raise ConfigError(f"{path}: the output must be a directory, but a file stands there.")
     if not overwrite and path.exists() and any(path.iterdir()):
         ways = f"choose another, or give {flag}" if flag else "choose another or remove it"
         raise ConfigError(f"{path}: the output exists and is not empty; {ways}.")
+    if path.is_mount():
+        raise ConfigError(
+            f"{path}: the output must not be the place of a mounted volume, which nothing can be"
+            " put in place of; name a directory inside it."
+        )
+    _refuse_closed(path)
+
+
+def _refuse_closed(path: Path) -> None:
+    """Refuses a path beside which this process may make nothing."""
+    holder = next((folder for folder in path.absolute().parents if folder.exists()), Path("/"))
+    if holder.is_dir() and not os.access(holder, os.W_OK | os.X_OK):
+        raise ConfigError(f"{path}: cannot be written: nothing can be made in {holder}.")
 
 
 @contextlib.contextmanager
@@ -229,9 +259,13 @@ def _exchange(one: Path, other: Path) -> bool:
     )
 
 
-def _named(error: OSError, path: Path) -> OSError:
-    """Returns an error of a full disk with what was written, which Python leaves out."""
-    if error.errno not in _FULL or error.filename is not None:
+def _named(error: OSError, path: Path, temporary: Path | None = None) -> OSError:
+    """Returns an error with what was to be written: Python leaves it out, or names the temporary.
+
+    One without a name is ours where it tells of a full disk.
+    """
+    ours = error.errno in _FULL and error.filename is None
+    if not ours and (temporary is None or str(error.filename) != str(temporary)):
         return error
     return OSError(error.errno, error.strerror, str(path))
 

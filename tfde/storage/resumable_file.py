@@ -15,7 +15,7 @@ from tfde.storage.atomic import (
     atomic_file,
     directory_lock,
     make_directories,
-    refuse_directory,
+    refuse_unwritable,
     remove_left,
 )
 from tfde.storage.compressed import open_writer
@@ -38,7 +38,7 @@ class PartedFile:
     """
 
     def __init__(self, output: str | Path, settings: Mapping[str, Any]) -> None:
-        refuse_directory(output)
+        refuse_unwritable(output)
         self.output = Path(output)
         self.directory = self.output.with_name(f"{self.output.name}.parts")
         self._record = record_of(self.output)

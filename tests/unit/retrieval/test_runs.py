@@ -73,6 +73,6 @@ def test_a_tag_with_white_space_is_refused(tmp_path):
 def test_what_is_read_is_not_written_over(tmp_path):
     (tmp_path / "link.trec").symlink_to(tmp_path / "run.trec")
     for given in ("run.trec", "link.trec"):
-        with pytest.raises(ConfigError, match=r"`output` must be another file than the runs"):
+        with pytest.raises(ConfigError, match=r"`output` must be another file than those"):
             check_output(tmp_path / "run.trec", "tag", given=[tmp_path / "x", tmp_path / given])
     check_output(tmp_path / "run.trec", "tag", given=[tmp_path / "x"])

@@ -1,12 +1,21 @@
+import errno
 import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from tfde.errors import ConfigError
-from tfde.storage.atomic import atomic_directory, atomic_file, make_directories, refuse_existing
+from tfde.storage.atomic import (
+    atomic_directory,
+    atomic_file,
+    make_directories,
+    refuse_existing,
+    refuse_source,
+    refuse_unwritable,
+)
 
 
 def half_done(path):
@@ -118,6 +127,69 @@ def test_the_working_directory_is_no_output(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=r"\.: the output must not be the working directory"):
         refuse_existing(".", overwrite=True)
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path / "below")
+    with pytest.raises(ConfigError, match="the output must not hold the working directory"):
+        refuse_existing(tmp_path, overwrite=True)
+
+
+def test_a_device_or_a_pipe_is_not_replaced(tmp_path):
+    """As root `/dev/null` could be."""
+    os.mkfifo(tmp_path / "pipe")
+    with (
+        pytest.raises(ConfigError, match="must be a file, but a device or pipe stands there"),
+        atomic_file(tmp_path / "pipe"),
+    ):
+        pass
+    assert (tmp_path / "pipe").is_fifo()
+    with pytest.raises(ConfigError, match="/dev/null: the output must be a file"):
+        refuse_unwritable("/dev/null")
+
+
+def test_a_link_to_a_file_stays(tmp_path):
+    (tmp_path / "real").write_text("old")
+    (tmp_path / "link").symlink_to("real")
+    with atomic_file(tmp_path / "link") as temporary:
+        temporary.write_text("new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_text() == "new"
+
+
+def test_an_output_that_holds_what_is_read(tmp_path):
+    (tmp_path / "raw").mkdir()
+    source = tmp_path / "raw" / "train.json"
+    source.write_text("{}")
+    (tmp_path / "same").symlink_to("raw")
+    with pytest.raises(ConfigError, match=r"raw: the output must not hold the file, .*train.json"):
+        refuse_source(tmp_path / "raw", source, "the file")
+    with pytest.raises(ConfigError, match=r"same: the output must not hold the file"):
+        refuse_source(tmp_path / "same", source, "the file")
+    refuse_source(tmp_path / "new", source, "the file")
+    refuse_source(tmp_path / "raw" / "new", source, "the file")
+
+
+def test_a_mounted_volume_is_refused_before_the_work(tmp_path):
+    """Its directory cannot be exchanged for another: all would be lost at the end."""
+    with pytest.raises(ConfigError, match=r"/proc: .* not empty"):
+        refuse_existing("/proc", overwrite=False)
+    with pytest.raises(ConfigError, match=r"/proc: the output must not be the place of a mounted"):
+        refuse_existing("/proc", overwrite=True)
+
+
+def test_a_closed_directory_is_refused_before_the_work(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != tmp_path)  # not so for root
+    for refuse in (refuse_unwritable, lambda path: refuse_existing(path, overwrite=False)):
+        with pytest.raises(ConfigError, match=r"x: cannot be written: nothing can be made"):
+            refuse(tmp_path / "x")
+
+
+def test_an_error_names_what_was_asked_for(tmp_path):
+    with (
+        pytest.raises(OSError, match=r"/x'$") as told,
+        atomic_file(tmp_path / "x") as temporary,
+    ):
+        raise PermissionError(errno.EACCES, "Permission denied", str(temporary))
+    assert told.value.filename == str(tmp_path / "x")
 
 
 @pytest.mark.parametrize("writes", [atomic_file, atomic_directory, make_directories])
