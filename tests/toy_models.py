@@ -37,7 +37,7 @@ class Toy(tf.Module):
 
     @tf.function(input_signature=[tf.TensorSpec([], tf.float32, name="x")])
     def scalar(self, x):
-        return {"root": tf.sqrt(x), "matrix": tf.ones([2, 3]) * x}
+        return {"root": tf.sqrt(x), "matrix": tf.ones([2, 3]) * x, "word": tf.constant("v1")}
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.int32, name="steps")])
     def slow(self, steps):

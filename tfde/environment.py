@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import math
 import os
 import platform
 import sys
@@ -18,10 +20,11 @@ from typing import Any, Literal, NamedTuple
 
 from packaging.requirements import Requirement
 
-from tfde.errors import MissingExtraError
+from tfde.errors import MissingExtraError, require
 from tfde.version import __version__
 
 _importing = threading.Lock()
+_CONTROL_GROUP = Path("/sys/fs/cgroup")
 
 
 def import_recommenders() -> tuple[Any, Any]:
@@ -146,6 +149,34 @@ class Finding(NamedTuple):
     line: str
 
 
+def usable_cores() -> int:
+    """Returns how many cores this process may keep busy.
+
+    They are those that it is bound to, or fewer where its container has a quota. `TFDE_CORES` says
+    another number, such as what a pod asks for without a limit.
+
+    Raises:
+        ConfigError: `TFDE_CORES` is no whole number above 0.
+    """
+    given = os.environ.get("TFDE_CORES")
+    if given:
+        holds = given.isascii() and given.isdigit() and int(given) > 0
+        require(holds, "TFDE_CORES", "a whole number above 0", given)
+        return int(given)
+    bound = len(os.sched_getaffinity(0))
+    return max(1, min(bound, math.ceil(_quota() or bound)))
+
+
+def _quota() -> float | None:
+    """Returns the cores that the control group of this process has; `None` for no such bound."""
+    for names in (("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")):
+        with contextlib.suppress(OSError, ValueError):
+            words = " ".join((_CONTROL_GROUP / name).read_text("utf-8") for name in names).split()
+            quota, period = map(float, words)  # "max" or -1: none
+            return quota / period if quota > 0 else None
+    return None
+
+
 def describe_machine() -> str:
     """Returns one line: versions, system, cores and what they can, memory."""
     flags = set(Path("/proc/cpuinfo").read_text("utf-8").split())
@@ -153,7 +184,7 @@ def describe_machine() -> str:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return (
         f"tfde {__version__}, Python {platform.python_version()}, {platform.system()}"
-        f" {platform.machine()}, {len(os.sched_getaffinity(0))} cores ({able}), {memory:.0f} GiB"
+        f" {platform.machine()}, {usable_cores()} cores ({able}), {memory:.0f} GiB"
     )
 
 

@@ -1,10 +1,14 @@
 """What `tfde doctor` finds, on this machine and on one where something is missing."""
 
 import importlib.metadata
+import os
 import re
 import subprocess
 import sys
 
+import pytest
+
+from tfde import environment
 from tfde.cli.main import main
 from tfde.environment import (
     check_folders,
@@ -12,7 +16,9 @@ from tfde.environment import (
     check_packages,
     missing_packages,
     requirements,
+    usable_cores,
 )
+from tfde.errors import ConfigError
 
 
 def distribution(monkeypatch, folder, name, asked):
@@ -132,3 +138,31 @@ keras.Sequential([keras.layers.Dense(1)]).predict(pandas.DataFrame({"a": [1.0]})
         found.append(done.stdout.strip())
     assert found[0] == "[]"
     assert "pandas" in found[1]  # otherwise this test says nothing
+
+
+@pytest.mark.parametrize(
+    ("files", "cores"),
+    [
+        ({"cpu.max": "150000 100000"}, 2),
+        ({"cpu.max": "max 100000"}, 3),
+        ({"cpu.max": "900000 100000"}, 3),
+        ({"cpu/cpu.cfs_quota_us": "50000", "cpu/cpu.cfs_period_us": "100000"}, 1),
+        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, 3),
+        ({}, 3),
+    ],
+)
+def test_cores_are_those_that_may_be_kept_busy(monkeypatch, tmp_path, files, cores):
+    """Of three that the process is bound to, no more than its container's quota."""
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(content + "\n")
+    monkeypatch.setattr(environment, "_CONTROL_GROUP", tmp_path)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1, 5})
+    monkeypatch.delenv("TFDE_CORES", raising=False)
+    assert usable_cores() == cores
+    monkeypatch.setenv("TFDE_CORES", "4")
+    assert usable_cores() == 4
+    for wrong in ("0", "two", "1.5"):
+        monkeypatch.setenv("TFDE_CORES", wrong)
+        with pytest.raises(ConfigError, match=f"`TFDE_CORES` must be a whole number .*'{wrong}'"):
+            usable_cores()

@@ -21,6 +21,7 @@ from tfde.cli.main import failed
 from tfde.cli.parser import CommandParser, command_parser
 from tfde.cli.quick_imports import quick_imports
 from tfde.cli.shared_options import add_engine
+from tfde.environment import usable_cores
 from tfde.errors import require
 from tfde.serving.server.limits import Limits, with_descriptors
 
@@ -85,7 +86,13 @@ def build_parser() -> CommandParser:
         type=PositiveInt,
         help="threads of one op of TensorFlow; a batch has all cores all the same, if no other of"
         " its model runs. With more than one a single long question is answered sooner, and fewer"
-        " short ones are in a second (default: 1; TensorFlow's choice for exact search of many)",
+        " short ones are in a second (default: 1; all cores for exact search of many)",
+    )
+    parser.add_argument(
+        "--grpc_channel_arguments",
+        default="",
+        help="gRPC's own arguments, NAME=VALUE,NAME=VALUE, such as"
+        " grpc.max_connection_age_ms=10000, after which clients look for other servers too",
     )
     for field in dataclasses.fields(Limits):
         parser.add_argument(
@@ -170,6 +177,7 @@ def _serve(args: Any) -> int:
             grpc_max_waiting=_MAX_WAITING,
             allow_reload=False,  # a bundle's models belong together
             enable_grpc_healthcheck_service=True,
+            grpc_channel_arguments=args.grpc_channel_arguments,
         ),
         host=args.host,
         rest_api_port=args.rest_api_port,
@@ -217,14 +225,14 @@ def _answer_until(
 
 
 def op_threads(args: Any, manifest: Mapping[str, Any]) -> int:
-    """Returns how many threads an op has, as asked for or by the bundle; 0: TensorFlow's choice.
+    """Returns how many threads an op has, as asked for or by the bundle.
 
     All ops of a tower that reads a dozen tokens lose time by a second thread. A product with all
     vectors gains by it.
     """
     exact = args.index is None and args.retriever == "retriever"
     numbers = (manifest.get("documents") or 0) * manifest.get("embedding_dim", 0)
-    return args.op_threads or (0 if exact and numbers > _FEW_NUMBERS else 1)
+    return args.op_threads or (usable_cores() if exact and numbers > _FEW_NUMBERS else 1)
 
 
 def _limits(args: Any) -> Limits:
@@ -352,7 +360,8 @@ def _host(args: Any) -> str:
 
 def _check_stock(args: Any) -> None:
     absent = build_parser()
-    for name in ("index", "retriever", "http_port", "tower_engine", "op_threads"):
+    own = ("index", "retriever", "http_port", "tower_engine", "op_threads")
+    for name in (*own, "grpc_channel_arguments"):
         default = absent.get_default(name)
         require(
             getattr(args, name) == default, f"--{name}", f"absent for {_STOCK}", getattr(args, name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tfde.engines.tower_engine import TowerFacts, TowerRunner
+from tfde.environment import usable_cores
 from tfde.errors import require
 
 # OpenVINO tells Google Analytics of each import and conversion where this package is found.
@@ -41,7 +41,7 @@ class Tower(TowerRunner):
 
     def __init__(self, path: Path, facts: TowerFacts) -> None:
         super().__init__(facts)
-        self._cores = len(os.sched_getaffinity(0))
+        self._cores = usable_cores()
         # Kept: the file may be gone when it is compiled again.
         compile_model = partial(_CORE.compile_model, _CORE.read_model(path), "CPU")
         hints = {

@@ -174,8 +174,9 @@ def fastest_engine(directory: str | Path) -> str:
         path = tower_file(engine, directory)
         if path.is_file() and is_installed(engine):
             facts = read_facts(path)
-            times[engine] = facts.ms
-            times.setdefault("tensorflow", facts.tensorflow_ms)
+            if facts.ms:  # else it was not measured
+                times[engine] = facts.ms
+                times.setdefault("tensorflow", facts.tensorflow_ms)
     return min(times, key=lambda name: times[name], default="tensorflow")
 
 

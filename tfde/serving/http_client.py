@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Sequence
 from typing import Any
@@ -37,7 +38,7 @@ def search_over_http(
         f"{url.rstrip('/')}/v1/search", asked, {"Content-Type": "application/json"}
     )
     try:
-        with urllib.request.urlopen(request, timeout=timeout_s) as response:
+        with _opener(url).open(request, timeout=timeout_s) as response:
             body = response.read(_MAX_BYTES + 1)
         if len(body) > _MAX_BYTES:
             raise ServerError(f"{url}: its answer must have at most {_MAX_BYTES} bytes.")
@@ -47,6 +48,8 @@ def search_over_http(
         raise ServerError(f"{url} refused the request: {_reason(error)}") from error
     except TimeoutError as error:
         raise ServerError(f"{url} did not answer within {timeout_s:g} s") from error
+    except http.client.InvalidURL as error:
+        raise ServerError(f"{url} is no address such as http://localhost:8502: {error}") from error
     except http.client.HTTPException as error:
         raise ServerError(
             f"{url} speaks no HTTP (gRPC's port?); the search is at --http_port (8502)"
@@ -58,6 +61,14 @@ def search_over_http(
         ) from error
     except (ValueError, KeyError, TypeError) as error:
         raise ServerError(f"{url}: its answer is none of tfde serve's: {error}") from error
+
+
+def _opener(url: str) -> urllib.request.OpenerDirector:
+    """Returns what opens the address; this machine is never asked through a proxy."""
+    host = urllib.parse.urlsplit(url).hostname or ""
+    here = host == "localhost" or host == "::1" or host.startswith("127.")
+    proxies = urllib.request.ProxyHandler({} if here else None)
+    return urllib.request.build_opener(proxies)
 
 
 def _hit(fields: dict[str, Any]) -> Hit:

@@ -3,7 +3,6 @@
 import concurrent.futures
 import contextvars
 import gc
-import os
 import threading
 import time
 import urllib.request
@@ -306,7 +305,7 @@ def one_thread_each():
 
 
 def test_a_batch_alone_is_shared_among_cores_where_ops_have_one_thread(load, monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1, 2})
+    monkeypatch.setenv("TFDE_CORES", "3")
     text = "max_batch_size { value: 64 }"
     runner = load(text, session_config=one_thread_each(), lenient_batching=True)
     for rows, shares in ((40, 3), (25, 3), (16, 2), (15, 1), (1, 1)):
@@ -348,7 +347,7 @@ def test_outputs_without_rows_are_refused_as_ever(tmp_path, load, monkeypatch):
     module = Sums()
     signatures = {"total": module.total, "half": module.half, "fixed": module.fixed}
     tf.saved_model.save(module, str(tmp_path / "1"), signatures)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1})
+    monkeypatch.setenv("TFDE_CORES", "2")
     runner = load(
         "max_batch_size { value: 64 }",
         path=tmp_path / "1",
@@ -373,7 +372,7 @@ def test_shares_of_other_shapes_run_as_one(tmp_path, load, monkeypatch):
 
     module = Words()
     tf.saved_model.save(module, str(tmp_path / "1"), {"serving_default": module.serve})
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1})
+    monkeypatch.setenv("TFDE_CORES", "2")
     runner = load(
         "max_batch_size { value: 64 }",
         path=tmp_path / "1",
@@ -484,3 +483,27 @@ def test_a_batched_model_that_is_closed_leaves_nothing(counting):
         assert reference() is None
     finally:
         gc.enable()
+
+
+def test_so_many_rows_of_a_batch_run_at_once(load):
+    runner = load(
+        "max_batch_size { value: 8 } enable_large_batch_splitting { value: true }"
+        " max_execution_batch_size { value: 3 }"
+    )
+
+    def ask(rows):
+        return runner.run("finite", {"x": np.arange(rows, dtype=np.float32)})
+
+    found = ask(8)
+    assert found["y"].tolist() == list(range(8))
+    assert found["rows"].tolist() == [3, 3, 3, 3, 3, 3, 2, 2]
+    for answer, rows in zip(
+        together([partial(ask, n) for n in (2, 5, 1, 4)]), (2, 5, 1, 4), strict=True
+    ):
+        assert answer["y"].tolist() == list(range(rows))
+        assert max(answer["rows"]) <= 3
+    with pytest.raises(StatusError, match="max_execution_batch_size must be positive, and at most"):
+        load(
+            "max_batch_size { value: 8 } enable_large_batch_splitting { value: true }"
+            " max_execution_batch_size { value: 9 }"
+        )

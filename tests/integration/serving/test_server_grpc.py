@@ -101,6 +101,7 @@ def test_predict_types_and_shapes(prediction):
     ).outputs
     assert tf.make_ndarray(outputs["root"]).shape == ()
     assert tf.make_ndarray(outputs["matrix"]).tolist() == [[4.0] * 3] * 2
+    assert tf.make_ndarray(outputs["word"]).item() == b"v1"
 
 
 def test_predict_reads_typed_fields_and_content_alike(prediction):

@@ -1,5 +1,6 @@
 """A server within small limits: connections, heads, bodies, messages, tensors, time, the end."""
 
+import dataclasses
 import http.client
 import json
 import logging
@@ -206,6 +207,19 @@ def test_a_message_that_never_comes_is_given_up(server, path):
         assert time.monotonic() - begun < 15
         assert {call.code() for call in calls} == {grpc.StatusCode.CANCELLED}
         over.set()
+
+
+def test_who_watches_keeps_no_server_from_its_end(toy_base_path):
+    """A client that checks health by itself, as proxies do, holds such a stream for ever."""
+    limits = dataclasses.replace(LIMITS, drain_timeout_s=60)
+    model_server = started(toy_base_path, limits, enable_grpc_healthcheck_service=True)
+    with grpc.insecure_channel(f"127.0.0.1:{model_server.port}") as channel:
+        answers = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
+        assert next(answers).status == health_pb2.HealthCheckResponse.SERVING
+        begun = time.monotonic()
+        assert model_server.stop()
+        assert time.monotonic() - begun < 30  # of the 60 that requests get
+        assert [a.status for a in answers] == [health_pb2.HealthCheckResponse.NOT_SERVING]
 
 
 def test_health_is_told_and_watched(server):

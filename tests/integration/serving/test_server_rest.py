@@ -39,7 +39,7 @@ def predict(ask, body, path="/v1/models/toy:predict"):
         ({"inputs": []}, {"outputs": []}),
         (
             {"signature_name": "scalar", "inputs": {"x": 4}},
-            {"outputs": {"matrix": [[4.0] * 3] * 2, "root": 2.0}},
+            {"outputs": {"matrix": [[4.0] * 3] * 2, "root": 2.0, "word": "v1"}},
         ),
         (
             {"signature_name": "two", "instances": [{"text": "é", "count": 1}]},

@@ -11,7 +11,7 @@ from tfde.cli.serve import op_threads
     ("about", "options", "threads"),
     [
         ({"documents": 20_000, "embedding_dim": 384}, {}, 1),
-        ({"documents": 22_000, "embedding_dim": 384}, {}, 0),
+        ({"documents": 22_000, "embedding_dim": 384}, {}, 8),
         ({"documents": 22_000, "embedding_dim": 384}, {"retriever": "retriever_scann"}, 1),
         ({"documents": 22_000, "embedding_dim": 384}, {"index": "index"}, 1),
         ({"documents": 22_000, "embedding_dim": 384}, {"op_threads": 3}, 3),
@@ -19,6 +19,7 @@ from tfde.cli.serve import op_threads
         ({}, {}, 1),  # models alone
     ],
 )
-def test_ops_have_more_threads_for_products_with_many_vectors(about, options, threads):
+def test_ops_have_more_threads_for_products_with_many_vectors(monkeypatch, about, options, threads):
+    monkeypatch.setenv("TFDE_CORES", "8")
     args = {"index": None, "retriever": "retriever", "op_threads": None, **options}
     assert op_threads(Namespace(**args), about) == threads

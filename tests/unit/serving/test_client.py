@@ -1,5 +1,6 @@
 """The client: what it takes as a target, and that it finds a server that starts again."""
 
+import contextlib
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -9,6 +10,7 @@ import pytest
 
 from tfde.errors import ConfigError, ServerError
 from tfde.serving.client import Client
+from tfde.serving.http_client import search_over_http
 from tfde.serving.sharded_client import ShardedClient
 
 
@@ -64,3 +66,17 @@ def test_a_shard_that_hangs_keeps_nobody_from_the_others():
             for one in running:
                 with pytest.raises(ServerError, match="0 of 2 shards answered"):
                     one.result()
+
+
+def test_an_address_that_is_none_is_told(monkeypatch):
+    with pytest.raises(
+        ServerError, match=r"http://localhost:85O2 is no address such as http://loc"
+    ):
+        search_over_http("http://localhost:85O2", ["x"], 1)
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # where nobody answers
+    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as listening:
+        port = listening.getsockname()[1]
+        with pytest.raises(
+            ServerError, match=r"did not answer within 0\.5 s"
+        ):  # it was asked itself
+            search_over_http(f"http://127.0.0.1:{port}", ["x"], 1, timeout_s=0.5)

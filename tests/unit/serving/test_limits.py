@@ -398,3 +398,16 @@ print(with_descriptors(Limits()).max_connections, *resource.getrlimit(resource.R
     assert few.stdout.split() == ["200", "2136", "2136"]
     assert few.stderr.count("--max_connections is 200, not 1000") == 1
     assert json.dumps(few.stdout)  # one line
+
+
+@pytest.mark.parametrize("sizes", [(2**30, 0), (0, 2**30), (2**40, 0)])
+@pytest.mark.parametrize("dtype", [tf.float32, tf.string])
+def test_rows_without_numbers_are_counted(sizes, dtype):
+    """They cost nothing here, and their number decides how much is made for the answer."""
+    proto = tensor_pb2.TensorProto(dtype=dtype.as_datatype_enum)
+    for size in sizes:
+        proto.tensor_shape.dim.add(size=size)
+    with pytest.raises(StatusError, match="inputs must have at most"):
+        check_protos({"x": proto}, Limits())
+    empty = tf.make_tensor_proto(np.zeros((4, 0), dtype.as_numpy_dtype), dtype)
+    check_protos({"x": empty}, Limits())

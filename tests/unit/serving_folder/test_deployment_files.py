@@ -252,6 +252,19 @@ def test_a_pod_has_the_time_to_stop():
     assert compose()["model_server"]["init"]
 
 
+@pytest.mark.parametrize("folder", OVERLAYS, ids=lambda folder: folder.name)
+def test_every_pod_lets_its_clients_go_and_knows_its_cores(folder):
+    """An overlay may replace all arguments of the base."""
+    container = deployment()["containers"][0]
+    replaced = [p["value"] for p in patches(folder) if p["path"].endswith("/containers/0/args")]
+    given = replaced[-1] if replaced else container["args"]
+    assert "--grpc_channel_arguments=grpc.max_connection_age_ms=10000" in given
+    (cores,) = (part for part in container["env"] if part["name"] == "TFDE_CORES")
+    assert cores["valueFrom"]["resourceFieldRef"] == {"resource": "requests.cpu"}
+    assert float(container["resources"]["requests"]["cpu"]) == 4
+    assert not [p for p in patches(folder) if p["path"].endswith("/containers/0/env")]
+
+
 @pytest.mark.parametrize("folder", [BASE, *OVERLAYS], ids=lambda folder: folder.name)
 def test_kustomize_finds_what_it_names(folder):
     this = kustomization(folder)

@@ -79,7 +79,7 @@ def test_a_live_index_has_one_writer_and_a_volume():
     assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
     pod = spec["template"]["spec"]
     (container,) = pod["containers"]
-    given = dict(a.removeprefix("--").split("=") for a in container["args"] if "=" in a)
+    given = dict(a.removeprefix("--").split("=", 1) for a in container["args"] if "=" in a)
     mounts = {m["mountPath"]: m for m in container["volumeMounts"]}
     volumes = {volume["name"]: volume for volume in pod["volumes"]}
     state, key = (mounts[str(Path(given[n]).parent)] for n in ("index", "admin_key_file"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import functools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -13,6 +13,7 @@ import numpy as np
 from grpc import StatusCode
 from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
 
+from tfde.environment import usable_cores
 from tfde.serving.hit import Hit, Passage, make_hits, read_passages
 from tfde.serving.server.calls import current_call
 from tfde.serving.server.inference import Servable
@@ -29,8 +30,6 @@ _TOKENIZE = "tokenize"
 _DIMENSIONS = "dimensions_"  # and a number: the signature of so many first numbers
 _ROWS = 128
 _FEW_ROWS = 16
-# One a core runs; of the four that may wait behind them (batching.config), two are left to others.
-_LARGE_RUNS = threading.BoundedSemaphore((os.cpu_count() or 1) + 2)
 Arrays = dict[str, np.ndarray]
 QUERY_ENCODER, DOCUMENT_ENCODER, DOCUMENTS = "query_encoder", "document_encoder", "documents"
 NO_RETRIEVER = (
@@ -211,10 +210,18 @@ def run_while_awaited(servable: Servable, signature_name: str, inputs: Arrays) -
     with ExitStack() as stack:
         if max(array.size for array in inputs.values()) > _FEW_ROWS:
             left = current_call().left_s()
-            if _LARGE_RUNS.acquire(timeout=-1 if left is None else max(left, 0.0)):
-                stack.callback(_LARGE_RUNS.release)
+            runs = _large_runs()
+            if runs.acquire(timeout=-1 if left is None else max(left, 0.0)):
+                stack.callback(runs.release)
             current_call().check()
         return servable.runner.run(signature_name, inputs, timeout_s=current_call().left_s())
+
+
+@functools.cache
+def _large_runs() -> threading.BoundedSemaphore:
+    # One a core runs; of the four that may wait behind them (batching.config), two are left to
+    # others.
+    return threading.BoundedSemaphore(usable_cores() + 2)
 
 
 def reads_context(servable: Servable) -> bool:

@@ -7,9 +7,8 @@ of its own.
 from __future__ import annotations
 
 import itertools
-import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -17,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 from grpc import StatusCode
 
+from tfde.environment import usable_cores
 from tfde.protos.batching_parameters_pb2 import BatchingParameters
 from tfde.serving.server import session_run
 from tfde.serving.server.calls import current_call
@@ -46,16 +46,22 @@ def check_batching_parameters(parameters: BatchingParameters) -> None:
                 "allowed_batch_sizes entries must be monotonically increasing; found ",
                 f"{smaller} before {larger}",
             )
-    largest = max_batch_size(parameters)
-    if sizes and sizes[-1] != largest:
+    largest, most = max_batch_size(parameters), max_execution_batch_size(parameters)
+    if sizes and sizes[-1] != most:
+        name = "max_batch_size" if most == largest else "max_execution_batch_size"
         raise invalid_argument(
-            "Last entry in allowed_batch_sizes must match max_batch_size; last entry was "
-            f"{sizes[-1]}; expected {largest}"
+            f"Last entry in allowed_batch_sizes must match {name}; last entry was "
+            f"{sizes[-1]}; expected {most}"
         )
     for name in ("max_batch_size", "max_enqueued_batches", "num_batch_threads"):
         if parameters.HasField(name) and getattr(parameters, name).value < 1:
             value = getattr(parameters, name).value
             raise invalid_argument(f"{name} must be positive; was {value}")
+    if not 0 < most <= largest:
+        raise invalid_argument(
+            f"max_execution_batch_size must be positive, and at most max_batch_size, {largest}; was"
+            f" {most}"
+        )
     if parameters.batch_timeout_micros.value < 0:
         raise invalid_argument(
             f"batch_timeout_micros must be >= 0; was {parameters.batch_timeout_micros.value}"
@@ -66,6 +72,13 @@ def max_batch_size(parameters: BatchingParameters) -> int:
     """Returns how many rows a batch may have."""
     given = parameters.HasField("max_batch_size")
     return parameters.max_batch_size.value if given else _MAX_BATCH_SIZE
+
+
+def max_execution_batch_size(parameters: BatchingParameters) -> int:
+    """Returns how many rows of a batch run at once."""
+    splits = parameters.enable_large_batch_splitting.value
+    given = splits and parameters.HasField("max_execution_batch_size")
+    return parameters.max_execution_batch_size.value if given else max_batch_size(parameters)
 
 
 class Batcher:
@@ -100,10 +113,11 @@ class Batcher:
         self._pad = parameters.pad_variable_length_inputs
         self._lenient = lenient
         self._max_rows = max_batch_size(parameters)
+        self._most = max_execution_batch_size(parameters)
         self._requests: dict[int, _Request] = {}
         self._numbers = itertools.count()
         options = {
-            "num_batch_threads": os.cpu_count() or 1,
+            "num_batch_threads": usable_cores(),
             "batch_timeout_micros": _BATCH_TIMEOUT_MICROS,
             "max_enqueued_batches": _MAX_ENQUEUED_BATCHES,
         }
@@ -166,6 +180,10 @@ class Batcher:
                 self._max_rows,
                 timeout_s=timeout_s,
             )
+        if rows > self._max_rows:  # before they are numbered: rows without numbers cost nothing
+            # Source: words of TensorFlow's shared_batch_scheduler.h.
+            rule = f"Task size {rows} is larger than maximum input batch size {self._max_rows}"
+            raise invalid_argument(rule)
         return self._run(inputs, rows, timeout_s)
 
     def _run(self, inputs: Arrays, rows: int, timeout_s: float | None) -> Arrays:
@@ -201,7 +219,8 @@ class Batcher:
                     request.waits = False
                 groups.setdefault(request.scalars(), []).append(part)
         for parts in groups.values():
-            self._answer(parts)
+            for together in _cut(parts, self._most):
+                self._answer(together)
         return rows
 
     def _answer(self, parts: list[_Part]) -> None:
@@ -310,6 +329,22 @@ class _Part(NamedTuple):
     request: _Request
     start: int
     stop: int
+
+
+def _cut(parts: list[_Part], most: int) -> Iterator[list[_Part]]:
+    """Yields parts that have so many rows together at most; the rest of one comes with the next."""
+    together: list[_Part] = []
+    room = most
+    for part in parts:
+        start = part.start
+        while part.stop - start >= room:
+            yield [*together, _Part(part.request, start, start + room)]
+            start, together, room = start + room, [], most
+        if start < part.stop:
+            together.append(_Part(part.request, start, part.stop))
+            room -= part.stop - start
+    if together:
+        yield together
 
 
 def in_parts(

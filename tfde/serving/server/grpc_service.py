@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import grpc
 from google.protobuf.message import DecodeError, Message
-from grpc_health.v1 import health, health_pb2
+from grpc_health.v1 import health_pb2
 from tensorflow_serving.apis import (
     classification_pb2,
     get_model_metadata_pb2,
@@ -23,6 +23,7 @@ from tensorflow_serving.apis import (
 )
 
 from tfde.serving.server.calls import Call, begin_call
+from tfde.serving.server.health import Health
 from tfde.serving.server.limits import Limits
 from tfde.serving.server.reload import ReloadRules, reload_config
 from tfde.serving.server.service import InferenceService, get_model_metadata, get_model_status
@@ -31,7 +32,6 @@ from tfde.serving.server.status import StatusError
 # "No deadline" reaches a handler as some 9e18 seconds, which no timer takes.
 _NO_DEADLINE_S = 1e9
 
-_HEALTHY = ("", "ModelService", "PredictionService")  # as upstream names them
 _CROWDED_S = 1.0  # for a message while too many are awaited
 
 _log = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ def grpc_handlers(
     *,
     threads: int,
     rules: ReloadRules | None = None,
-    tells_health: bool = False,
+    health: Health | None = None,
 ) -> list[grpc.GenericRpcHandler]:
     """Returns what a gRPC server answers with: both services, each RPC on the given models.
 
@@ -62,7 +62,7 @@ def grpc_handlers(
         limits: How long a request's message may take to come.
         threads: How many threads answer.
         rules: What reloads may do; `None` for everything.
-        tells_health: Whether gRPC's own health service answers too.
+        health: gRPC's own health service, if it answers too.
     """
     manager = service.manager
     arrivals = _Arrivals(limits.body_timeout_s, threads)
@@ -115,20 +115,11 @@ def grpc_handlers(
         )
         for name, methods in services.items()
     ]
-    return [*handlers, _health_handler(arrivals)] if tells_health else handlers
+    return handlers if health is None else [*handlers, _health_handler(health, arrivals)]
 
 
-def _health_handler(arrivals: _Arrivals) -> grpc.GenericRpcHandler:
-    """Returns gRPC's health service: all that answers is well."""
+def _health_handler(health: Health, arrivals: _Arrivals) -> grpc.GenericRpcHandler:
     kind = health_pb2.HealthCheckRequest
-    servicer = health.HealthServicer()
-    for name in _HEALTHY:
-        servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
-
-    def check(request: Any, _: Caller) -> Message:
-        if request.service not in _HEALTHY:
-            raise StatusError(grpc.StatusCode.NOT_FOUND, f"no service {request.service!r}")
-        return health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.SERVING)
 
     def watch(
         messages: Iterator[Any], context: grpc.ServicerContext, send_response_callback: Any
@@ -137,13 +128,13 @@ def _health_handler(arrivals: _Arrivals) -> grpc.GenericRpcHandler:
             request = _whole(arrivals.first(messages, context))
         except StatusError as error:
             context.abort(error.code, error.grpc_details())
-        servicer.Watch(request, context, send_response_callback)
+        health.watch(request, context, send_response_callback)
 
     watch.experimental_non_blocking = True  # type: ignore[attr-defined]  # no thread a watcher
     return grpc.method_handlers_generic_handler(
         "grpc.health.v1.Health",
         {
-            "Check": _handler(kind, check, arrivals),
+            "Check": _handler(kind, lambda request, _: health.check(request), arrivals),
             "Watch": grpc.stream_stream_rpc_method_handler(
                 watch,
                 request_deserializer=functools.partial(_parse, kind),

@@ -16,9 +16,11 @@ from typing import NoReturn
 import grpc
 from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
 
+from tfde.environment import usable_cores
 from tfde.errors import TfdeError
 from tfde.serving.server.bounded_http import BoundedHttp
 from tfde.serving.server.grpc_service import grpc_handlers
+from tfde.serving.server.health import Health
 from tfde.serving.server.http_thread import HttpThread, bound_socket
 from tfde.serving.server.json_answers import write_error
 from tfde.serving.server.limits import Limits
@@ -127,7 +129,7 @@ class ModelServer:
         self._options = options
         self.manager = ModelManager(
             make_loader(options, metrics),
-            num_load_threads=options.num_load_threads or os.cpu_count() or 1,
+            num_load_threads=options.num_load_threads or usable_cores(),
             max_num_load_retries=options.max_num_load_retries,
             load_retry_interval_s=options.load_retry_interval_micros / 1e6,
             allow_labels_for_unavailable=options.allow_version_labels_for_unavailable_models,
@@ -143,6 +145,7 @@ class ModelServer:
             as_content=options.enable_serialization_as_tensor_content,
         )
         self._reload_rules = reload_rules(options)
+        self._health = Health() if options.enable_grpc_healthcheck_service else None
         self._metrics_path = metrics_path(options)
         self._credentials = server_credentials(options)
         self.host = host
@@ -238,6 +241,8 @@ class ModelServer:
         self._deadline = time.monotonic() + self._limits.drain_timeout_s
         if self._rest:
             self._rest.refuse()
+        if self._health:
+            self._health.end()
         if self._grpc:
             self._drained = self._grpc.stop(grace=self._limits.drain_timeout_s)
 
@@ -311,7 +316,7 @@ class ModelServer:
                 self._limits,
                 threads=threads,
                 rules=self._reload_rules,
-                tells_health=self._options.enable_grpc_healthcheck_service,
+                health=self._health,
             )
         )
         address = f"[{self.host}]" if ":" in self.host else self.host

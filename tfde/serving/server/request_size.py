@@ -117,7 +117,7 @@ def _expanded_bytes(proto: tensor_pb2.TensorProto) -> int:
     sizes = [dim.size for dim in proto.tensor_shape.dim]
     if proto.tensor_shape.unknown_rank or (sizes and min(sizes) < 0):
         return 0  # no tensor, which is told where it is made
-    elements = math.prod(sizes)
+    elements = math.prod(max(size, 1) for size in sizes)  # rows without numbers are rows too
     if proto.dtype == _STRING:
         values = proto.string_val
         repeated = max(0, elements - len(values)) * len(values[-1]) if values else 0

@@ -71,4 +71,5 @@ def run(
             pywrap_tf_session.TF_DeleteBuffer(options)
     if in_this_thread and timeout_s is not None and time.monotonic() - begun > timeout_s:
         raise tf.errors.DeadlineExceededError(None, None, _TIME_IS_OVER)
-    return arrays
+    # A string without dimensions comes as bytes, which have no shape.
+    return [np.asarray(a, object) if isinstance(a, bytes) else a for a in arrays]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from typing import Any
 
@@ -12,6 +11,7 @@ from tensorflow.core.protobuf.rewriter_config_pb2 import RewriterConfig
 
 from tfde.config.engines import ENGINES
 from tfde.engines.tower_engine import is_installed
+from tfde.environment import usable_cores
 from tfde.protos.batching_parameters_pb2 import BatchingParameters
 from tfde.protos.monitoring_config_pb2 import MonitoringConfig
 from tfde.protos.ssl_config_pb2 import SSLConfig
@@ -173,7 +173,7 @@ def request_threads(options: ServerOptions, wanted: int) -> int:
     """Returns how many threads answer requests: `wanted`, or a number that suits for 0."""
     # Threads wait inside TensorFlow, whose own pools do the work: more of them than cores lets
     # requests overlap, TensorFlow Serving's count too. One that waits for its batch holds one.
-    return wanted or (_BATCHING_THREADS if options.enable_batching else 4 * (os.cpu_count() or 1))
+    return wanted or (_BATCHING_THREADS if options.enable_batching else 4 * usable_cores())
 
 
 def _batching(options: ServerOptions) -> BatchingParameters | None:

@@ -6,7 +6,6 @@ running its rows in parts, a core each.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tfde.environment import usable_cores
 from tfde.protos.batching_parameters_pb2 import BatchingParameters
 
 _LEAST_ROWS = 8  # of a core; of fewer, the hand-over shows
@@ -31,7 +31,7 @@ def cores_to_share(parameters: BatchingParameters, session_config: Any) -> int:
     one = session_config is not None and session_config.intra_op_parallelism_threads == 1
     if not one or parameters.allowed_batch_sizes or tf.config.list_physical_devices("GPU"):
         return 1
-    return len(os.sched_getaffinity(0))
+    return usable_cores()
 
 
 class SharedBatches:

@@ -244,13 +244,16 @@ class SignatureRunner:
 
     def _add_batching(self, make: Callable[..., Batcher], cores: int, short: set[str]) -> None:
         for name, signature in self.signature_defs.items():
-            if signature.inputs and signature.outputs:
+            tensors = [*signature.inputs.values(), *signature.outputs.values()]
+            # One of several tensors (sparse) runs by itself, if at all.
+            whole = all(tensor.WhichOneof("encoding") == "name" for tensor in tensors)
+            if signature.inputs and signature.outputs and whole:
                 names = [signature.inputs[alias].name for alias in sorted(signature.inputs)]
                 outputs = [signature.outputs[alias].name for alias in sorted(signature.outputs)]
                 given, made = [[self._tensor(name) for name in part] for part in (names, outputs)]
                 run = partial(self._run_arrays, given, made, name in self._short)
-                whole = name in short or any(x.shape.rank and x.shape[0] for x in given)
-                model = run if whole or cores == 1 else SharedBatches(run, cores)
+                alone = name in short or any(x.shape.rank and x.shape[0] for x in given)
+                model = run if alone or cores == 1 else SharedBatches(run, cores)
                 self._batchers[name] = make(model, names)
 
     def _run_arrays(

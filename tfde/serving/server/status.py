@@ -51,9 +51,10 @@ class StatusError(TfdeError):
 
     def grpc_details(self) -> str:
         """Returns the message as gRPC sends it: cut where TensorFlow Serving cuts it."""
-        if len(self.message) <= MAX_MESSAGE_LENGTH:
+        message = self.message.encode("utf-8", "replace")
+        if len(message) <= MAX_MESSAGE_LENGTH:
             return self.message
-        return self.message[:MAX_MESSAGE_LENGTH] + "...TRUNCATED"
+        return message[:MAX_MESSAGE_LENGTH].decode("utf-8", "ignore") + "...TRUNCATED"
 
 
 @contextmanager

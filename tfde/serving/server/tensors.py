@@ -28,6 +28,7 @@ _FIELDS = {
 }
 
 
+_AT_ONCE = 65_536  # numbers
 _LONGEST_VARINT = 28  # bits before the last byte of a 32-bit one
 _STRING = tf.string.as_datatype_enum
 _KINDS = {
@@ -74,7 +75,9 @@ def to_proto(
     elif as_content:
         proto.tensor_content = array.tobytes()
     else:
-        getattr(proto, _FIELDS[dtype]).extend(array.ravel().tolist())
+        flat = array.ravel()  # Python's objects take ten times the room of numbers
+        for start in range(0, flat.size, _AT_ONCE):
+            getattr(proto, _FIELDS[dtype]).extend(flat[start : start + _AT_ONCE].tolist())
     return proto
 
 
@@ -99,8 +102,8 @@ def _as_it_stands(proto: tensor_pb2.TensorProto) -> np.ndarray | None:
     dtype, field = _KINDS[proto.dtype]
     if content:
         return np.frombuffer(content, dtype).copy().reshape(shape)
-    values = getattr(proto, field)[:size]
-    if len(values) != size:
+    values = getattr(proto, field)  # a slice of it would be a list of Python's objects
+    if len(values) < size:
         return None
     if field == "int_val":  # which wraps around, as in TensorFlow
         return np.fromiter(values, np.int32, size).astype(dtype).reshape(shape)
