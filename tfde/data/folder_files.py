@@ -21,6 +21,12 @@ _FRONT_MATTER = re.compile(
 _LOG = logging.getLogger(__name__)
 
 
+def title_of(name: str) -> str:
+    """Returns what a file's name says, for a title, also where its bytes are no UTF-8."""
+    stem = os.fsencode(Path(name).stem).decode("utf-8", "replace")
+    return stem.replace("_", " ")
+
+
 def files_within(root: Path, suffixes: Collection[str], intake: Intake) -> list[str]:
     """Returns the paths in a folder of files that end in one of `suffixes`, sorted, with slashes.
 

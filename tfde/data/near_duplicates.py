@@ -72,7 +72,7 @@ def near_duplicate_groups(texts: Iterable[str], *, threshold: float = NEARLY_EQU
 
     Source:
         Chaudhuri et al. 2006 and Bayardo et al. 2007: sets that are alike share one of their
-        rarest members.
+        rarest members. Xiao et al. 2008: of the smaller set fewer of them need be looked at.
     """
     first_of_words: dict[bytes, int] = {}
     position_of_first: list[int] = []
@@ -109,33 +109,42 @@ def _join(tokens: np.ndarray, starts: list[int], threshold: float) -> np.ndarray
     """Returns the first row of each row's group."""
     sizes = np.diff(starts).tolist()
     parents = list(range(len(sizes)))
-    # Token -> rows that have it among their rarest, from small to large sets.
-    postings: dict[int, list[int]] = {}
+    # Token -> a row of each group -> its rows that have the token among their rarest, from small
+    # to large sets. Of the rows of one group none is compared with another.
+    postings: dict[int, dict[int, list[int]]] = {}
     for row in sorted(range(len(sizes)), key=sizes.__getitem__):
         members = tokens[starts[row] : starts[row + 1]].tolist()
         size = len(members)
         # A set that shares `least` members with this one shares one of the first `prefix`.
         least = math.ceil(threshold * size - _ROUNDING)
         prefix = members[: size - least + 1]
+        # Larger sets share more with this one, so one of still fewer is among their prefix.
+        most = math.ceil(2 * threshold / (1 + threshold) * size - _ROUNDING)
         whole = set(members)
         seen: set[int] = set()
-        for token in prefix:
-            others = postings.setdefault(token, [])
-            if others and sizes[others[0]] < least:
-                # Too small for this set, and so for all that follow.
-                others[:] = [other for other in others if sizes[other] >= least]
-            for other in others:
-                if other in seen:
+        for place, token in enumerate(prefix):
+            groups = postings.setdefault(token, {})
+            for group, others in list(groups.items()):
+                if _root(parents, group) == _root(parents, row):
                     continue
-                seen.add(other)
-                if _root(parents, other) == _root(parents, row):
-                    continue
-                shared = len(whole.intersection(tokens[starts[other] : starts[other + 1]].tolist()))
-                union = size + sizes[other] - shared
-                if shared >= threshold * union - _ROUNDING:
-                    low, high = sorted((_root(parents, other), _root(parents, row)))
-                    parents[high] = low
-            others.append(row)
+                if sizes[others[0]] < least:
+                    # Too small for this set, and so for all that follow.
+                    others[:] = [other for other in others if sizes[other] >= least]
+                    if not others:
+                        del groups[group]
+                for other in others:
+                    if other in seen:
+                        continue
+                    seen.add(other)
+                    own = tokens[starts[other] : starts[other + 1]].tolist()
+                    shared = len(whole.intersection(own))
+                    union = size + sizes[other] - shared
+                    if shared >= threshold * union - _ROUNDING:
+                        low, high = sorted((_root(parents, other), _root(parents, row)))
+                        parents[high] = low
+                        break  # the others are in the same group
+            if place <= size - most:
+                groups.setdefault(_root(parents, row), []).append(row)
     return np.array([_root(parents, row) for row in range(len(sizes))], np.int64)
 
 

@@ -6,6 +6,7 @@ import codecs
 import functools
 import itertools
 import logging
+import os
 import posixpath
 import re
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from tfde.data.folder_files import (
     encoding_error,
     files_within,
     read_bounded,
+    title_of,
     without_front_matter,
 )
 from tfde.data.pages import WITHOUT_TEXT, Page, Section, empty_corpus, links_of, sections_of
@@ -117,11 +119,11 @@ def read_folder(
                 line = _line_of(root / name, href)
                 intake.bad(DataError(root / name, line, rule, href), "link to nowhere")
             elif target != name:
-                page_ids[href] = quote(target)
+                page_ids[href] = quote(os.fsencode(target))
         found = True
-        title = parsed["title"] or Path(name).stem.replace("_", " ")
+        title = parsed["title"] or title_of(name)
         sections = sections_of(parsed["sections"], page_ids.get)
-        yield Page(quote(name), title, sections, links_of(page_ids, page_ids.get))
+        yield Page(quote(os.fsencode(name)), title, sections, links_of(page_ids, page_ids.get))
     if not found:
         raise empty_corpus(root)
 
@@ -142,6 +144,19 @@ def _parse_file(root: Path, name: str) -> dict[str, Any]:
     return parsed._asdict()
 
 
+# Python's codec of a declared name -> the one that a browser takes. A page in which the name can be
+# read as bytes is not in UTF-16.
+_AS_BROWSERS = {
+    **dict.fromkeys(("iso8859-1", "ascii"), "cp1252"),
+    **dict.fromkeys(("utf-16", "utf-16-le", "utf-16-be"), "utf-8"),
+    **dict.fromkeys(("gb2312", "gbk"), "gb18030"),
+    "shift_jis": "cp932",
+    "euc_kr": "cp949",
+    "iso8859-9": "cp1254",
+    "tis-620": "cp874",
+}
+
+
 def _parse(path: Path) -> HtmlText:
     raw = read_bounded(path)
     is_html = path.suffix.lower() in HTML_SUFFIXES
@@ -159,13 +174,14 @@ def _parse(path: Path) -> HtmlText:
 def _decoded(raw: bytes, encoding: str) -> str:
     """Returns the text of a file as a browser reads it.
 
-    Source: the Encoding Standard, in which these names are labels of windows-1252.
+    Source: the Encoding Standard, in which other names stand for these codecs.
     """
     codec = codecs.lookup(encoding).name
+    codec = _AS_BROWSERS.get(codec, codec)
     if codec == "utf-8":
         return raw.decode("utf-8-sig")
-    if codec not in ("iso8859-1", "ascii", "cp1252"):
-        return raw.decode(encoding)
+    if codec != "cp1252":
+        return raw.decode(codec)
     try:
         return raw.decode("cp1252")
     except UnicodeDecodeError:  # five bytes that Python's table leaves open

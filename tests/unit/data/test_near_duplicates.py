@@ -112,3 +112,13 @@ def test_real_questions_against_all_comparisons(data_dir):
     texts = [query.text for query in itertools.islice(queries, 1000)]
     plain = [" ".join(normal_words(text)) for text in texts]
     assert near_duplicate_groups(texts).tolist() == brute_force(plain, NEARLY_EQUAL)
+
+
+@pytest.mark.parametrize(
+    ("template", "groups"),
+    [("who is the author of {}", 20_000), ("what is the current price of product number {}", 1)],
+)
+def test_questions_of_one_form_are_not_compared_pair_by_pair(template, groups):
+    """200 million comparisons would take some ten minutes."""
+    texts = [template.format(f"x{number}") for number in range(20_000)]
+    assert len(set(near_duplicate_groups(texts).tolist())) == groups

@@ -1,3 +1,4 @@
+import gzip
 import json
 
 import numpy as np
@@ -163,8 +164,80 @@ def test_unknown_ids_are_named(tmp_path, dataset):
         read_pairs(dataset)
 
 
+TABLES = {
+    "t.csv": "question,answer,negative\none?,text 1,\ntwo?,text 2,text 3\n",
+    "t.tsv": "anchor\tpositive\tnegative\none?\ttext 1\t\ntwo?\ttext 2\ttext 3\n",
+    "t.jsonl": '{"question": "one?", "answer": "text 1"}\n'
+    '{"question": "two?", "answer": "text 2", "negative": "text 3"}\n',
+    "t.json": '[{"query": "one?", "passage": "text 1", "negative": null},'
+    ' {"query": "two?", "passage": "text 2", "negative": "text 3"}]',
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_table_is_read_as_convert_reads_it(tmp_path, name, packed):
+    path = tmp_path / (f"{name}.gz" if packed else name)
+    path.write_bytes(gzip.compress(TABLES[name].encode()) if packed else TABLES[name].encode())
+    first, second = read_pairs(path)
+    assert (first.query.text, first.positive.text, first.negatives) == ("one?", "text 1", ())
+    assert (second.query.text, second.positive.text) == ("two?", "text 2")
+    assert [document.text for document in second.negatives] == ["text 3"]
+    assert len(read_pairs(path, limit=1)) == 1
+
+
+@pytest.mark.parametrize(
+    "field", [{"negative": "y"}, {"negative_1": "y"}, {"label": 0}, {"title": "T"}, {"doc_id": "7"}]
+)
+def test_a_table_of_json_lines_is_no_pair_file(tmp_path, field):
+    """Both have `query` and `positive`; a pair file would leave the other column out."""
+    lines = write(tmp_path / "t.jsonl", {"query": "a?", "positive": "x", **field})
+    array = tmp_path / "t.json"
+    array.write_text(json.dumps([{"query": "a?", "positive": "x", **field}]))
+    if "label" in field:
+        for path in (lines, array):
+            with pytest.raises(DataError, match="must hold at least one pair"):
+                read_pairs(path)
+        return
+    found = [list(read_pairs(path)) for path in (lines, array)]
+    assert found[0] == found[1]
+    ((pair,), _) = found
+    assert bool(pair.negatives) == bool({"negative", "negative_1"} & set(field))
+
+
+def test_a_pair_file_stays_one(tmp_path):
+    fields = {"query_id": "q", "negatives": ["y"], "scores": {"positive": 1.0, "negatives": [0.5]}}
+    path = write(tmp_path / "p.jsonl", {"query": "a?", "positive": "x", **fields})
+    (pair,) = read_pairs(path)
+    assert (pair.query.query_id, [d.text for d in pair.negatives]) == ("q", ["y"])
+
+
+def test_columns_of_a_table_are_named_and_faults_have_their_line(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("ask,tell\none?,text 1\n,text 2\n")
+    with pytest.raises(DataError, match=r"t.csv:1: no column holds the query: it must be called"):
+        read_pairs(path)
+    with pytest.raises(DataError, match=r"t.csv:3: field 'ask' must"):
+        read_pairs(path, columns=["query=ask", "document=tell"])
+    path.write_text("ask,tell\none?,text 1\n")
+    (pair,) = read_pairs(path, columns={"query": "ask", "document": "tell"})
+    assert pair.positive.text == "text 1"
+    with pytest.raises(ConfigError, match="`dataset` must be left out beside a table"):
+        read_pairs(path, columns={"query": "ask", "document": "tell"}, dataset=tmp_path)
+    (tmp_path / "t.xlsx").write_bytes(b"PK")
+    with pytest.raises(ConfigError, match=r"save a spreadsheet as CSV. Received: 't.xlsx'"):
+        read_pairs(tmp_path / "t.xlsx")
+
+
+def test_a_split_of_what_has_none_is_refused(tmp_path):
+    path = write(tmp_path / "pairs.jsonl", {"query": "one?", "positive": "text 1"})
+    for given in (path, [("one?", "text 1")]):
+        with pytest.raises(ConfigError, match=r"`split` must be left out .*Received: 'dev'"):
+            read_pairs(given, split="dev")
+
+
 def test_nothing_to_read_is_said(tmp_path, dataset):
-    with pytest.raises(ConfigError, match=r"nowhere: a dataset directory or a pair file must"):
+    with pytest.raises(ConfigError, match=r"nowhere: a dataset directory, a pair file or a ta"):
         read_pairs(tmp_path / "nowhere")
     with pytest.raises(DataError, match=r"p\.jsonl: must hold at least one pair"):
         read_pairs(write(tmp_path / "p.jsonl"))

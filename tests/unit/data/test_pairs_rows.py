@@ -89,7 +89,7 @@ def test_frames_are_what_the_same_file_is(tmp_path):
         ([("q", "a"), ("q", 3)], {}, DataError, r"pairs:2: field 'document' must be a string"),
         ([{"q": "x", "a": "y"}], {}, DataError, r"pairs:1: no column holds the query: it must"),
         ([("q", "a")], {"dataset": "d"}, ConfigError, r"`dataset` must be left out where pairs"),
-        ("nowhere", {"columns": ["query=q"]}, ConfigError, r"`columns` must be left out where p"),
+        ("nowhere", {"columns": ["query=q"]}, ConfigError, r"a pair file or a table must stand he"),
     ],
 )
 def test_what_is_no_pair(rows, options, error, message):

@@ -1,3 +1,5 @@
+import os
+
 import pytest
 from without_packages import without_packages
 
@@ -220,3 +222,28 @@ def test_latin_1_is_what_browsers_read(tmp_path, declared):
     (tmp_path / "b.html").write_bytes(head + b"left \x81 open")
     texts = [found.sections[0].passages[0] for found in read_folder(tmp_path)]
     assert texts == ["It’s a “word” – 100 € café", "left \x81 open"]
+
+
+@pytest.mark.parametrize(
+    ("declared", "codec", "text"),
+    [
+        ("utf-16", "utf-8", "Hello world 汉字"),
+        ("gb2312", "gbk", "朱镕基"),
+        ("shift_jis", "cp932", "①髙島"),
+        ("euc-kr", "cp949", "똠방각하"),
+        ("iso-8859-9", "cp1254", "“ışık” – €"),
+    ],
+)
+def test_names_of_encodings_mean_what_browsers_take_them_for(tmp_path, declared, codec, text):
+    """Source: the Encoding Standard's labels."""
+    head = f'<html><head><meta charset="{declared}"></head><body><p>'.encode()
+    (tmp_path / "a.html").write_bytes(head + text.encode(codec))
+    (page,) = read_folder(tmp_path)
+    assert page.sections[0].passages == (text,)
+
+
+def test_a_file_name_may_be_no_text(tmp_path):
+    """As of old archives, whose names are in Latin-1."""
+    (tmp_path / os.fsdecode(b"\xe9t\xe9.html")).write_text("<p>warm")
+    (page,) = read_folder(tmp_path)
+    assert page.page_id == "%E9t%E9.html"

@@ -19,7 +19,7 @@ from tfde.data.metadata import metadata_of
 from tfde.errors import DataError, require
 from tfde.storage.intake import Intake
 from tfde.storage.json_lines import id_field, string_field, strings_field, write_json_lines
-from tfde.types import Document, Query
+from tfde.types import CONTEXT, Document, Query
 
 # What a column may be called, in any case, where `columns` does not say it.
 KNOWN_NAMES: dict[str, tuple[str, ...]] = {
@@ -32,6 +32,10 @@ KNOWN_NAMES: dict[str, tuple[str, ...]] = {
 }
 _HIGHEST_GRADE = 100  # a number of a row or a price is none
 NEGATIVE = re.compile(r"negatives?|negative_\d+", re.IGNORECASE)
+
+
+# Hash of a text -> the document that has it.
+Twins = Mapping[str, Document | None]
 
 
 class Columns(NamedTuple):
@@ -133,6 +137,15 @@ def describe_columns(
     return "; ".join(parts)
 
 
+def is_column_of_table(name: str, value: Any) -> bool:
+    """Returns whether a record of `query` and `positive` with such a field is no pair file's."""
+    if NEGATIVE.fullmatch(name):
+        return name != "negatives" or not isinstance(value, list | None)
+    kinds = ("title", "id", "label")
+    known = name.lower() in {other for kind in kinds for other in KNOWN_NAMES[kind]}
+    return known and value is not None and not isinstance(value, Mapping)
+
+
 def _columns_of(
     path: Path, line: int | None, row: Mapping[str, Any], names: Mapping[str, tuple[str, ...]]
 ) -> Columns:
@@ -162,12 +175,14 @@ def _rows(
     sources: Sequence[Source], intake: Intake, names: Mapping[str, tuple[str, ...]]
 ) -> Iterator[Record]:
     given_ids: dict[str, str] = {}
+    twins = documents_by_text([source.path for source in sources], names)
     known, documents, described = KnownIds(), KnownIds(), KnownIds()
     for source in sources:
         for number, row in enumerate(read_rows(source.path, intake)):
             if number == 0 and _has_header(source.path):
                 _columns_of(source.path, intake.line, row, names)  # no bad row: the whole table
-            records = intake.take(_records, source, intake.line, row, names, given_ids) or []
+            line = intake.line
+            records = intake.take(_records, source, line, row, names, given_ids, twins) or []
             says = [one for one in records if isinstance(one, Judgement | TrainingPair)]
             negatives = any(isinstance(one, TrainingPair) and one.negatives for one in says)
             if says and not negatives and not known.add(repr(says)):
@@ -188,6 +203,7 @@ def records_of_row(
     row: Mapping[str, Any],
     columns: Sequence[str] | Mapping[str, str] | None,
     given_ids: dict[str, str],
+    twins: Twins | None = None,
 ) -> list[Record]:
     """Returns the records of a row: documents, the query, judgements, pairs.
 
@@ -197,12 +213,60 @@ def records_of_row(
         row: Column -> cell.
         columns: As in `read`.
         given_ids: Ids of earlier rows, to be given again.
+        twins: Of `documents_by_text`.
 
     Raises:
         ConfigError: as `read`.
         DataError: as `read`.
     """
-    return _records(source, line, row, column_names(columns), given_ids)
+    return _records(source, line, row, column_names(columns), given_ids, twins or {})
+
+
+def documents_by_text(paths: Sequence[Path], names: Mapping[str, tuple[str, ...]]) -> Twins:
+    """Returns the documents that negatives of equal texts are, where rows have titles or ids.
+
+    A negative has neither in its own row: it would be a second document.
+
+    Args:
+        paths: Of the tables; those without negatives, or without titles and ids, are not read.
+        names: Of `column_names`.
+
+    Returns:
+        Hash of a text -> its document; `None` where it is that of several.
+    """
+    found: dict[str, Document | None] = {}
+    for path in paths:
+        intake = Intake(skip_bad=True)  # whoever reads the rows tells of bad ones
+        for row in read_rows(path, intake):
+            with contextlib.suppress(DataError):
+                columns = _columns_of(path, intake.line, row, names)
+                if not (columns.negatives and (columns.title or columns.id)):
+                    break
+                for document in _documents(path, intake.line, row, columns):
+                    key = id_of_text(document.text)
+                    same = found.setdefault(key, document) == document
+                    found[key] = document if same else None
+    return found
+
+
+def _documents(
+    path: Path, line: int | None, row: Mapping[str, Any], columns: Columns
+) -> list[Document]:
+    doc_id = _given_id(path, line, row, columns.id)
+    title = string_field(path, line, row, columns.title, optional=True) if columns.title else ""
+    documents = [_document(part, title) for part in _texts(path, line, row, columns.document)]
+    known = [name for name in (*columns[:6], *columns.negatives) if name]
+    metadata = metadata_of(path, line, row, known)
+    documents = [document._replace(metadata=metadata) for document in documents]
+    if isinstance(context := (metadata or {}).get(CONTEXT), str) and not doc_id:
+        # A sentence of two passages is two candidates.
+        documents = [d._replace(doc_id=id_of_text(f"{d.doc_id} {context}")) for d in documents]
+    if doc_id:
+        if len(documents) > 1:
+            rule = f"column {columns.id!r} must name one document, but there are {len(documents)}."
+            raise DataError(path, line, rule, doc_id)
+        documents = [documents[0]._replace(doc_id=doc_id)]
+    return documents
 
 
 def _records(
@@ -211,33 +275,25 @@ def _records(
     row: Mapping[str, Any],
     names: Mapping[str, tuple[str, ...]],
     given_ids: dict[str, str],
+    twins: Twins,
 ) -> list[Record]:
     path = source.path
     columns = _columns_of(path, line, row, names)
     text = string_field(path, line, row, columns.query)
     query_id = _given_id(path, line, row, columns.query_id) or id_of_text(text)
-    doc_id = _given_id(path, line, row, columns.id)
-    title = string_field(path, line, row, columns.title, optional=True) if columns.title else ""
-    documents = [_document(part, title) for part in _texts(path, line, row, columns.document)]
-    known = [name for name in (*columns[:6], *columns.negatives) if name]
-    metadata = metadata_of(path, line, row, known)
-    documents = [document._replace(metadata=metadata) for document in documents]
-    if doc_id:
-        if len(documents) > 1:
-            rule = f"column {columns.id!r} must name one document, but there are {len(documents)}."
-            raise DataError(path, line, rule, doc_id)
-        documents = [documents[0]._replace(doc_id=doc_id)]
+    documents = _documents(path, line, row, columns)
     labels = _labels(path, line, row, columns.label, len(documents))
     negatives = [
-        _document(part, "")
+        twins.get(id_of_text(part)) or _document(part, "")
         for name in columns.negatives
         if (cell := _filled(row[name]))
         for part in _texts(path, line, {name: cell}, name)
     ]
     if columns.query_id:
         _check_id(path, line, f"q {query_id}", text, given_ids)
-    if doc_id:
-        _check_id(path, line, f"d {doc_id}", f"{title}\n{documents[0].text}", given_ids)
+    if _given_id(path, line, row, columns.id):
+        (given,) = documents
+        _check_id(path, line, f"d {given.doc_id}", f"{given.title}\n{given.text}", given_ids)
     query = Query(query_id, text)
     records: list[Record] = [*documents, *negatives, query]
     relevant = []

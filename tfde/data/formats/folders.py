@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import quote
@@ -11,6 +12,7 @@ from tfde.data.folder_files import (
     encoding_error,
     files_within,
     read_bounded,
+    title_of,
     without_front_matter,
 )
 from tfde.data.formats.records import Source
@@ -82,11 +84,11 @@ def _document(root: Path, name: str) -> Document:
     except UnicodeDecodeError as error:
         raise encoding_error(path, raw, "UTF-8", error.start) from error
     text = text.replace("\r\n", "\n")
-    title = path.stem.replace("_", " ")
+    title = title_of(name)
     if path.suffix.lower() in MARKDOWN_SUFFIXES:
         text = without_front_matter(text).lstrip()
         line, _, rest = text.partition("\n")
         heading = line[2:].rstrip().rstrip("#").strip() if line.startswith("# ") else ""
         if heading:
             title, text = heading, rest
-    return Document(quote(name), title, text.strip())
+    return Document(quote(os.fsencode(name)), title, text.strip())

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import html
+import itertools
 import logging
 import re
-from collections.abc import Container, Iterator
+from collections.abc import Collection, Container, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -209,7 +210,8 @@ def read_documents(path: Path, intake: Intake, *, encoding: str = "utf-8") -> It
     """Yields the documents of a file.
 
     The title is the headline. The text is what stands in TEXT, LP and LEADPARA, however many
-    there are, and outside of every field; where a document has none of these, in its other fields.
+    there are, and outside of every field; where a document has none of these, in those that stand
+    inside other fields, else in all other fields.
     Other fields (BYLINE, DATE ...) are metadata under their names in small letters, a list where
     one comes again. A document with a DOCHDR is a web page: title and visible text come from its
     HTML.
@@ -249,7 +251,7 @@ def _article(markup: str) -> tuple[str, str, dict[str, str | list[str]]]:
         if field.name in _TITLES:
             titles.append(field.markup)
         else:
-            titles += _nested_titles(field.markup)
+            titles += _nested(field.markup, _TITLES)
             if field.name in _TEXTS:
                 texts.append(field.markup)
             elif field.name not in _NO_TEXT:
@@ -257,6 +259,11 @@ def _article(markup: str) -> tuple[str, str, dict[str, str | list[str]]]:
             elif field.name != "docno":
                 known.setdefault(field.name, []).append(plain_text(field.markup))
     text = plain_text(" ".join(texts))
+    if not text:  # AQUAINT's stand within BODY
+        inside = {field: list(_nested(field.markup, _TEXTS)) for field in others}
+        text = plain_text(" ".join(itertools.chain.from_iterable(inside.values())))
+        if text:
+            others = [field for field in others if not inside[field]]
     if not text:
         text = plain_text(" ".join(field.markup for field in others))
     else:
@@ -266,8 +273,8 @@ def _article(markup: str) -> tuple[str, str, dict[str, str | list[str]]]:
     return plain_text(" ".join(titles)), text, metadata
 
 
-def _nested_titles(markup: str) -> Iterator[str]:
-    """Yields what stands between a title's tag and its end tag."""
+def _nested(markup: str, names: Collection[str]) -> Iterator[str]:
+    """Yields what stands between a tag of such a name and its end tag."""
     ends = last_ends(markup)
     name, start = "", 0
     for tag in field_tags(markup):
@@ -275,7 +282,7 @@ def _nested_titles(markup: str) -> Iterator[str]:
         if tag["close"] and here == name:
             yield markup[start : tag.start()]
             name = ""
-        elif not tag["close"] and not name and here in _TITLES and ends.get(here, -1) > tag.start():
+        elif not tag["close"] and not name and here in names and ends.get(here, -1) > tag.start():
             name, start = here, tag.end()
 
 

@@ -60,13 +60,7 @@ def pairs(
         DataError: as `read_pairs`.
     """
     table = read_pairs(path, split=split, dataset=dataset, limit=limit, columns=columns)
-    if table.max_negatives and not negatives_per_query:
-        _LOG.warning(
-            "the pairs have up to %d given negatives, which are left out; negatives_per_query=%d"
-            " takes them",
-            table.max_negatives,
-            table.max_negatives,
-        )
+    tell_unused_negatives(table, negatives_per_query)
     return PairDataset(
         table,
         batch_size=batch_size,
@@ -76,6 +70,24 @@ def pairs(
         clusters=clusters,
         margin_bins=margin_bins,
     )
+
+
+def tell_unused_negatives(table: PairTable, negatives_per_query: int, of: str = "") -> None:
+    """Warns where pairs have given negatives and none is asked for.
+
+    Args:
+        table: The pairs.
+        negatives_per_query: How many are asked for.
+        of: What they are, for the message.
+    """
+    if table.max_negatives and not negatives_per_query:
+        _LOG.warning(
+            "%sthe pairs have up to %d given negatives, which are left out; negatives_per_query=%d"
+            " takes them",
+            of and f"{of}: ",
+            table.max_negatives,
+            table.max_negatives,
+        )
 
 
 class PairDataset(PairBatches):
@@ -144,6 +156,11 @@ class PairDataset(PairBatches):
             f"PairDataset({self.num_pairs:,} pairs, {self.batch_size} in a batch,"
             f" {self.steps_per_epoch:,} batches an epoch)"
         )
+
+    def reseed(self, seed: int) -> None:
+        """Takes another seed, before any batch is made."""
+        self.seed = seed
+        self._order = (-1, self._order[1])
 
     def in_order(self) -> PairDataset:
         """Returns all pairs in the order of the data; the last batch may be smaller."""

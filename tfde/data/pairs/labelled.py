@@ -95,6 +95,11 @@ class LabelledBatches:
         self._rest = len(pairs) % self.batch_size if whole else 0
         self._order: tuple[int, np.ndarray] = (-1, np.arange(len(pairs) // size))
 
+    def reseed(self, seed: int) -> None:
+        """Takes another seed, before any batch is made."""
+        self._seed = seed
+        self._order = (-1, self._order[1])
+
     @property
     def steps_per_epoch(self) -> int:
         """How many batches an epoch has."""

@@ -7,27 +7,45 @@ import itertools
 import json
 import logging
 import math
+import numbers
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from tfde.data.dataset_directory import DatasetDirectory
-from tfde.data.formats.columns import describe_columns, records_of_row
-from tfde.data.formats.csv_rows import json_cell
+from tfde.data.formats.columns import (
+    Twins,
+    column_names,
+    describe_columns,
+    documents_by_text,
+    is_column_of_table,
+    records_of_row,
+)
+from tfde.data.formats.csv_rows import ending, json_cell, read_rows
+from tfde.data.formats.json_array import begins_array
 from tfde.data.formats.records import Judgement, Source, TrainingPair
 from tfde.data.frames import rows_in_memory
 from tfde.data.ids import id_of_text
 from tfde.data.metadata import document_texts
 from tfde.data.pairs.table import PairTable
 from tfde.errors import ConfigError, DataError, require, shorten
+from tfde.storage.intake import Intake
 from tfde.storage.json_lines import id_field, read_json_lines, string_field, write_json_lines
 from tfde.types import CONTEXT, Document, Pair, Query
 
 logger = logging.getLogger(__name__)
+NO_LABELS = (
+    "pairs have no labels (leave out those that do not match, or train a tfde.CrossEncoder or"
+    " tfde.Matcher on labels)"
+)
 # What messages call the place.
 _PLACE = Path("pairs")
 _NO_PAIRS = (Query, Document)  # tuples themselves
+# No pair file ends in these; a spreadsheet is refused where tables are read.
+_TABLES = (".csv", ".tsv", ".parquet", ".arrow", ".xlsx", ".xls", ".ods")
 
 
 def read_pairs(
@@ -50,40 +68,40 @@ def read_pairs(
     read.
 
     Args:
-        path: The dataset directory, or the pair file (`.jsonl` or `.jsonl.gz`); or what
-            `pairs_of_rows` takes: a list of pairs, a frame.
-        split: The split of the dataset directory; a pair file has none.
+        path: The dataset directory, or the pair file (`.jsonl` or `.jsonl.gz`); or a table, a file
+            as `tfde.data.formats.columns.read` knows it; or what `pairs_of_rows` takes: a list of
+            pairs, a frame.
+        split: The split of the dataset directory; all else has none, but for `train`.
         dataset: The dataset directory whose documents a pair file names by id.
         limit: Take only the first so many pairs; `None` takes all. Lines of a pair file below it
             are not read, so what they know of the same queries is not known.
-        columns: As in `pairs_of_rows`, for what is in memory.
+        columns: As in `pairs_of_rows`, for a table and for what is in memory.
         argument: What messages call `path`, of what is in memory.
 
     Raises:
-        ConfigError: `path` does not exist; `dataset` beside a dataset directory, or none for a
-            file that was made with ids; no such split.
+        ConfigError: `path` does not exist; `dataset` beside a dataset directory or a table, or none
+            for a file that was made with ids; `columns` beside a dataset directory; `split` beside
+            anything else; no such split.
         DataError: a record breaks a rule, a judgement or pair names an unknown id, or there is
             no pair at all.
     """
     require(limit is None or limit >= 1, "limit", "at least 1", limit)
     if isinstance(path, DatasetDirectory):
         path = path.path
+    if not isinstance(path, str | Path) or Path(path).is_file():
+        rule = "left out where pairs come from no dataset directory, which alone has splits"
+        require(split == "train", "split", rule, split)
     if not isinstance(path, str | Path):
         require(dataset is None, "dataset", "left out where pairs are in memory", dataset)
         table = PairTable(pairs_of_rows(path, columns=columns, limit=limit, argument=argument))
         if not len(table):
             raise ConfigError("there must be at least one pair. Received: none")
         return table
-    require(columns is None, "columns", "left out where pairs are read from files", columns)
     path = Path(path)
     if not path.exists():
-        raise ConfigError(f"{path}: a dataset directory or a pair file must stand here.")
-    if path.suffix in (".csv", ".tsv", ".parquet"):
-        raise ConfigError(
-            f"{path}: a table is read by pandas, `tfde.pairs(pandas.read_csv(PATH), ...)`, or made"
-            " a dataset directory by `tfde convert --format sentence-transformers`."
-        )
+        raise ConfigError(f"{path}: a dataset directory, a pair file or a table must stand here.")
     if path.is_dir():
+        require(columns is None, "columns", "left out beside a dataset directory", columns)
         if dataset is not None:
             raise ConfigError(
                 f"`dataset` goes with a pair file, but {path} is a dataset directory."
@@ -91,6 +109,10 @@ def read_pairs(
             )
         pairs = _pairs_of_dataset(DatasetDirectory(path), split, limit)
         rule = f"split {split!r} must have at least one judgement above 0."
+    elif columns is not None or (dataset is None and _is_table(path)) or _is_named_table(path):
+        require(dataset is None, "dataset", "left out beside a table, which has texts", dataset)
+        pairs = islice(_pairs_of_table(path, columns), limit)
+        rule = "must hold at least one pair."
     else:
         if dataset is None and _names_ids(path):
             raise ConfigError(f"{path} names documents by their ids: `dataset` must name theirs.")
@@ -117,6 +139,22 @@ def write_pairs(path: str | Path, pairs: Iterable[Pair]) -> int:
     )
 
 
+def _is_named_table(path: Path) -> bool:
+    return ending(path) in _TABLES or (ending(path) == ".json" and begins_array(path))
+
+
+def _is_table(path: Path) -> bool:
+    """Returns whether JSON Lines are a table of texts, and no pair file."""
+    with contextlib.suppress(DataError):  # which whoever reads it will tell
+        number, first = next(iter(read_json_lines(path)), (1, {}))
+        if not {"query", "positive"} <= first.keys():
+            return bool(describe_columns(path, number, first, None))
+        return isinstance(first["positive"], str) and any(
+            is_column_of_table(name, value) for name, value in first.items()
+        )
+    return False
+
+
 def _names_ids(path: Path) -> bool:
     """Returns whether tfde made a pair file with ids: by the record beside it, or where it lies."""
     record = path.with_name(f"{path.name}.json")
@@ -125,6 +163,15 @@ def _names_ids(path: Path) -> bool:
             settings = dict(dict(json.loads(record.read_bytes())).get("settings", ()))
             return settings.get("documents") == "ids" or settings.get("form") == "pairs"
     return path.parent.name == "pairs" and any(path.parent.parent.glob("corpus.jsonl*"))
+
+
+def _pairs_of_table(
+    path: Path, columns: Sequence[str] | Mapping[str, str] | None
+) -> Iterator[Pair]:
+    intake = Intake()
+    twins = documents_by_text([path], column_names(columns))
+    rows = ((intake.line, row) for row in read_rows(path, intake))
+    yield from _pairs(rows, columns, path, twins)
 
 
 def _pairs_of_dataset(dataset: DatasetDirectory, split: str, limit: int | None) -> Iterator[Pair]:
@@ -252,25 +299,29 @@ def pairs_of_rows(
         ConfigError: `rows` is none of these, or `columns` in another form.
         DataError: a row breaks a rule; its number, from 1, stands where files have lines.
     """
-    yield from islice(_pairs(_rows(argument, rows), columns), limit)
+    yield from islice(_pairs(enumerate(_rows(argument, rows), start=1), columns, _PLACE), limit)
 
 
 def _pairs(
-    rows: Iterator[Pair | Mapping[str, Any]], columns: Sequence[str] | Mapping[str, str] | None
+    rows: Iterator[tuple[int | None, Pair | Mapping[str, Any]]],
+    columns: Sequence[str] | Mapping[str, str] | None,
+    place: Path,
+    twins: Twins | None = None,
 ) -> Iterator[Pair]:
-    first = next(rows, None)
-    if isinstance(first, Mapping):
-        logger.info("%s: %s", _PLACE, describe_columns(_PLACE, 1, first, columns))
+    """Yields the pairs of rows, each of which has a number or line in `place`."""
     given_ids: dict[str, str] = {}
-    left_out = 0
-    for number, row in enumerate(chain([] if first is None else [first], rows), start=1):
+    left_out, described = 0, False
+    for number, row in rows:
         if isinstance(row, Pair):
             if not (isinstance(row.query, Query) and isinstance(row.positive, Document)):
                 rule = "a tfde.Pair must hold a tfde.Query and tfde.Documents."
-                raise DataError(_PLACE, number, rule, row)
+                raise DataError(place, number, rule, row)
             yield row
             continue
-        records = records_of_row(Source("rows", _PLACE), number, row, columns, given_ids)
+        if not described:
+            logger.info("%s: %s", place, describe_columns(place, number, row, columns))
+            described = True
+        records = records_of_row(Source("rows", place), number, row, columns, given_ids, twins)
         documents = {one.doc_id: one for one in records if isinstance(one, Document)}
         (query,) = (one for one in records if isinstance(one, Query))
         given = next((one.negatives for one in records if isinstance(one, TrainingPair)), ())
@@ -281,7 +332,7 @@ def _pairs(
                 yield Pair(query, positive, negatives, (positive.doc_id,))
             left_out += isinstance(judged, Judgement) and judged.relevance <= 0
     if left_out:
-        logger.warning("pairs: left out: %s documents labelled 0", f"{left_out:,}")
+        logger.warning("%s: left out: %s documents labelled 0", place, f"{left_out:,}")
 
 
 def _rows(argument: str, rows: Any) -> Iterator[Pair | Mapping[str, Any]]:
@@ -298,11 +349,18 @@ def _rows(argument: str, rows: Any) -> Iterator[Pair | Mapping[str, Any]]:
             yield {name: json_cell(cell) for name, cell in row.items()}
         elif isinstance(row, tuple | list) and len(row) >= 2 and not isinstance(row, _NO_PAIRS):
             query, document, *negatives = map(_text_of_bytes, row)
+            if any(map(is_number, negatives)):
+                raise DataError(_PLACE, number, f"a pair must hold texts: {NO_LABELS}.", row)
             named = {f"negative_{place}": text for place, text in enumerate(negatives, start=1)}
             yield {"query": query, "document": document, **named}
         else:
             rule = "a pair must be (query, document, negative, ...), a mapping or a tfde.Pair."
             raise DataError(_PLACE, number, rule, row)
+
+
+def is_number(value: Any) -> bool:
+    """Returns whether it is a number, such as a label or a weight; NaN is none."""
+    return isinstance(value, bool | np.bool_ | numbers.Real) and value == value
 
 
 def _text_of_bytes(text: Any) -> Any:

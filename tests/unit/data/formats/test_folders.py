@@ -1,3 +1,4 @@
+import os
 import shutil
 from pathlib import Path
 
@@ -93,3 +94,12 @@ def test_the_projects_own_pages_are_read(tmp_path):
     source = (DOCS / "data.md").read_text()
     assert f"# {documents['data.md'].title}\n" in source
     assert documents["data.md"].text in source
+
+
+def test_a_file_name_may_be_no_text(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / os.fsdecode(b"\xe9t\xe9.txt")).write_text("warm")
+    arguments = "--format", "folder", "--input", tmp_path / "in", "--output", tmp_path / "d"
+    assert convert(*arguments) == 0
+    (document,) = DatasetDirectory(tmp_path / "d").documents()
+    assert document.doc_id == "%E9t%E9.txt"

@@ -86,7 +86,8 @@ def test_columns_by_other_names_and_lists(tmp_path):
 
 
 def test_lists_and_names_as_pandas_and_people_write_them(tmp_path):
-    pandas = pytest.importorskip("pandas")
+    import pandas
+
     frame = pandas.DataFrame({"question": ["q"], " answer": [["it's", "two"]]})
     frame.to_csv(tmp_path / "rows.csv", index=False)
     records = read(columns, Source("rows", tmp_path / "rows.csv", "train"))
@@ -97,7 +98,6 @@ def test_lists_and_names_as_pandas_and_people_write_them(tmp_path):
 
 
 def test_a_damaged_parquet_file_is_named(tmp_path):
-    pytest.importorskip("pyarrow")
     from tfde.errors import DataError
 
     write_rows(tmp_path / "rows.parquet", "parquet")
@@ -388,3 +388,33 @@ def test_nanoseconds_need_no_pandas(tmp_path, monkeypatch):
     records = read(columns, Source("rows", tmp_path / "rows.parquet", "train"))
     found = [record.metadata["when"] for record in of_kind(records, Document)]
     assert found == ["2023-11-14 22:13:20.123456789", "2023-11-14 22:13:20.000000000"]
+
+
+def test_a_negative_is_the_document_that_has_its_text(tmp_path):
+    """A row gives title and id of its positive alone; the text would be a second document."""
+    path = tmp_path / "t.csv"
+    path.write_text(
+        "query,doc_id,title,positive,negative\na?,1,X's,x,y\nb?,2,Y's,y,x\nc?,2,Y's,y,other\n"
+    )
+    records = read(columns, Source("rows", path, "train"))
+    documents = {d.doc_id: d.title for d in of_kind(records, Document)}
+    assert documents == {"1": "X's", "2": "Y's", id_of_text("other"): ""}
+    pairs = of_kind(records, TrainingPair)
+    assert [pair.negatives for pair in pairs] == [("2",), ("1",), (id_of_text("other"),)]
+    first, *_ = read_pairs(path)
+    assert [(d.doc_id, d.title) for d in first.negatives] == [("2", "Y's")]
+    # A text of two documents is neither's.
+    path.write_text("query,doc_id,positive,negative\na?,1,x,z\nb?,2,x,z\nc?,3,w,x\n")
+    *_, last = of_kind(read(columns, Source("rows", path, "train")), TrainingPair)
+    assert last.negatives == (id_of_text("x"),)
+
+
+def test_answers_of_two_contexts_are_two_documents(tmp_path):
+    path = tmp_path / "t.jsonl"
+    rows = [{"question": f"{c}?", "answer": "yes", "context": c} for c in "pq"]
+    write_lines(path, map(json.dumps, rows))
+    for found in (read_pairs(path), read_pairs(rows)):
+        ids = {pair.positive.doc_id: pair.positive.context for pair in found}
+        assert sorted(ids.values()) == ["p", "q"]
+    judged = of_kind(read(columns, Source("rows", path, "train")), Judgement)
+    assert len({judgement.doc_id for judgement in judged}) == 2

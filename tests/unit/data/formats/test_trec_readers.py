@@ -144,6 +144,17 @@ def test_trec_documents_wherever_tags_stand(tmp_path, caplog):
     assert second.metadata == {"byline": "By Ann", "date": "1990", "graphic": "chart"}
 
 
+def test_a_text_inside_another_field(tmp_path):
+    """AQUAINT's: headline and text stand in BODY, beside what the wire adds."""
+    story = (
+        "<DOC><DOCNO>a</DOCNO><DOCTYPE>NEWS</DOCTYPE><HEADER>x1</HEADER><BODY><SLUG>s</SLUG>"
+        "<HEADLINE>Head</HEADLINE><TEXT><P>one</P></TEXT></BODY><TRAILER>AP-NY</TRAILER></DOC>\n"
+    )
+    assert sgml(story, tmp_path)[0] == [("a", "Head", "one")]
+    (document,) = read_documents(tmp_path / "d", Intake())
+    assert document.metadata == {"doctype": "NEWS", "header": "x1", "trailer": "AP-NY"}
+
+
 def test_trec_web_pages(tmp_path):
     page = (
         "<DOC>\n<DOCNO>GX000-00</DOCNO>\n<DOCHDR>\nhttp://x.test/\nContent-Length: 9\n</DOCHDR>\n"
