@@ -332,3 +332,53 @@ def test_a_backbone_that_cannot_read_the_texts_is_refused(options, reason):
     rule = "`backbone` must know the 92 token ids of its tokenizer, and take texts of any length"
     with pytest.raises(ConfigError, match=f"{rule}.*{reason}"):
         tfde.DualEncoder.from_backbone(own_backbone(**options), tokenizer=tiny.tokenizer())
+
+
+def test_a_backbone_of_ones_own_keeps_its_dtype(tmp_path, caplog):
+    """And all that asks what it computes in hears that: export, and the check of an export."""
+    model = tfde.DualEncoder.from_backbone(own_backbone(), tokenizer=tiny.tokenizer(), text=TEXT)
+    model.save_to_preset(tmp_path / "model")
+    assert not caplog.text
+    again = tfde.DualEncoder.from_preset(tmp_path / "model", dtype="mixed_bfloat16")
+    assert "keeps its dtype, float32, not mixed_bfloat16" in caplog.text
+    np.testing.assert_array_equal(*[m.encode_queries(TEXTS) for m in (model, again)])
+    tfde.export_bundle(again, None, tmp_path / "bundle")
+    manifest = json.loads((tmp_path / "bundle" / "manifest.json").read_text())
+    assert manifest["compute_dtype"] == "float32"
+    exported = tfde.SavedEncoder(tmp_path / "bundle").encode_queries(TEXTS)
+    np.testing.assert_allclose(exported, again.encode_queries(TEXTS), atol=1e-5)
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        half = own_backbone()
+    finally:
+        keras.config.set_dtype_policy("float32")
+    half = tfde.DualEncoder.from_backbone(half, tokenizer=tiny.tokenizer(), text=TEXT)
+    half.save_to_preset(tmp_path / "half")
+    again = tfde.DualEncoder.from_preset(tmp_path / "half")
+    assert {m.towers.query_parts.encoder.compute_dtype for m in (half, again)} == {"bfloat16"}
+
+
+def test_a_table_of_positions_bounds_the_length():
+    positions = keras_hub.layers.PositionEmbedding(sequence_length=12)
+    backbone = own_backbone(layer=lambda x: keras.layers.Add()([x, positions(x)]))
+    model = tfde.DualEncoder.from_backbone(backbone, tokenizer=tiny.tokenizer())
+    assert model.preprocessor.text_config.document_max_length_tokens == 12
+    assert model.encode_documents(["red " * 40]).shape == (1, 8)
+
+
+def test_layers_that_are_not_there_cannot_be_taken():
+    with pytest.raises(ConfigError, match="one with Transformer layers"):
+        tfde.DualEncoder.from_backbone(own_backbone(), tokenizer=tiny.tokenizer(), num_layers=1)
+
+
+@pytest.mark.parametrize("part", ["all", "token_embedding", "lora"])
+def test_what_keras_hub_was_told_of_training_is_not_forgotten(part):
+    """Its layers become others, which would all train."""
+    backbone = backbone_of("BertBackbone")
+    if part == "lora":
+        backbone.enable_lora(2)
+    else:
+        (backbone if part == "all" else backbone.token_embedding).trainable = False
+    way = "call `enable_lora` of" if part == "lora" else "freeze the towers after it, such as"
+    with pytest.raises(ConfigError, match=f"`backbone` must train in all its layers.*{way}"):
+        tfde.DualEncoder.from_backbone(backbone, tokenizer=tiny.tokenizer())

@@ -197,3 +197,53 @@ def test_a_file_is_whole_or_the_one_before(tmp_path, monkeypatch):
         with pytest.raises(OSError, match="No space left"):
             save(tmp_path / name)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+class Recorded(keras.utils.PyDataset):
+    """Batches of pairs, and in which order they were taken."""
+
+    def __init__(self):
+        super().__init__()
+        self.taken = []
+
+    def __len__(self):
+        return 6
+
+    def __getitem__(self, index):
+        self.taken.append(index)
+        rows = PAIRS[4 * index : 4 * index + 4]
+        return [query for query, _ in rows], [document for _, document in rows]
+
+
+@pytest.mark.parametrize("of", [Recorded, lambda: PAIRS], ids=["PyDataset", "list"])
+@pytest.mark.parametrize("earlier", [0, 1])
+def test_a_run_that_goes_on_has_the_order_in_which_it_began(tmp_path, of, earlier):
+    """In a later epoch, and where it was not the first run of its model."""
+
+    def start():
+        model = model_of()
+        model.fit(PAIRS, batch_size=8, epochs=earlier, verbose=0) if earlier else None
+        return model, of(), {} if of is Recorded else {"batch_size": 4}
+
+    model, x, options = start()
+    model.fit(x, epochs=EPOCHS, verbose=0, **options)
+    whole = model.fingerprint()
+    model, other, options = start()
+    backup = keras.callbacks.BackupAndRestore(tmp_path / "b", save_freq=2)
+    with pytest.raises(CutError):
+        model.fit(other, epochs=EPOCHS, callbacks=[backup, Stop(9, cut)], verbose=0, **options)
+    again = model_of()  # without the earlier run, which the backup has
+    again.fit(other, epochs=EPOCHS, callbacks=[backup], verbose=0, **options)
+    assert again.fingerprint() == whole
+
+
+def test_a_fit_that_goes_on_at_an_epoch_has_the_order_of_the_last():
+    found = []
+    for epochs in ([3], [1, 3]):
+        model = model_of()
+        model.fit(PAIRS[:8], batch_size=4, verbose=0)
+        for number, last in enumerate(epochs):
+            first = epochs[number - 1] if number else 0
+            model.fit(PAIRS, batch_size=5, epochs=last, initial_epoch=first, verbose=0)
+        found.append(model.fingerprint())
+    assert found[0] == found[1]

@@ -9,6 +9,7 @@ import tiny
 import tfde
 from tfde.errors import ConfigError
 from tfde.towers.pair_input import training_batches
+from tfde.towers.pair_order import Order
 
 WORDS = tiny.VOCABULARY[-24:]
 PAIRS = [(word, f"{word} {word}") for word in WORDS]
@@ -256,7 +257,9 @@ def test_the_documents_of_a_repeated_question_are_its_positives(times, width):
     queries = ["other", *["red apple"] * times]
     documents = [f"text {number}" for number in range(times + 1)]
     strings = tf.data.Dataset.from_tensor_slices((queries, documents)).batch(times + 1)
-    (batch,) = training_batches(strings, batch_size=None, replicas=1).as_numpy_iterator()
+    (batch,) = training_batches(
+        strings, batch_size=None, replicas=1, order=Order(0)
+    ).as_numpy_iterator()
     assert batch["positive_keys"].shape == (times + 1, width)
     own, *same = [set(row) - {0} for row in batch["positive_keys"]]
     keys = batch["document_key"].tolist()
@@ -345,3 +348,20 @@ def test_weighted_batches_of_a_pydataset_are_told():
 
     with pytest.raises(ConfigError, match="`x` must be columns of texts: pairs have no weights"):
         model_of().fit(Weighted(), verbose=0)
+
+
+def test_a_rate_that_ends_before_the_training_is_told(caplog):
+    """The schedule's steps are those of one `fit`; three epochs of it learn in the first alone."""
+    pairs = [(word, f"{word} {word}") for word in tiny.WORDS[:8]]
+    model = tiny.dual_encoder()
+    model.compile(tfde.adamw(1e-3, decay_steps=2))
+    model.fit(pairs, batch_size=4, epochs=1, verbose=0)
+    assert "learning rate" not in caplog.text
+    model.fit(pairs, batch_size=4, epochs=2, verbose=0)
+    assert "the learning rate is 0 before the training ends" in caplog.text
+    assert "decay_steps should be 6, its last step. Received: 2" in caplog.text
+    caplog.clear()
+    for rate in (1e-3, keras.optimizers.schedules.CosineDecay(1e-3, 2, alpha=0.1)):
+        model.compile(keras.optimizers.Adam(rate))
+        model.fit(pairs, batch_size=4, epochs=3, verbose=0)
+    assert "learning rate" not in caplog.text

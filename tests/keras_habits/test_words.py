@@ -7,7 +7,7 @@ import tensorflow as tf
 import tiny
 
 import tfde
-from tfde.errors import ConfigError
+from tfde.errors import ConfigError, CorruptError, DataError
 
 WORDS = tiny.WORDS[:5]
 
@@ -203,13 +203,46 @@ def test_an_index_takes_one_query_and_tells_texts(model, expected, tmp_path):
 
 def test_tables_and_plain_texts_in_the_wrong_place_are_told(model, tmp_path):
     (tmp_path / "qa.csv").write_text("question,answer\na,b\n")
-    with pytest.raises(ConfigError, match=r"qa.csv: a table is read by pandas"):
-        tfde.pairs(tmp_path / "qa.csv", batch_size=1)
-    assert len(tfde.pairs(pd.read_csv(tmp_path / "qa.csv"), batch_size=1)) == 1
+    for table in (tmp_path / "qa.csv", pd.read_csv(tmp_path / "qa.csv")):
+        (pair,) = tfde.pairs(table, batch_size=1).table
+        assert (pair.query.text, pair.positive.text) == ("a", "b")
     vectors = model.encode_documents(WORDS)
     index = tfde.ExactIndex.build(vectors, WORDS, fingerprint=model.fingerprint())
     with pytest.raises(ConfigError, match=r"`documents` must be tfde.Document. Received: 'red'"):
         tfde.export_bundle(model, index, tmp_path / "bundle", documents=WORDS)
+    for kind in (tfde.ExactIndex, tfde.ScannIndex):
+        with pytest.raises(
+            ConfigError, match=rf"write `{kind.__name__}.build\(embeddings, doc_ids"
+        ):
+            kind(vectors, WORDS)
+
+
+def test_labels_of_pairs_are_told(model):
+    """Else a label would be a hard negative, or be dropped and the pair be a right one."""
+    for rows in ([("a", "b", 0)], [("a", "b", 1.0)], [("a", "b", np.float32(0.5))]):
+        with pytest.raises(DataError, match=r"pairs:1: a pair must hold texts: pairs have no lab"):
+            tfde.pairs(rows, batch_size=1)
+    model.compile("sgd")
+    for y in ([1, 0], np.array([1.0, 0.0])):
+        with pytest.raises(
+            ConfigError, match=r"`y` must be the document of each query: pairs have"
+        ):
+            model.fit([("a", "b"), ("c", "d")], y)
+    (pair,) = tfde.pairs([("a", "b", None)], batch_size=1).table  # no negative
+    assert not pair.negatives
+
+
+def test_words_of_other_libraries_that_load(tmp_path):
+    for kind in (tfde.DualEncoder, tfde.CrossEncoder):
+        rule = r"from_pretrained` is `from_backbone\(path\)` here.*Received: \('m',\)"
+        with pytest.raises(ConfigError, match=rule):
+            kind.from_pretrained("m")
+        with pytest.raises(CorruptError, match=r"from_backbone reads the checkpoints of other lib"):
+            kind.from_preset("bert_tiny_en_uncased")
+        (tmp_path / "best_model").mkdir(exist_ok=True)
+        for load in (kind.load, kind.from_preset):  # the directory of a run
+            with pytest.raises((ConfigError, CorruptError), match=r"did you mean .*/best_model\?"):
+                load(tmp_path)
 
 
 def test_records_are_asked_for_where_ids_are_needed(model):

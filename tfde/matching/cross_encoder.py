@@ -15,6 +15,7 @@ import tensorflow as tf
 from tfde.backbones.backbone import Backbone, cut_backbone
 from tfde.backbones.functional import seeded
 from tfde.backbones.transformer import EncoderStates
+from tfde.checkpoints.checkpoint_files import check_checkpoint
 from tfde.checkpoints.cross_encoder_files import (
     LoadedCrossEncoder,
     LoadedHead,
@@ -178,6 +179,7 @@ class CrossEncoder(PairScorer):
     @classmethod
     def load(cls, path: str | Path, *, dtype: str | None = None) -> CrossEncoder:
         """Loads a model directory or `.keras` file, else a checkpoint as `from_backbone` does."""
+        check_checkpoint(path)
         if is_for_from_preset(path):
             return cls.from_preset(path, dtype=dtype)
         return cls.from_backbone(path, dtype=dtype)

@@ -15,6 +15,7 @@ from tfde.tasks.replicas import share_of_mean, sum_gradients
 from tfde.towers.fit_loop import step_function
 from tfde.towers.measured import Measured, check_fit_words
 from tfde.towers.pair_input import check_rows, plan_fit
+from tfde.towers.pair_order import Order
 
 _BATCH_SIZE = 32  # Keras' own
 
@@ -206,10 +207,11 @@ class LabelledTraining(Measured):
             validation_freq=validation_freq,
         )
         self.check_compiled()
-        seed = self.seed_of_order(initial_epoch, initial_step)
-        x = self._training_batches(x, y, batch_size=batch_size, shuffle=shuffle, seed=seed)
+        order = self.new_order(initial_epoch, initial_step)
+        x = self._training_batches(x, y, batch_size=batch_size, shuffle=shuffle, order=order)
         plan = plan_fit(
             x,
+            order,
             epochs=epochs,
             initial_epoch=initial_epoch,
             steps_per_epoch=steps_per_epoch,
@@ -226,6 +228,7 @@ class LabelledTraining(Measured):
             )
         return self.fit_planned(
             plan,
+            order,
             pairs_per_batch=getattr(x, "batch_size", None),
             held_out=held_out,
             validation_freq=validation_freq,
@@ -234,7 +237,7 @@ class LabelledTraining(Measured):
         )
 
     def _training_batches(
-        self, x: Any, y: Any, *, batch_size: int | None, shuffle: bool, seed: int
+        self, x: Any, y: Any, *, batch_size: int | None, shuffle: bool, order: Order
     ) -> LabelledBatches | tf.data.Dataset:
         if isinstance(x, LabelledBatches | tf.data.Dataset):
             require(y is None, "y", "None: `x` has the labels", y)
@@ -245,7 +248,8 @@ class LabelledTraining(Measured):
         else:
             pairs, whole = self.pairs_of(x, y), self.distribute_strategy.num_replicas_in_sync == 1
             size = self._size(batch_size)
-            x = LabelledBatches(pairs, batch_size=size, seed=seed, shuffle=shuffle, whole=whole)
+            options = {"seed": order.seed, "shuffle": shuffle, "whole": whole}
+            x = order.of(LabelledBatches(pairs, batch_size=size, **options))
         rule = f"{self.group_size}, as the trainer's"
         require(x.group_size == self.group_size, "group_size", rule, x.group_size)
         self._check_rows("x", x.batch_size, x.smallest_batch)

@@ -15,6 +15,7 @@ import tensorflow as tf
 from tfde.argument_types import typed
 from tfde.backbones.backbone import Backbone, build_backbone
 from tfde.backbones.functional import seeded
+from tfde.checkpoints.checkpoint_files import check_checkpoint
 from tfde.checkpoints.initial_backbones import load_starts
 from tfde.config.backbones import BackboneConfig
 from tfde.config.engines import EngineChoice
@@ -212,9 +213,11 @@ class DualEncoder(AdaptedEncoder, StoredModel):
             engine: What runs the towers; see `set_engine`.
 
         Raises:
+            ConfigError: it is none of these.
             MissingExtraError: the engine is not installed.
         """
         require_engine(engine, writes=True)
+        check_checkpoint(path)
         load = cls.from_preset if is_for_from_preset(path) else cls.from_backbone
         model = load(path, dtype=dtype)
         model.set_engine(engine)

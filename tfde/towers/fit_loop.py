@@ -26,6 +26,7 @@ from tfde.text.cut_texts import cut_line
 from tfde.text.graph_function import graph_function
 from tfde.towers.input_failures import told
 from tfde.towers.keras_saving import WholeFiles
+from tfde.towers.pair_order import Order
 
 _LOG = logging.getLogger(__name__)
 # Early enough for whoever would train for a day, late enough to say something.
@@ -45,6 +46,7 @@ def fit_epochs(
     validation_freq: int = 1,
     callbacks: Sequence[keras.callbacks.Callback],
     verbose: str | int,
+    order: Order | None = None,
 ) -> keras.callbacks.History:
     """Trains a compiled model and calls its callbacks as Keras does.
 
@@ -61,6 +63,7 @@ def fit_epochs(
         validation_freq: Epochs from one validation to the next.
         callbacks: Keras callbacks.
         verbose: As in Keras.
+        order: Of the pairs; where a callback puts a killed `fit` back, it goes on with its order.
 
     Raises:
         ConfigError: a callback follows a measure that one after it adds; too few batches.
@@ -81,6 +84,9 @@ def fit_epochs(
     listeners.on_train_begin()
     if model._initial_epoch is None:
         model.position = initial_epoch, 0
+        model.order_seed = model.order_seed if order is None else order.seed
+    elif order is not None:
+        order.go_on(model.order_seed)
     first, done = model.position
     logs: dict[str, Any] = {}
     iterator = iter(batches(first, done))

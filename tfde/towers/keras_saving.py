@@ -12,7 +12,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NoReturn, Self
 
 import h5py
 import keras
@@ -51,9 +51,11 @@ class WholeFiles(keras.Model):
 
     Attributes:
         position: Epoch, and how many batches of it the last `fit` has taken.
+        order_seed: Of the order in which it took them.
     """
 
     position: tuple[int, int] = (0, 0)
+    order_seed: int = 0
     # A function, hidden from Keras, which would track what it sees; a `compile` sets it.
     _compile_arguments: Callable[[], dict[str, Any]] = staticmethod(dict)
 
@@ -112,7 +114,7 @@ class WholeFiles(keras.Model):
 
     def save_own_variables(self, store: Any) -> None:
         """Writes the state that stands in no layer's weights; called by Keras."""
-        store["position"] = np.array(self.position, np.int64)
+        store["position"] = np.array((*self.position, self.order_seed), np.int64)
         for name, variable in self._passing_state().items():
             store[name] = variable
 
@@ -120,8 +122,8 @@ class WholeFiles(keras.Model):
         """Reads what `save_own_variables` wrote; called by Keras."""
         if "position" not in store:  # Keras alone wrote it
             return
-        epoch, step = map(int, store["position"])
-        self.position = epoch, step
+        epoch, step, *seed = map(int, store["position"])  # earlier versions wrote no seed
+        self.position, self.order_seed = (epoch, step), seed[0] if seed else 0
         for name, variable in self._passing_state().items():
             if name in store:  # a model that is not compiled has no metrics
                 variable.assign(store[name])
@@ -298,6 +300,18 @@ class StoredModel(WholeFiles):
         self.preprocessor = type(self.preprocessor)(load_tokenizer(directory), text_config)
 
     # ---- the model directory -----------------------------------------------------------------
+
+    @classmethod
+    def from_pretrained(cls, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refuses the word of other libraries.
+
+        Raises:
+            ConfigError: always; it says what to write.
+        """
+        raise ConfigError(
+            f"`{cls.__name__}.from_pretrained` is `from_backbone(path)` here, for checkpoints, and"
+            f" `from_preset(path)` for what tfde saved. Received: {shorten(args or kwargs)}"
+        )
 
     @classmethod
     def from_preset(cls, directory: str | Path, *, dtype: str | None = None) -> Self:

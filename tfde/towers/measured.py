@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import logging
 import numbers
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +25,10 @@ from tfde.towers.fit_loop import (
 )
 from tfde.towers.keras_saving import WholeFiles
 from tfde.towers.pair_input import Plan
+from tfde.towers.pair_order import Order
 
+_LOG = logging.getLogger(__name__)
+_SCHEDULE: Any = keras.optimizers.schedules.LearningRateSchedule
 _COUNTED = ("epochs", "initial_epoch", "initial_step", "validation_freq")
 
 
@@ -53,17 +57,19 @@ class Measured(WholeFiles):
         """Returns pairs as one batch."""
         raise NotImplementedError
 
-    def seed_of_order(self, initial_epoch: int, initial_step: int) -> int:
-        """Returns the seed of the order of pairs in memory, for a `fit`.
+    def new_order(self, initial_epoch: int, initial_step: int) -> Order:
+        """Returns the order of pairs for a `fit`.
 
-        One that goes on at an epoch or step has the order of the first. A new one has another: a
-        loop of them would else leave out the same pairs each time.
+        One that goes on at an epoch or step has that of the last. A new one has another: a loop of
+        them would else leave out the same pairs each time.
         """
-        return 0 if initial_epoch or initial_step else int(self.optimizer.iterations.numpy())
+        goes_on = initial_epoch or initial_step
+        return Order(self.order_seed if goes_on else int(self.optimizer.iterations.numpy()))
 
     def fit_planned(
         self,
         plan: Plan,
+        order: Order,
         *,
         pairs_per_batch: int | None,
         held_out: tf.data.Dataset | None,
@@ -76,6 +82,7 @@ class Measured(WholeFiles):
 
         Args:
             plan: Of `plan_fit`.
+            order: Of the pairs in it.
             pairs_per_batch: For the rate; `None`: no rate.
             held_out: What `batches_of` gave of the validation's pairs; `None`: no validation.
             validation_freq: As in Keras.
@@ -83,6 +90,7 @@ class Measured(WholeFiles):
             verbose: As in Keras.
             options: Of `prepare_batch`.
         """
+        _tell_rate_of_zero(self.optimizer, plan)
         given = keras.tree.flatten(callbacks) if callbacks else []
         if pairs_per_batch is not None:
             given = [Throughput(pairs_per_batch), *given]
@@ -102,6 +110,7 @@ class Measured(WholeFiles):
             validation_freq=validation_freq,
             callbacks=given,
             verbose=verbose,
+            order=order,
         )
 
     def _layer_losses(self) -> tf.Tensor:
@@ -231,6 +240,25 @@ class Measured(WholeFiles):
         if self.test_function is None:
             self.test_function = step_function(self, self.test_step)
         return self.test_function
+
+
+def _tell_rate_of_zero(optimizer: Any, plan: Plan) -> None:
+    """Warns where the schedule of the learning rate ends before the training does."""
+    schedule: Any = getattr(
+        getattr(optimizer, "inner_optimizer", optimizer), "_learning_rate", None
+    )
+    if plan.steps is None or not isinstance(schedule, _SCHEDULE):
+        return
+    done = int(optimizer.iterations.numpy())
+    last = done + plan.steps * (plan.epochs - plan.initial_epoch)
+    if last > done + 1 and not float(schedule(last - 1)):
+        ends = getattr(schedule, "decay_steps", "fewer steps")
+        _LOG.warning(
+            "the learning rate is 0 before the training ends, after which nothing is learned:"
+            " the schedule's decay_steps should be %d, its last step. Received: %s",
+            last,
+            ends,
+        )
 
 
 def _as_keras(values: dict[str, float], return_dict: bool) -> Any:

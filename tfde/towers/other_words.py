@@ -34,7 +34,6 @@ OF_ANY_MODEL = {
 OF_DUAL_ENCODER = {
     **OF_ANY_MODEL,
     "encode": "`encode_queries(texts)` or `encode_documents(texts)`",
-    "from_pretrained": "`from_backbone(path)`, or `from_preset(path)` of what tfde saved",
     "embed": "`encode_queries(texts)` or `encode_documents(texts)`",
     "query_encoder": "`encode_queries(texts)`, or `query_tower` for token ids",
     "document_encoder": "`encode_documents(texts)`, or `document_tower` for token ids",

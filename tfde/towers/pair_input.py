@@ -18,6 +18,7 @@ from tfde.data.pairs.read_pairs import read_pairs
 from tfde.errors import ConfigError, require
 from tfde.towers.fit_loop import endless
 from tfde.towers.input_failures import told
+from tfde.towers.pair_order import Order
 from tfde.towers.string_batches import kinds_of_columns, streamed_strings
 
 _BATCH_SIZE = 32  # Keras' own
@@ -27,7 +28,7 @@ _WIDTHS = [1 << power for power in range(31)]
 
 
 def training_batches(
-    x: Any, *, batch_size: int | None, shuffle: bool = True, replicas: int, seed: int = 0
+    x: Any, *, batch_size: int | None, shuffle: bool = True, replicas: int, order: Order
 ) -> PairBatches | tf.data.Dataset:
     """Returns batches of pairs to train on, whatever they come as.
 
@@ -43,14 +44,14 @@ def training_batches(
         shuffle: Whether pairs in memory, and the batches of a `PyDataset`, get another order in
             each epoch.
         replicas: How many share the rows of a batch, evenly.
-        seed: Of that order.
+        order: That order.
 
     Raises:
         ConfigError: `x` is none of these; a batch size for what has one; rows that cannot be
             shared out evenly.
     """
     require(batch_size is None or batch_size >= 1, "batch_size", "at least 1", batch_size)
-    x, strings = streamed_strings(x, order=seed if shuffle else None)
+    x, strings = streamed_strings(x, order=order if shuffle else None)
     x = x if strings is None else strings
     require(
         batch_size is None or not _is_batched(x), "batch_size", "None: `x` has its own", batch_size
@@ -60,12 +61,9 @@ def training_batches(
     if not isinstance(x, PairBatches):
         table = read_pairs(x, argument="x")
         size = min(batch_size or _BATCH_SIZE, len(table))
-        x = PairDataset(
-            table,
-            batch_size=size,
-            negatives_per_query=table.max_negatives,
-            shuffle=shuffle,
-            seed=seed,
+        negatives = table.max_negatives
+        x = order.of(
+            PairDataset(table, batch_size=size, negatives_per_query=negatives, shuffle=shuffle)
         )
     check_rows("x", x.batch_size, x.smallest_batch, replicas)
     return x
@@ -253,6 +251,7 @@ class Plan(NamedTuple):
 
 def plan_fit(
     x: PairBatches | tf.data.Dataset,
+    order: Order,
     *,
     epochs: int,
     initial_epoch: int,
@@ -260,7 +259,11 @@ def plan_fit(
     steps: int | None,
     initial_step: int,
 ) -> Plan:
-    """Returns which batches `fit` takes; arguments are those of `fit`.
+    """Returns which batches `fit` takes; the other arguments are those of `fit`.
+
+    Args:
+        x: Of `training_batches`.
+        order: As there.
 
     Raises:
         ConfigError: there is nothing left to train, or `steps` beside arguments of epochs.
@@ -286,7 +289,12 @@ def plan_fit(
     if steps_per_epoch is None and known:
         steps_per_epoch = x.steps_per_epoch
     if steps_per_epoch is None:
-        return Plan(lambda epoch, done: _from(x, done, again=False), epochs, initial_epoch, None)
+
+        def one_pass(epoch: int, done: int) -> tf.data.Dataset:
+            order.begin(epoch)
+            return _from(x, done, again=False)
+
+        return Plan(one_pass, epochs, initial_epoch, None)
     each = steps_per_epoch
     require(each >= 1, "steps_per_epoch", "at least 1", each)
     return Plan(lambda epoch, done: _from(x, epoch * each + done), epochs, initial_epoch, each)

@@ -120,12 +120,13 @@ class PairTrainer(PairSteps):
         )
         task = self.compiled_task()
         replicas = self.distribute_strategy.num_replicas_in_sync
-        seed = self.seed_of_order(initial_epoch, initial_step)
+        order = self.new_order(initial_epoch, initial_step)
         x = training_batches(
-            joined(x, y), batch_size=batch_size, shuffle=shuffle, replicas=replicas, seed=seed
+            joined(x, y), batch_size=batch_size, shuffle=shuffle, replicas=replicas, order=order
         )
         plan = plan_fit(
             x,
+            order,
             epochs=epochs,
             initial_epoch=initial_epoch,
             steps_per_epoch=steps_per_epoch,
@@ -154,6 +155,7 @@ class PairTrainer(PairSteps):
         self._cut_counts = np.zeros((2, 4))
         history = self.fit_planned(
             plan,
+            order,
             pairs_per_batch=getattr(x, "batch_size", None),
             held_out=held_out,
             validation_freq=validation_freq,

@@ -14,7 +14,7 @@ from typing import Any
 
 import keras
 
-from tfde.checkpoints.checkpoint_files import is_keras_file
+from tfde.checkpoints.checkpoint_files import hint_of_run, is_keras_file
 from tfde.config.backbones import BACKBONES, backbone_from_mapping, backbone_to_mapping
 from tfde.config.backbones import from_mapping as config_from_mapping
 from tfde.config.lora import LoraConfig
@@ -91,8 +91,9 @@ def check_class(path: str | Path, class_name: str) -> None:
         how = ", which keras.saving.load_model reads where it is registered" if own else ""
         if class_name == DUAL_ENCODER and found in _INSTEAD:
             how = f"; {_INSTEAD[found]}"
-        if not found and Path(path).is_dir():
-            how = "; from_backbone reads the checkpoints of other libraries"
+        if not found:
+            other = "; from_backbone reads the checkpoints of other libraries, and presets"
+            how = hint_of_run(path) or other
         raise CorruptError(
             f"{path}: not a tfde model directory or .keras file (a {CONFIG_FILE} of class"
             f" {class_name} is expected). Received: {found or 'none'}{how}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 from collections.abc import Collection, Iterator, Sequence
 
 import keras
@@ -270,10 +271,4 @@ def _layers(encoder: keras.layers.Layer) -> Sequence[keras.layers.Layer]:
 
 
 def _count(weights: list) -> int:
-    sizes = []
-    for weight in weights:
-        size = 1
-        for dim in weight.shape:
-            size *= dim
-        sizes.append(size)
-    return sum(sizes)
+    return sum(math.prod(weight.shape) for weight in weights)

@@ -13,9 +13,10 @@ import tensorflow as tf
 from tfde.data.formats.columns import KNOWN_NAMES, NEGATIVE
 from tfde.data.frames import columns_of, is_column, texts_of_column
 from tfde.data.pairs.dataset import PairDataset
-from tfde.data.pairs.read_pairs import read_pairs
+from tfde.data.pairs.read_pairs import NO_LABELS, is_number, read_pairs
 from tfde.errors import ConfigError, require
 from tfde.towers.input_failures import telling
+from tfde.towers.pair_order import Order
 
 _RULE = (
     "(queries, documents, negatives, ...), or a dict of `query`, `document`, perhaps `title`,"
@@ -30,7 +31,10 @@ def joined(x: Any, y: Any) -> Any:
     for name, part in (("x", x), ("y", y)):
         rule = "a column of texts: a list, an array, a tensor, a column of a table"
         require(is_column(part) or isinstance(part, tuple), name, rule, part)
-    return texts_of_column(x), texts_of_column(y)
+    documents = texts_of_column(y)
+    rule = f"the document of each query: {NO_LABELS}"
+    require(not documents or not is_number(documents[0]), "y", rule, y)
+    return texts_of_column(x), documents
 
 
 def one_batch(x: Any, replicas: int) -> dict[str, Any]:
@@ -53,18 +57,16 @@ def one_batch(x: Any, replicas: int) -> dict[str, Any]:
     return dict(x)
 
 
-def streamed_strings(x: Any, *, order: int | None = None) -> tuple[Any, tf.data.Dataset | None]:
+def streamed_strings(x: Any, *, order: Order | None = None) -> tuple[Any, tf.data.Dataset | None]:
     """Returns `x` as it was before it was looked at, and the batches of strings that it yields.
 
     Args:
-        order: Seed of the order of a `PyDataset`'s batches, another in each epoch, as in Keras;
-            `None`: their own.
+        order: Of a `PyDataset`'s batches, another in each epoch, as in Keras; `None`: their own.
         x: A `keras.utils.PyDataset` or a generator whose elements are batches of columns, as
             `columns_of` says. A generator is read once. All else yields none.
     """
     if isinstance(x, keras.utils.PyDataset):
-        passes = itertools.count()
-        return x, _dataset_of(lambda: _epoch(x, order, next(passes)), _columns_of_batch(x[0]))
+        return x, _dataset_of(lambda: _epoch(x, order), _columns_of_batch(x[0]))
     if not isinstance(x, Iterator):
         return x, None
     first = next(x, None)
@@ -76,12 +78,13 @@ def streamed_strings(x: Any, *, order: int | None = None) -> tuple[Any, tf.data.
     return x, _dataset_of(lambda: x, _columns_of_batch(first))
 
 
-def _epoch(x: keras.utils.PyDataset, order: int | None, number: int) -> Iterator[Any]:
+def _epoch(x: keras.utils.PyDataset, order: Order | None) -> Iterator[Any]:
     x.on_epoch_begin()
     steps = x.num_batches
     places: Iterable[int] = itertools.count() if steps is None else range(steps)
     if order is not None and steps is not None:
-        places = np.random.default_rng([order, number]).permutation(steps).tolist()
+        random = np.random.default_rng([order.seed, order.next_pass()])
+        places = random.permutation(steps).tolist()
     yield from map(x.__getitem__, places)
     x.on_epoch_end()
 

@@ -85,6 +85,11 @@ def check_run(run: TrainRun) -> None:
         ConfigError: a file or split is missing, a description is impossible.
     """
     _check_start(run.model.backbone, run.model.tokenizer)
+    drawn = isinstance(run.model.backbone, dict)
+    rule = "null: the checkpoint has its own"
+    require(drawn or run.model.tokenizer is None, "model.tokenizer", rule, run.model.tokenizer)
+    projects = run.model.embedding_dim is not None or not run.model.projection_bias
+    require(projects, "model.projection_bias", "false without `embedding_dim`", True)
     if run.model.sharing is not None:
         Sharing.of(run.model.sharing)
     for name, stage in run.stages.items():

@@ -75,7 +75,7 @@ def read_part(
             )
         if run.objective == "regression":
             raise ConfigError(f"{path}: objective regression needs a folder of labelled pairs.")
-        table = read_pairs(path, dataset=config.dataset)
+        table = read_pairs(path, split=config.split, dataset=config.dataset)
         pairs = ranked_pairs(table, negatives=config.negatives, path=path)
         if run.labels and len(run.labels) == 2:
             pairs = dataclasses.replace(pairs, names=tuple(run.labels))

@@ -15,6 +15,8 @@ from tfde.argument_types import typed
 from tfde.config.optimizer import OptimizerConfig
 from tfde.errors import ConfigError, require
 
+_LAYER, _ON_TOP = re.compile(r"layer_(\d+)/"), re.compile(r"(^|/)top/")
+
 
 @keras.saving.register_keras_serializable(package="tfde")
 class LinearDecay(keras.optimizers.schedules.LearningRateSchedule):
@@ -311,10 +313,12 @@ def layer_shares(paths: Sequence[str], decay: float) -> list[float]:
     """Returns each weight's share of the learning rate.
 
     Of L layers, layer l (0-based) has decay**(L - 1 - l), a table of positions that all layers read
-    that of the first layer, the token embedder decay**L, and what comes after the last layer 1.
+    that of the first layer, what embeds tokens decay**L, and what comes after the last layer 1, the
+    layers that a DiPair has on top included.
 
     Args:
-        paths: Of weights, as Keras names them in a tower.
+        paths: Of weights, as Keras names them in a tower. What embeds tokens has `embed` in its
+            path, and no number of a layer.
         decay: In (0, 1]; with 1 every share is 1.
 
     Raises:
@@ -324,12 +328,12 @@ def layer_shares(paths: Sequence[str], decay: float) -> list[float]:
     """
     if decay == 1:
         return [1.0] * len(paths)
-    found = [re.search(r"layer_(\d+)/", path) for path in paths]
+    found = [None if _ON_TOP.search(path) else _LAYER.search(path) for path in paths]
     numbers = [int(match[1]) for match in found if match]
     require(bool(numbers), "layer_decay", "1 for a backbone without layers of numbers", decay)
     top = max(numbers)
     # T5's table of positions is read by all layers, from the first on.
-    below = {"token_embedder/": top + 1, "relative_table": top}
+    below = {"embed": top + 1, "relative_table": top}
     shares = []
     for path, match in zip(paths, found, strict=True):
         depth = next((depth for part, depth in below.items() if part in path), 0)

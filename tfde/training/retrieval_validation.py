@@ -58,7 +58,8 @@ class RetrievalValidation(keras.callbacks.Callback):
             require(not fields, "config", "a directory where its fields are given too", config)
             chosen = config
         else:
-            chosen = from_mapping(ValidationConfig, {"dataset": str(config), **fields}, "config")
+            path = config.path if isinstance(config, DatasetDirectory) else config
+            chosen = from_mapping(ValidationConfig, {"dataset": str(path), **fields}, "config")
         chosen.check("validation")
         self.config = chosen
         self.every_steps = chosen.every_steps

@@ -96,11 +96,12 @@ def train(run: TrainRun, output: str | Path, *, verbose: int | None = None) -> D
     if verbose is None:
         verbose = int(sys.stdout.isatty())
     distribution = choose_distribution(run.distribution, list_devices(), environment=os.environ)
-    if distribution == "multi_worker":
+    together = distribution == "multi_worker"
+    if together:
         processes = count_processes(os.environ["TF_CONFIG"])
         check_replicas(run, processes)  # each has at least one
         logger.info("waiting until all %d processes that TF_CONFIG names are there", processes)
-    with lost_processes(timeout_s=run.collective_timeout_s):
+    with lost_processes(timeout_s=run.collective_timeout_s) if together else nullcontext():
         # First of all: processes cannot join any more once TensorFlow has done anything.
         strategy = open_strategy(distribution, timeout_s=run.collective_timeout_s)
         check_run(run)

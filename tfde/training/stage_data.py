@@ -9,7 +9,7 @@ from typing import Any
 from tfde.config.training import SourceConfig, StageConfig, TrainRun
 from tfde.data.ids import id_of_text
 from tfde.data.pairs.batches import PairBatches
-from tfde.data.pairs.dataset import PairDataset
+from tfde.data.pairs.dataset import PairDataset, tell_unused_negatives
 from tfde.data.pairs.mixture import PairMixture, PairTurns, shares_of_batch
 from tfde.data.pairs.prompted import PromptedQueries
 from tfde.data.pairs.query_clusters import read_clusters
@@ -151,6 +151,8 @@ def _of_pairs(
     if stage.mixture or stage.refresh is not None:
         # Not all sources need have them, and a stage may wait for those that it mines.
         negatives = min(negatives, table.max_negatives)
+    else:
+        tell_unused_negatives(table, negatives, str(source.data))
     topics = stage.topic_clusters
     return PairDataset(
         table,

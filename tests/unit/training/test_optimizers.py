@@ -5,6 +5,8 @@ import pytest
 from tests import tiny
 from tfde.config.optimizer import OptimizerConfig
 from tfde.errors import ConfigError
+from tfde.matching.matcher import Matcher
+from tfde.towers.dual_encoder import DualEncoder
 from tfde.training.optimizers import (
     FusedAdamW,
     LinearDecay,
@@ -154,3 +156,38 @@ def test_layers_of_real_towers():
     assert shares["encoder/norm_gamma"] == 1.0
     with pytest.raises(ConfigError, match="`layer_decay` must be 1 for a backbone without layers"):
         layer_shares(["encoder/table"], 0.5)
+
+
+def test_layers_on_top_of_a_backbone_have_the_whole_rate():
+    """A DiPair's new layers are numbered from 0 too."""
+    model = Matcher.from_backbone(
+        tiny.BERT, kind="dipair", top_layers=3, tokenizer=tiny.tokenizer(), seed=1
+    )
+    paths = [weight.path for weight in model.trainable_weights]
+    shares = dict(zip(paths, layer_shares(paths, 0.5), strict=True))
+    by_place = {
+        place: {share for path, share in shares.items() if place in path}
+        for place in ("top/", "encoder/transformer_layer_0/", "encoder/transformer_layer_1/")
+    }
+    assert list(by_place.values()) == [{1.0}, {0.5}, {1.0}]
+
+
+@pytest.mark.parametrize("cut", [True, False])
+def test_layers_of_a_model_of_ones_own(cut):
+    """What embeds tokens lies below the first layer, whether or not it is a part of its own."""
+    ids = keras.Input((None,), dtype="int32", name="token_ids")
+    x = keras.layers.Embedding(len(tiny.VOCABULARY), 8, name="token_embedding")(ids)
+    x = keras.layers.LayerNormalization(name="embeddings_layer_norm")(x)
+    for number in range(2):
+        x = keras.layers.Dense(8, name=f"transformer_layer_{number}")(x)
+    if not cut:  # what reads the ids again cannot be cut off them
+        x = x + keras.layers.Embedding(len(tiny.VOCABULARY), 8, name="other_embedding")(ids)
+    x = keras.layers.Dense(8, name="output")(x)
+    model = DualEncoder.from_backbone(keras.Model(ids, x), tokenizer=tiny.tokenizer())
+    paths = [weight.path for weight in model.trainable_weights]
+    shares = dict(zip(paths, layer_shares(paths, 0.5), strict=True))
+    found = {
+        name: {share for path, share in shares.items() if name in path}
+        for name in ("embed", "layer_0/", "layer_1/", "output/")
+    }
+    assert list(found.values()) == [{0.25}, {0.5}, {1.0}, {1.0}]

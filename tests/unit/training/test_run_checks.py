@@ -7,15 +7,18 @@ import shutil
 import pytest
 import tiny
 
+from tfde.config.losses import GuideConfig
 from tfde.config.model import TextConfig
 from tfde.config.optimizer import OptimizerConfig
 from tfde.config.training import ModelConfig, SourceConfig, StageConfig, TrainRun
 from tfde.config.validation import GuardConfig, ValidationConfig
+from tfde.data.pairs.read_pairs import write_pairs
 from tfde.errors import ConfigError, DataError, TrainingError
 from tfde.training.checks import check_replicas
 from tfde.training.early_checks import check_run, expand_run
 from tfde.training.retrieval_validation import RetrievalValidation
 from tfde.training.run import train
+from tfde.types import Document, Pair, Query
 
 BOW = {"kind": "bag_of_words", "embedding_dim": 4, "hidden_dim": 4}
 
@@ -306,3 +309,47 @@ def test_timeout_must_be_a_time(tmp_path):
     message = r"`collective_timeout_s` must be at least 1\. Received: 0"
     with pytest.raises(ConfigError, match=message):
         dataclasses.replace(run_of(tmp_path), collective_timeout_s=0)
+
+
+def test_what_a_checkpoint_has_of_its_own(tmp_path):
+    run = run_of(tiny.write_dataset(tmp_path / "data"))
+    model = tiny.dual_encoder()
+    model.save_to_preset(tmp_path / "model")
+    (tmp_path / "vocab.txt").write_text("\n".join(tiny.VOCABULARY))
+    chosen = ModelConfig(str(tmp_path / "model"), tokenizer=str(tmp_path / "vocab.txt"))
+    with pytest.raises(ConfigError, match=r"`model.tokenizer` must be null: the checkpoint has"):
+        check_run(dataclasses.replace(run, model=chosen))
+    chosen = ModelConfig(BOW, projection_bias=True)
+    with pytest.raises(ConfigError, match=r"`model.projection_bias` must be false without"):
+        check_run(dataclasses.replace(run, model=chosen))
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"temperature": float("inf")}, "temperature"),
+        ({"optimizer": OptimizerConfig(learning_rate=float("inf"))}, "optimizer.learning_rate"),
+        ({"guide": GuideConfig(score_margin=float("inf"))}, "guide.score_margin"),
+    ],
+)
+def test_numbers_that_are_infinite(options, field):
+    with pytest.raises(ConfigError, match=rf"{field}` must be .*Received: inf"):
+        run_of("data", **options)
+
+
+def test_given_negatives_that_no_stage_takes_are_told(tmp_path, caplog):
+    """Else hours of mining would have no effect, without a word."""
+    documents = [Document(word, "", word) for word in tiny.WORDS[:8]]
+    pairs = [Pair(Query(f"q {d.text}", d.text), d, (Document("x", "", "x"),)) for d in documents]
+    write_pairs(tmp_path / "p.jsonl", pairs)
+    (tmp_path / "vocab.txt").write_text("\n".join(tiny.VOCABULARY))
+    model = ModelConfig(BOW, tokenizer=str(tmp_path / "vocab.txt"))
+    run = run_of(tmp_path / "p.jsonl", batch_size=4)
+    train(dataclasses.replace(run, model=model), tmp_path / "out", verbose=0)
+    told = f"{tmp_path}/p.jsonl: the pairs have up to 1 given negatives, which are left out"
+    assert told in caplog.text
+    caplog.clear()
+    stage = {"batch_size": 4, "negatives_per_query": 1}
+    run = run_of(tmp_path / "p.jsonl", **stage)
+    train(dataclasses.replace(run, model=model), tmp_path / "other", verbose=0)
+    assert "left out" not in caplog.text
