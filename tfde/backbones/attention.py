@@ -45,6 +45,8 @@ def attention(
     """
     if not training:
         # In bfloat16 the sum is, the softmax inside its kernel is not.
+        if query.dtype == tf.float16:  # which would make -inf of it, and NaN of padding alone
+            bias = tf.maximum(bias, float(tf.float16.min))
         scores = tf.matmul(query, key, transpose_b=True) + tf.cast(bias, query.dtype)
         return tf.matmul(tf.nn.softmax(scores), value)
     scale = 1.0 if keep is None else 1.0 / (1.0 - dropout)

@@ -11,7 +11,7 @@ from tfde.backbones.functional import seed_stream
 from tfde.backbones.lora import enable_lora
 from tfde.backbones.registry import builder_of
 from tfde.backbones.seeded_layer import zero_weights
-from tfde.config.backbones import BackboneConfig
+from tfde.config.backbones import BackboneConfig, check_transformer
 from tfde.errors import require
 
 
@@ -100,11 +100,13 @@ def cut_backbone(backbone: Backbone, num_layers: int) -> Backbone:
         ConfigError: there are not so many, or the backbone has no layers.
     """
     config = backbone.config
+    check_transformer(config)
     rule = f"in [1, {config.num_layers}]"
     require(1 <= num_layers <= config.num_layers, "num_layers", rule, num_layers)
     with zero_weights():
         cut = build_backbone(
             config.replace(num_layers=num_layers),
+            name_prefix=backbone.encoder.name.removesuffix("encoder"),
             dtype=backbone.encoder.dtype_policy.name,
         )
     for source, target in (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from tfde.config.backbones import BackboneConfig
 from tfde.errors import ConfigError, shorten
 from tfde.layers.keras_layer import know_classes
 
+_LOG = logging.getLogger(__name__)
 # What inputs and outputs are called by keras-hub and by transformers.
 _TOKEN_IDS, _MASKS = ("token_ids", "input_ids"), ("padding_mask", "attention_mask")
 _SEGMENTS = ("segment_ids", "token_type_ids")
@@ -170,7 +172,14 @@ class KerasModelEncoder(SeededLayer):
 def build_keras_model(
     config: KerasModelConfig, embedder: dict[str, Any], encoder: dict[str, Any]
 ) -> tuple[TokenIds | KerasTokenEmbedder, KerasModelEncoder]:
-    """Returns both layers; see `tfde.backbones.registry.Build`. The model has its own dtype."""
+    """Returns both layers; see `tfde.backbones.registry.Build`.
+
+    The model keeps the dtype that it was written down with, and both layers say so.
+    """
+    own = keras.dtype_policies.get(_own_policy(json.loads(config.architecture)))
+    if (asked := encoder["dtype"].name) != own.name:
+        _LOG.warning("a Keras model of one's own keeps its dtype, %s, not %s", own.name, asked)
+    embedder, encoder = ({**arguments, "dtype": own} for arguments in (embedder, encoder))
     layer = KerasModelEncoder(**arguments_of(KerasModelEncoder, config), **encoder)
     if config.is_whole:
         return TokenIds(**embedder), layer
@@ -199,7 +208,7 @@ def describe_keras_model(
             ' with `ids = keras.Input((None,), dtype="int32", name="token_ids")`.'
             f" Received: {type(model).__name__}"
         )
-    longest = getattr(model, "max_sequence_length", None) or 0
+    longest = getattr(model, "max_sequence_length", None) or _longest(model)
     vocabulary_size = getattr(model, "vocabulary_size", None) or vocabulary_size
     inputs, outputs = model.input, model.output
     if isinstance(outputs, Mapping) and f"{_ENCODER}sequence_output" in outputs:
@@ -221,6 +230,23 @@ def describe_keras_model(
     embedder = json.dumps(keras.saving.serialize_keras_object(layer))
     config = KerasModelConfig(architecture, *sizes, embedder=embedder)
     return config, layer.get_weights(), rest.get_weights()
+
+
+def _longest(model: keras.Model) -> int:
+    """Returns how many places the tables of positions have, as keras-hub's say it; 0 for none."""
+    lengths = [getattr(layer, "sequence_length", None) for layer in model._flatten_layers()]
+    return min((length for length in lengths if isinstance(length, int)), default=0)
+
+
+def _own_policy(described: Mapping[str, Any]) -> str:
+    """Returns the name of the last layer's dtype policy in a model that Keras wrote as JSON."""
+    config = described.get("config", {})
+    for layer in reversed(config.get("layers", [])):
+        if layer.get("class_name") != "InputLayer":
+            return _own_policy(layer)
+    policy = config.get("dtype")
+    named = policy.get("config", {}).get("name") if isinstance(policy, Mapping) else policy
+    return str(named or "float32")
 
 
 def _cut(model: keras.Model) -> tuple[keras.layers.Layer, keras.Model] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path, PureWindowsPath
+from pathlib import Path, PurePath, PureWindowsPath
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,11 @@ _RULE = (
 def is_keras_file(path: str | Path) -> bool:
     """Returns whether `path` is a file with the name that `model.save("model.keras")` gives one."""
     return str(path).endswith(_KERAS_FILE) and Path(path).is_file()
+
+
+def is_beside(name: object, suffix: str) -> bool:
+    """Returns whether it is the name of a file beside another one, with this suffix."""
+    return isinstance(name, str) and name.endswith(suffix) and PurePath(name).name == name
 
 
 def check_checkpoint(checkpoint: str | Path, *, trains: bool = False) -> None:
@@ -68,12 +73,18 @@ def _check_directory(name: str, *, trains: bool) -> None:
             " give the model that it was made from."
         )
     if not held:
-        inside = [folder for folder in ("best_model", "model") if (Path(name) / folder).is_dir()]
-        hint = f"; did you mean {name.rstrip('/')}/{inside[0]}?" if inside else ""
         raise ConfigError(
             f"{name}: must be a model's directory, which holds {_HELD[0]}, or"
-            f" {' or '.join(_HELD[1:])}. Received: a directory without any{hint}"
+            f" {' or '.join(_HELD[1:])}. Received: a directory without any{hint_of_run(name)}"
         )
+
+
+def hint_of_run(directory: str | Path) -> str:
+    """Returns which model was probably meant by the directory of a run; "" of another one."""
+    for folder in ("best_model", "model"):
+        if (Path(directory) / folder).is_dir():
+            return f"; did you mean {Path(directory) / folder}?"
+    return ""
 
 
 class CheckpointFiles:

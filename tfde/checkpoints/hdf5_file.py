@@ -15,7 +15,7 @@ import h5py
 import ml_dtypes
 import numpy as np
 
-from tfde.checkpoints.checkpoint_files import CheckpointFiles
+from tfde.checkpoints.checkpoint_files import CheckpointFiles, is_beside
 from tfde.errors import ConfigError, DataError, first_line, shorten
 from tfde.storage.json_file import refuse_pointer
 
@@ -124,7 +124,9 @@ class Hdf5Arrays:
         if files.find(_WEIGHTS) is None and files.find(_SHARDS) is not None:
             for group, names in files.json_object(_SHARDS, "weight_map").items():
                 shards = [names] if isinstance(names, str) else names
-                if not isinstance(shards, list) or not all(map(_is_beside, shards)):
+                if not isinstance(shards, list) or not all(
+                    is_beside(shard, ".h5") for shard in shards
+                ):
                     raise ConfigError(
                         f"{files}/{_SHARDS}: `weight_map` must name files beside it."
                         f" Received: {shorten(names)}"
@@ -195,10 +197,6 @@ def _dtype(dataset: h5py.Dataset) -> str:
     if dataset.attrs.get("dtype") == "bfloat16" and dataset.dtype.itemsize == 2:
         return "bfloat16"
     return str(dataset.dtype)
-
-
-def _is_beside(name: object) -> bool:
-    return isinstance(name, str) and name not in ("", "..") and Path(name).name == name
 
 
 def check_finite(path: Path, name: str, array: np.ndarray) -> None:

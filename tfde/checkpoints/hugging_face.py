@@ -7,7 +7,6 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import keras
 import numpy as np
 
 from tfde.backbones.backbone import Backbone, build_backbone
@@ -18,7 +17,7 @@ from tfde.checkpoints.checkpoint_files import (
     length_setting,
     transformer_settings,
 )
-from tfde.checkpoints.families.family import FieldsOfConfig, HuggingFaceFamily
+from tfde.checkpoints.families.family import Assignment, FieldsOfConfig, HuggingFaceFamily
 from tfde.checkpoints.families.registry import FAMILIES
 from tfde.checkpoints.safetensors_arrays import SafetensorsArrays
 from tfde.config.backbones import BackboneConfig
@@ -39,8 +38,6 @@ _TOKENIZER_FILES = (
 )
 _DPR_PROJECTION = "encode_proj.weight"
 _NO_LIMIT = 1_000_000  # transformers writes 1e30 where a tokenizer has no limit
-
-Assignment = tuple[keras.Variable, np.ndarray, str]
 
 
 class HuggingFaceModel:

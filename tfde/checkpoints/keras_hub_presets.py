@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import keras
 import numpy as np
 
 from tfde.backbones.backbone import Backbone
 from tfde.checkpoints.checkpoint_files import CheckpointFiles, EncoderSteps
-from tfde.checkpoints.families.family import FieldsOfConfig, KerasHubFamily, numbered
+from tfde.checkpoints.families.family import Assignment, FieldsOfConfig, KerasHubFamily, numbered
 from tfde.checkpoints.families.registry import KERAS_HUB_FAMILIES
 from tfde.checkpoints.hdf5_file import Hdf5Arrays
 from tfde.checkpoints.keras_hub_tokenizers import read_keras_hub_tokenizer
@@ -21,8 +20,6 @@ from tfde.text.tokenizer import Tokenizer
 
 _TEXT_EMBEDDERS = ("BertTextEmbedder", "XLMRobertaTextEmbedder")
 _POOLING: dict[str, Pooling] = {"mean": "mean", "cls": "first", "max": "max"}
-
-Assignment = tuple[keras.Variable, np.ndarray, str]
 
 
 class KerasHubModel:

@@ -61,9 +61,11 @@ def take_keras_model(
 
     Raises:
         ConfigError: it is no such model; another one than keras-hub's has rate and dtype of its
-            own, which cannot be replaced; it does not know the tokenizer's ids.
+            own, which cannot be replaced; it does not know the tokenizer's ids; layers of one of
+            keras-hub's are frozen or have LoRA, which ours would not be told of.
     """
     if type(model).__name__ in KERAS_HUB_FAMILIES and hasattr(model, "save_to_preset"):
+        _check_trains(model)
         with tempfile.TemporaryDirectory() as folder:
             model.save_to_preset(folder)
             files = CheckpointFiles(folder)
@@ -91,6 +93,22 @@ def take_keras_model(
     return backbone
 
 
+def _check_trains(model: keras.Model) -> None:
+    """Refuses what is said of the training of layers that become ours."""
+    layers = model._flatten_layers()
+    frozen = [layer.name for layer in layers if layer.weights and not layer.trainable]
+    adapted = [layer.name for layer in layers if getattr(layer, "lora_enabled", False)]
+    for names, way in (
+        (adapted, "call `enable_lora` of the model that it becomes"),
+        (frozen, "freeze the towers after it, such as `model.query_tower.trainable = False`"),
+    ):
+        if names:
+            raise ConfigError(
+                f"`backbone` must train in all its layers, which become others: {way}."
+                f" Received: {shorten(', '.join(names))}"
+            )
+
+
 def _try_on_a_text(backbone: Backbone, tokenizer: Tokenizer, name: str) -> None:
     """Refuses a model that cannot read a text, and tells of one that reads what pads it.
 
@@ -101,16 +119,15 @@ def _try_on_a_text(backbone: Backbone, tokenizer: Tokenizer, name: str) -> None:
     ids = np.arange(last, max(last - _TRIED_TOKENS, -1), -1, dtype=np.int32)[np.newaxis]
     padded = np.pad(ids, [(0, 0), (0, _TRIED_TOKENS)], constant_values=tokenizer.pad_id)
     mask = np.pad(np.ones_like(ids), [(0, 0), (0, _TRIED_TOKENS)])
+
+    def vectors(tokens: np.ndarray, real: np.ndarray) -> np.ndarray:
+        with tf.device("CPU"):  # a GPU gives zeros for ids that there are not
+            embedded = backbone.token_embedder(tf.constant(tokens))
+            found = backbone.encoder(embedded, tf.constant(real), training=False)
+        return np.asarray(found, np.float32)
+
     try:
-        alone, beside = (
-            np.asarray(
-                backbone.encoder(
-                    backbone.token_embedder(tf.constant(tokens)), tf.constant(real), training=False
-                ),
-                np.float32,
-            )
-            for tokens, real in ((ids, np.ones_like(ids)), (padded, mask))
-        )
+        alone, beside = vectors(ids, np.ones_like(ids)), vectors(padded, mask)
     except (TypeError, ValueError, tf.errors.InvalidArgumentError) as error:
         rule = f"must know the {tokenizer.vocabulary_size:,} token ids of its tokenizer, and take"
         # Keras puts a line of its own before what the layer says.

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path, PurePath
+from pathlib import Path
 
 import ml_dtypes  # noqa: F401  # lets NumPy, and so safetensors, know bfloat16
 import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from tfde.checkpoints.checkpoint_files import CheckpointFiles
+from tfde.checkpoints.checkpoint_files import CheckpointFiles, is_beside
 from tfde.checkpoints.hdf5_file import check_finite
 from tfde.errors import ConfigError, DataError, shorten
 
@@ -142,7 +142,7 @@ class SafetensorsArrays:
         index = f"{file}.index.json"
         if self._files.find(index) is not None:
             shards = self._files.json_object(index, "weight_map").values()
-            wrong = [shard for shard in shards if not _is_beside(shard)]
+            wrong = [shard for shard in shards if not is_beside(shard, ".safetensors")]
             if wrong:
                 raise ConfigError(
                     f"{self._files}/{index}: `weight_map` must name files beside it."
@@ -169,7 +169,3 @@ class SafetensorsArrays:
         except (SafetensorError, OSError, ValueError) as error:
             rule = "must be a whole safetensors file."
             raise DataError(path, None, rule, str(error)) from error
-
-
-def _is_beside(name: object) -> bool:
-    return isinstance(name, str) and name.endswith(".safetensors") and PurePath(name).name == name

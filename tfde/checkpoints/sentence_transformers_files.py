@@ -183,6 +183,11 @@ def _read_dense(files: CheckpointFiles) -> tuple[DenseConfig, list[np.ndarray]]:
             options.get("module_input_name", _EMBEDDING) == _EMBEDDING,
             _EMBEDDING,
         ),
+        (
+            "module_output_name",
+            options.get("module_output_name") in (None, _EMBEDDING),
+            _EMBEDDING,
+        ),
     ):
         if not holds:
             raise ConfigError(

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from tfde.errors import MismatchError, require
+from tfde.data.metadata import metadata_json
+from tfde.errors import ConfigError, MismatchError, require
 from tfde.export.saved_encoder import SavedEncoder
 from tfde.retrieval.embeddings import Embeddings
 from tfde.retrieval.index import Index
@@ -42,15 +43,24 @@ def documents_of(index: Index | Embeddings, documents: Iterable[Document]) -> li
     """Returns the index's documents, in its order.
 
     Raises:
+        ConfigError: an id stands for two documents; metadata that JSON cannot write.
         MismatchError: a document of the index is not among `documents`.
     """
     doc_ids = list(index.doc_ids)
     wanted = set(doc_ids)
-    chosen = {}
+    chosen: dict[str, Document] = {}
     for document in documents:
         require(isinstance(document, Document), "documents", "tfde.Document", document)
         if document.doc_id in wanted:
-            chosen[document.doc_id] = document
+            same = chosen.setdefault(document.doc_id, document) == document
+            require(same, "documents", "one document an id", f"{document.doc_id!r} twice")
+            try:
+                metadata_json(document.metadata)
+            except (TypeError, ValueError) as error:
+                raise ConfigError(
+                    f"`documents` must have metadata that JSON can write. Received: {error}, of"
+                    f" {document.doc_id!r}"
+                ) from error
     missing = next((doc_id for doc_id in doc_ids if doc_id not in chosen), None)
     if missing is not None:
         raise MismatchError(

@@ -16,7 +16,7 @@ from tfde.export.retriever import (
     each_query,
 )
 from tfde.export.stored_rows import RowsDtype, StoredRows
-from tfde.retrieval.recall import measure_recall, sample_queries
+from tfde.retrieval.recall import measure_recall, sample_queries, unit_rows
 from tfde.retrieval.top_k import exact_top_k
 from tfde.towers.saved_models import QueryEncoder
 
@@ -194,14 +194,14 @@ def partition(vectors: np.ndarray, *, num_leaves: int | None = None, seed: int =
     require(1 <= num_leaves <= rows, "num_leaves", f"in [1, {rows}]", num_leaves)
     generator = np.random.default_rng(seed)
     chosen = generator.choice(rows, min(rows, _SAMPLE_PER_LEAF * num_leaves), replace=False)
-    centroids = _unit(np.asarray(vectors[chosen[:num_leaves]], np.float32))
-    sample = _unit(np.asarray(vectors[np.sort(chosen)], np.float32))
+    centroids = unit_rows(np.asarray(vectors[chosen[:num_leaves]], np.float32))
+    sample = unit_rows(np.asarray(vectors[np.sort(chosen)], np.float32))
     for _ in range(_ITERATIONS):
         leaves = _nearest(sample, centroids)
         ones = np.ones(len(sample), np.float32)
         members = csr_matrix((ones, (leaves, np.arange(len(sample)))), (num_leaves, len(sample)))
         sums = members @ sample
-        centroids = np.where(sums.any(axis=1, keepdims=True), _unit(sums), centroids)
+        centroids = np.where(sums.any(axis=1, keepdims=True), unit_rows(sums), centroids)
     leaves = _nearest(vectors, centroids)
     kept, leaves = np.unique(leaves, return_inverse=True)
     return Partitions(
@@ -258,7 +258,3 @@ def _nearest(vectors: np.ndarray, centroids: np.ndarray) -> np.ndarray:
         block = np.asarray(vectors[part], np.float32)
         leaves[part] = np.argmax(block @ centroids.T, axis=1)
     return leaves
-
-
-def _unit(rows: np.ndarray) -> np.ndarray:
-    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)

@@ -33,6 +33,7 @@ from tfde.towers.encodes_texts import EncodesTexts
 from tfde.types import CONTEXT
 
 # Of several outputs of one text, the one that is its vector.
+_SERVING = "serving_default"
 _VECTOR_NAMES = ("embeddings", "outputs", "default", "sentence_embedding", "pooled_output")
 _BLOCK_BYTES = 1 << 20
 _UNIT_WITHIN = 1e-2  # float16 and int8 weights round
@@ -189,8 +190,7 @@ class SavedEncoder(EncodesTexts):
         for key in ("question_encoder", "query_encoder"):
             encode = self._model.signatures.get(key)
             if encode is not None:
-                name = _only_string_input(encode, key, self.path)
-                return lambda texts: encode(**{name: texts})
+                return _encode_by(encode, key, self.path)
         return self._text_function
 
     @functools.cached_property
@@ -268,15 +268,14 @@ class SavedEncoder(EncodesTexts):
         if callable(self._model):
             return self._call
         signatures = self._model.signatures
-        if len(signatures) != 1:
+        key = next(iter(signatures), "") if len(signatures) == 1 else _SERVING
+        if key not in signatures:
             raise ConfigError(
                 f"{self.path}: a SavedModel must be callable with strings, or have one signature,"
-                " or `question_encoder` and `response_encoder`. Received: signatures"
+                f" `{_SERVING}`, or `question_encoder` and `response_encoder`. Received: signatures"
                 f" {', '.join(signatures) or 'none'}"
             )
-        (key,) = signatures
-        name = _only_string_input(signatures[key], key, self.path)
-        return lambda texts: signatures[key](**{name: texts})
+        return _encode_by(signatures[key], key, self.path)
 
     def _call(self, texts: tf.Tensor) -> Any:
         try:
@@ -288,14 +287,18 @@ class SavedEncoder(EncodesTexts):
             ) from error
 
 
-def _only_string_input(signature: Any, key: str, path: Path) -> str:
+def _encode_by(signature: Any, key: str, path: Path) -> Callable[[tf.Tensor], Any]:
+    """Returns what a signature makes of texts, (B,), its one input."""
     inputs = signature.structured_input_signature[1]
     if len(inputs) != 1 or next(iter(inputs.values())).dtype != tf.string:
         found = ", ".join(f"{name} {spec.dtype.name}" for name, spec in sorted(inputs.items()))
         raise ConfigError(
             f"{path}: signature {key!r} must have one input, strings. Received: {found or 'none'}"
         )
-    return str(next(iter(inputs)))
+    ((name, spec),) = inputs.items()
+    if spec.shape.rank == 2:  # as Keras has it: a column of one text
+        return lambda texts: signature(**{name: texts[:, tf.newaxis]})
+    return lambda texts: signature(**{name: texts})
 
 
 def _vector_of(given: Any, rows: int | None, path: Path) -> tf.Tensor:

@@ -121,7 +121,7 @@ def _ask(directory: Path, name: str, manifest: dict[str, Any], tolerance: float)
         model = tf.saved_model.load(str(directory))  # held here: it owns the variables
         signature = model.signatures["serving_default"]
     except (tf.errors.OpError, OSError, ValueError, KeyError) as error:
-        return [f"models/{name}: cannot be loaded ({first_line(error)})"]
+        return [f"models/{name}/{directory.name}: cannot be loaded ({first_line(error)})"]
     text = tf.constant([query["text"] for query in golden])
     if name == "query_encoder":
         embeddings = signature(text=text)["embeddings"].numpy()

@@ -238,3 +238,11 @@ def test_impossible_rates_of_dropout(config, rate):
 def test_nearly_everything_may_be_dropped():
     layer = SeededLayer(seed=1, dropout=0.999)
     assert layer.rounded_dropout == 255 / 256
+
+
+def test_a_row_of_padding_is_a_number_in_float16():
+    """The bias of padding is more than float16 holds, whose infinities have no softmax."""
+    encoder = BertEncoder(1, 8, num_heads=2, intermediate_dim=8, dtype="float16")
+    mask = tf.constant([[0, 0, 0, 0], [1, 1, 0, 0]])
+    rows = tf.constant(np.random.default_rng(0).normal(size=(2, 4, 8)), tf.float16)
+    assert np.isfinite(encoder(rows, mask).numpy()).all()

@@ -125,7 +125,7 @@ def test_a_recipe_and_bad_sizes():
         NeighboursConfig(num_mixes=0)
     with pytest.raises(ConfigError, match=r"`backbone` must be one with Transformer layers"):
         CrossEncoder.from_backbone(NeighboursConfig(), tokenizer=tiny.tokenizer())
-    with pytest.raises(ConfigError, match=r"`num_layers` must be in \[1, 0\]"):
+    with pytest.raises(ConfigError, match="one with Transformer layers"):
         tiny.dual_encoder(NeighboursConfig(), num_layers=1)
 
 

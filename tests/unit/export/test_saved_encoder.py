@@ -3,6 +3,7 @@
 import json
 import re
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -79,6 +80,20 @@ def test_a_model_with_one_signature(tmp_path):
     save_signatures(module, tmp_path, serving_default=(lambda inputs: module.embed(inputs), 1))
     found = SavedEncoder(tmp_path).encode_queries(QUERIES)
     np.testing.assert_allclose(found, module.in_numpy(QUERIES), atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(), (1,)])
+def test_what_keras_exports(tmp_path, shape):
+    """Two signatures of one function; texts perhaps in a column."""
+    split = keras.layers.TextVectorization(vocabulary=["red", "apple", "tree"])
+    texts = keras.Input(shape, dtype="string")
+    vectors = keras.layers.Embedding(5, 6)(split(texts))
+    keras.Model(texts, keras.layers.GlobalAveragePooling1D()(vectors)).export(tmp_path, verbose=0)
+    encoder = SavedEncoder(tmp_path)
+    found = encoder.encode_queries(["red apple", "apple red", "tree tree"])
+    assert found.shape == (3, 6)
+    np.testing.assert_allclose(found[0], found[1], atol=1e-6)
+    assert np.abs(found[0] - found[2]).max() > 1e-3
 
 
 def test_questions_and_responses(tmp_path):

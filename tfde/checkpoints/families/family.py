@@ -31,6 +31,8 @@ ACTIVATIONS_WRITTEN: dict[Activation, str] = {
 # Our description and tokenizer to the `config.json` of the model of transformers that computes the
 # same; its `model_type` is the family that says where the weights stand.
 WriteConfig = Callable[[Any, Tokenizer], dict[str, Any]]
+# A variable, its array, and the first name that this has in the files.
+Assignment = tuple[keras.Variable, np.ndarray, str]
 
 
 class FieldsOfConfig:
