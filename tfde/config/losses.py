@@ -26,7 +26,8 @@ class GuideConfig:
     def check(self, where: str) -> None:
         """Raises a `ConfigError` for an impossible value; `where` is the place in the run."""
         margin, share = self.score_margin, self.relative_margin
-        require(margin >= 0, f"{where}.score_margin", "at least 0", margin)
+        finite = 0 <= margin < math.inf
+        require(finite, f"{where}.score_margin", "a number from 0", margin)
         require(0 <= share < 1, f"{where}.relative_margin", "in [0, 1)", share)
 
 
@@ -63,7 +64,7 @@ def check_anchor_weights(embedding_weight: float, score_weight: float, temperatu
         require(0 <= weight < math.inf, name, "a number from 0", weight)
     above = embedding_weight + score_weight > 0
     require(above, "embedding_weight", "above 0, or score_weight is", embedding_weight)
-    require(temperature > 0, "temperature", "above 0", temperature)
+    require(0 < temperature < math.inf, "temperature", "above 0", temperature)
 
 
 @dataclass(frozen=True)

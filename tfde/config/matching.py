@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from tfde.config.backbones import BackboneConfig, check_transformer
-from tfde.config.model import check_labels
-from tfde.config.optimizer import OptimizerConfig
+from tfde.config.backbones import BackboneConfig, PairPooling, check_dropout, check_transformer
+from tfde.config.model import check_labels, check_length
+from tfde.config.optimizer import OptimizerConfig, check_seed, check_warmup
 from tfde.config.training import Precision
 from tfde.errors import ConfigError, require
 
@@ -81,7 +82,7 @@ class MatchModelConfig:
     backbone: str | dict[str, Any]
     tokenizer: str | None = None
     num_layers: int | None = None
-    pooling: Literal["first", "mean"] | None = None
+    pooling: PairPooling | None = None
     dropout: float | None = None
     first_max_length_tokens: int = 64
     second_max_length_tokens: int = 64
@@ -91,6 +92,11 @@ class MatchModelConfig:
     first_fill: str = ""
     options: dict[str, Any] = field(default_factory=dict)
 
+    def check(self, where: str) -> None:
+        """Raises a `ConfigError` for an impossible value; `where` is the place in the run."""
+        for name in ("first_max_length_tokens", "second_max_length_tokens"):
+            check_length(f"{where}.{name}", getattr(self, name))
+
 
 @dataclass(frozen=True)
 class MatchDataConfig:
@@ -99,7 +105,7 @@ class MatchDataConfig:
     Args:
         data: A folder of `SPLIT.tsv` (`tfde convert --format sentence-pairs`), or a pair file with
             negatives (`tfde mine-negatives`), whose positives are labelled 1 and negatives 0.
-        split: Of the folder.
+        split: Of the folder; a pair file has none.
         dataset: For a pair file that names documents by id: the directory that holds them.
         negatives: How many of a pair file's negatives each query has.
         limit: A sample of so many pairs, seeded; `null` takes all.
@@ -215,14 +221,11 @@ class MatchRun:
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "log_every_steps"):
             require(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
-        require(0 <= self.warmup < 1, "warmup", "in [0, 1)", self.warmup)
-        require(self.score_scale > 0, "score_scale", "above 0", self.score_scale)
-        self.optimizer.check("optimizer")
-        if self.optimizer.warmup_steps:
-            raise ConfigError(
-                "`optimizer.warmup_steps` must be 0: `warmup` says which share of the steps."
-                f" Received: {self.optimizer.warmup_steps}"
-            )
+        scale = self.score_scale
+        require(0 < scale < math.inf, "score_scale", "above 0", scale)
+        check_warmup(self.warmup, self.optimizer)
+        check_seed(self.seed)
+        self.model.check("model")
         for name in ("data", "validation", "test"):
             part = getattr(self, name)
             if part is not None:
@@ -281,7 +284,7 @@ class MatcherConfig:
         check_labels(self.labels, num_labels=self.num_labels)
         alone = self.kind not in SCORE_ALONE or self.num_labels == 1
         require(alone, "num_labels", f"1 with {self.kind}, which gives a score", self.num_labels)
-        require(0 <= self.dropout < 1, "dropout", "in [0, 1)", self.dropout)
+        check_dropout(self.dropout)
         own = FIELDS[self.kind]
         for own_field in dataclasses.fields(self)[5:]:
             value = getattr(self, own_field.name)

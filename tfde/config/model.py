@@ -142,8 +142,8 @@ class TextConfig:
     def __post_init__(self) -> None:
         for name in ("query_max_length_tokens", "document_max_length_tokens"):
             value = getattr(self, name)
-            holds = value is None or (isinstance(value, int) and value >= 3)
-            require(holds, name, "an integer of at least 3", value)
+            if value is not None:
+                check_length(name, value)
         if self.document_template is not None:
             _check_template(self.document_template, DOCUMENT_FIELDS)
         object.__setattr__(self, "buckets", tuple(sorted(set(self.buckets))))
@@ -336,6 +336,15 @@ class CrossEncoderConfig:
         known = get_args(PairPooling)
         require(self.pooling in known, "pooling", f"one of {', '.join(known)}", self.pooling)
         check_dropout(self.dropout)
+
+
+def check_length(name: str, value: Any) -> None:
+    """Refuses a longest text that holds no token between the special ones.
+
+    Raises:
+        ConfigError: it is below 3, or no integer.
+    """
+    require(isinstance(value, int) and value >= 3, name, "an integer of at least 3", value)
 
 
 def check_labels(labels: tuple[str, ...], *, num_labels: int) -> None:

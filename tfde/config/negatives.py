@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 from typing import Literal, get_args
 
@@ -63,7 +64,7 @@ class NegativeRules:
         require(share is None or 0 <= share < 1, "relative_margin", "in [0, 1)", share)
         kinds = get_args(NegativeChoice)
         require(self.choice in kinds, "choice", f"one of {', '.join(kinds)}", self.choice)
-        require(self.temperature > 0, "temperature", "above 0", self.temperature)
+        require(0 < self.temperature < math.inf, "temperature", "above 0", self.temperature)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,4 +236,4 @@ class GenerationRules:
         ):
             value = getattr(self, name)
             require(value >= smallest, name, f"at least {smallest}", value)
-        require(self.temperature > 0, "temperature", "above 0", self.temperature)
+        require(0 < self.temperature < math.inf, "temperature", "above 0", self.temperature)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -39,10 +40,11 @@ class OptimizerConfig:
     def check(self, where: str) -> None:
         """Raises a `ConfigError` for an impossible value; `where` is the place in the run."""
         for name in ("learning_rate", "epsilon"):
-            require(getattr(self, name) > 0, f"{where}.{name}", "above 0", getattr(self, name))
+            value = getattr(self, name)
+            require(0 < value < math.inf, f"{where}.{name}", "above 0", value)
         for name in ("warmup_steps", "weight_decay", "start_decay"):
             value = getattr(self, name)
-            require(value >= 0, f"{where}.{name}", "at least 0", value)
+            require(0 <= value < math.inf, f"{where}.{name}", "a number from 0", value)
         require(0 < self.layer_decay <= 1, f"{where}.layer_decay", "in (0, 1]", self.layer_decay)
         if self.name != "adamw":
             for name, default in (("layer_decay", 1.0), ("start_decay", 0.0)):
@@ -51,3 +53,24 @@ class OptimizerConfig:
                 require(value == default, f"{where}.{name}", rule, value)
         clip_norm = self.clip_norm
         require(clip_norm is None or clip_norm > 0, f"{where}.clip_norm", "above 0", clip_norm)
+
+
+def check_warmup(warmup: float, optimizer: OptimizerConfig) -> None:
+    """Refuses an impossible share of the steps to warm up in, and an optimizer with its own.
+
+    Raises:
+        ConfigError: either.
+    """
+    require(0 <= warmup < 1, "warmup", "in [0, 1)", warmup)
+    optimizer.check("optimizer")
+    rule = "0: `warmup` says which share of the steps"
+    require(not optimizer.warmup_steps, "optimizer.warmup_steps", rule, optimizer.warmup_steps)
+
+
+def check_seed(seed: int) -> None:
+    """Refuses what NumPy and Keras cannot both begin with.
+
+    Raises:
+        ConfigError: it is below 0, or has more than 32 bits.
+    """
+    require(0 <= seed < 2**32, "seed", "in [0, 2**32)", seed)

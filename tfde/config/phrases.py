@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
-from tfde.config.backbones import BackboneConfig, check_transformer
-from tfde.config.optimizer import OptimizerConfig
+from tfde.config.backbones import BackboneConfig, PairPooling, check_transformer
+from tfde.config.model import check_length
+from tfde.config.optimizer import OptimizerConfig, check_seed, check_warmup
 from tfde.config.training import Precision
-from tfde.errors import ConfigError, require
+from tfde.errors import require
 
-QueryPooling = Literal["first", "mean"]
 # How a passage is read: its text is the last segment, so that places in it are known.
 TEXT_ALONE, WITH_TITLE = "{text}", "{title} [SEP] {text}"
 
@@ -27,12 +27,12 @@ class PhraseConfig:
     """
 
     backbone: BackboneConfig
-    pooling: QueryPooling = "first"
+    pooling: PairPooling = "first"
     max_phrase_tokens: int = 20
 
     def __post_init__(self) -> None:
         check_transformer(self.backbone)
-        known = get_args(QueryPooling)
+        known = get_args(PairPooling)
         require(self.pooling in known, "pooling", f"one of {', '.join(known)}", self.pooling)
         longest = self.max_phrase_tokens
         holds = isinstance(longest, int) and longest >= 1
@@ -58,11 +58,16 @@ class PhraseModelConfig:
     backbone: str | dict[str, Any]
     tokenizer: str | None = None
     num_layers: int | None = None
-    pooling: QueryPooling = "first"
+    pooling: PairPooling = "first"
     titles: bool = True
     max_phrase_tokens: int = 20
     query_max_length_tokens: int = 32
     passage_max_length_tokens: int = 192
+
+    def check(self, where: str) -> None:
+        """Raises a `ConfigError` for an impossible value; `where` is the place in the run."""
+        for name in ("query_max_length_tokens", "passage_max_length_tokens"):
+            check_length(f"{where}.{name}", getattr(self, name))
 
 
 @dataclass(frozen=True)
@@ -124,10 +129,6 @@ class PhraseRun:
             require(getattr(self, name) >= 0, name, "at least 0", getattr(self, name))
         learns = self.in_passage_weight + self.in_batch_weight > 0
         require(learns, "in_batch_weight", "above 0, or in_passage_weight", self.in_batch_weight)
-        require(0 <= self.warmup < 1, "warmup", "in [0, 1)", self.warmup)
-        self.optimizer.check("optimizer")
-        if self.optimizer.warmup_steps:
-            raise ConfigError(
-                "`optimizer.warmup_steps` must be 0: `warmup` says which share of the steps."
-                f" Received: {self.optimizer.warmup_steps}"
-            )
+        check_warmup(self.warmup, self.optimizer)
+        check_seed(self.seed)
+        self.model.check("model")

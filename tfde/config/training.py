@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -10,7 +11,7 @@ from tfde.config.lora import LoraConfig
 from tfde.config.losses import AnchorConfig, GuideConfig, MarginsConfig, MatryoshkaConfig
 from tfde.config.model import Pooling, TextConfig
 from tfde.config.negatives import RefreshConfig
-from tfde.config.optimizer import OptimizerConfig
+from tfde.config.optimizer import OptimizerConfig, check_seed
 from tfde.config.validation import ValidationConfig
 from tfde.errors import ConfigError, require
 
@@ -104,7 +105,7 @@ class SourceConfig:
             require(value == default, f"{where}.{name}", f"left out, for it is of `{other}`", value)
         limit, weight = self.limit, self.weight
         require(limit is None or limit >= 1, f"{where}.limit", "at least 1", limit)
-        require(weight > 0, f"{where}.weight", "above 0", weight)
+        require(0 < weight < math.inf, f"{where}.weight", "above 0", weight)
 
 
 @dataclass(frozen=True)
@@ -283,7 +284,7 @@ class StageConfig:
         wanted = self.negatives_per_query
         must(wanted >= 0, "negatives_per_query", "at least 0", wanted)
         must(self.freeze_layers >= 0, "freeze_layers", "at least 0", self.freeze_layers)
-        must(self.temperature > 0, "temperature", "above 0", self.temperature)
+        must(0 < self.temperature < math.inf, "temperature", "above 0", self.temperature)
         for place, source in enumerate(self.mixture):
             source.check(f"{where}.mixture[{place}]")
         mean = self.ema_momentum
@@ -365,7 +366,7 @@ class TrainRun:
 
     def __post_init__(self) -> None:
         require(len(self.stages) > 0, "stages", "not empty", self.stages)
-        require(0 <= self.seed < 2**32, "seed", "in [0, 2**32)", self.seed)
+        check_seed(self.seed)
         timeout_s = self.collective_timeout_s
         require(timeout_s >= 1, "collective_timeout_s", "at least 1", timeout_s)
         for name, stage in self.stages.items():

@@ -15,11 +15,12 @@ from tfde.backbones.functional import seeded
 from tfde.checkpoints.initial_backbones import load_start
 from tfde.config.backbones import (
     BackboneConfig,
+    PairPooling,
     backbone_from_mapping,
     from_mapping,
 )
 from tfde.config.model import TextConfig
-from tfde.config.phrases import WITH_TITLE, PhraseConfig, QueryPooling
+from tfde.config.phrases import WITH_TITLE, PhraseConfig
 from tfde.layers.pooling import Pooling
 from tfde.matching.model_starts import model_start
 from tfde.phrases.passages import Passage, PassageReader, padded
@@ -143,7 +144,7 @@ class PhraseEncoder(StoredModel):
         cls,
         backbone: str | Path | BackboneConfig | keras.Model,
         *,
-        pooling: QueryPooling = "first",
+        pooling: PairPooling = "first",
         max_phrase_tokens: int = 20,
         num_layers: int | None = None,
         tokenizer: Tokenizer | None = None,

@@ -12,6 +12,7 @@ import numpy as np
 
 from tfde.argument_types import typed
 from tfde.data.dataset_directory import unique_documents
+from tfde.data.metadata import document_record
 from tfde.errors import ConfigError, CorruptError, MismatchError, require
 from tfde.phrases.passages import Passage
 from tfde.phrases.phrase_encoder import PhraseEncoder, TokenVectors
@@ -240,8 +241,7 @@ class PhraseIndex:
         def write(directory: Path) -> None:
             self.vectors.save(directory / _VECTORS)
             write_array(directory / _TOKENS, self.tokens)
-            records = ({"_id": d.doc_id, "title": d.title, "text": d.text} for d in self.documents)
-            write_json_lines(directory / _PASSAGES, records)
+            write_json_lines(directory / _PASSAGES, map(document_record, self.documents))
 
         rows, dim = self.vectors.shape
         manifest = {
@@ -281,11 +281,12 @@ class PhraseIndex:
 
 
 def _document(number: int, given: Any) -> Document:
-    """Returns a document; of a text or a mapping one that is called by its number."""
+    """Returns a document; one without an id, such as a text, is called by its number."""
     if isinstance(given, Document):
         return given
     title, text = texts_of_document(given)
-    return Document(str(number), title, text)
+    doc_id = given.get("_id") if isinstance(given, Mapping) else None
+    return Document(str(number if doc_id is None else doc_id), title, text)
 
 
 def best_span(

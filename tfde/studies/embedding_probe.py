@@ -11,6 +11,7 @@ import numpy as np
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.errors import ConfigError, require
 from tfde.evaluation.report_charts import plain_text
+from tfde.retrieval.recall import unit_rows
 from tfde.storage.atomic import atomic_directory, atomic_file
 from tfde.towers.dual_encoder import DualEncoder
 from tfde.types import Document, Query
@@ -106,7 +107,7 @@ def measure_space(pairs: EmbeddedPairs, *, seed: int = 0) -> SpaceMeasures:
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    queries, documents = (_unit(np.asarray(part, np.float64)) for part in pairs)
+    queries, documents = (unit_rows(np.asarray(part, np.float64)) for part in pairs)
     count = len(queries)
     texts = np.concatenate([queries, documents])
     sides = np.repeat([0, 1], count)
@@ -151,7 +152,7 @@ def draw_spaces(
     canvas = Figure(figsize=(3.8 * columns, 4.1 * rows), layout="constrained")
     panels = list(canvas.subplots(rows, columns, squeeze=False).ravel())
     for panel, (name, pairs) in zip(panels, found.items(), strict=False):
-        texts = np.concatenate([_unit(part) for part in pairs])
+        texts = np.concatenate([unit_rows(part) for part in pairs])
         perplexity = min(_PERPLEXITY, (len(texts) - 1) / 3)
         points = TSNE(perplexity=perplexity, init="pca", random_state=seed).fit_transform(texts)
         count = len(pairs.queries)
@@ -201,11 +202,6 @@ def write_projector(
             np.savetxt(temporary / file, np.concatenate(embedded), fmt="%.6g", delimiter="\t")
             config.embeddings.add(tensor_name=name, tensor_path=file, metadata_path="texts.tsv")
         (temporary / "projector_config.pbtxt").write_text(str(config), "utf-8")
-
-
-def _unit(rows: np.ndarray) -> np.ndarray:
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    return rows / np.maximum(lengths, np.finfo(rows.dtype).tiny)
 
 
 def _uniformity(rows: np.ndarray) -> float:

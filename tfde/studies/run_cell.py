@@ -28,6 +28,7 @@ from tfde.retrieval.retrieve import retrieve_from_corpus
 from tfde.storage.atomic import atomic_file
 from tfde.towers.dual_encoder import DualEncoder
 from tfde.towers.preset import METADATA_FILE
+from tfde.training.callbacks import BEST_MODEL
 from tfde.training.early_checks import expand_run
 from tfde.training.run import train
 from tfde.training.run_record import (
@@ -70,7 +71,7 @@ def do_cell(chain: Sequence[ChainedStage], evaluation: EvaluationConfig) -> dict
         "model": None,
     }
     start = time.perf_counter()
-    directory = chain[-1].path / MODEL if chain else None
+    directory = kept_model(chain[-1].path) if chain else None
     record |= measure(directory, evaluation)
     record["seconds"]["evaluate"] = round(time.perf_counter() - start, 1)
     if directory is not None:
@@ -78,6 +79,12 @@ def do_cell(chain: Sequence[ChainedStage], evaluation: EvaluationConfig) -> dict
         record["parameters"] = metadata["parameter_count"]
         record["model"] = str(directory.relative_to(directory.parents[2]))
     return record
+
+
+def kept_model(path: Path) -> Path:
+    """Returns the model of a trained stage: the one that its validation has kept, or the last."""
+    best = path / BEST_MODEL
+    return best if best.exists() else path / MODEL
 
 
 def is_trained(stage: ChainedStage) -> bool:

@@ -169,3 +169,12 @@ def test_one_query_and_plain_texts(model):
 
 def test_no_queries(index):
     assert index.search(np.zeros((0, 2, 8), np.float32)) == []
+
+
+def test_ids_and_metadata_stay(model, tmp_path):
+    """A mapping may be a line of `corpus.jsonl`; what has no id is called by its number."""
+    given = [{"_id": "d7", "text": "red apple"}, Document("d8", "", "blue", {"year": 3}), "one cat"]
+    PhraseIndex.build(model, given, engine="exact").save(tmp_path / "i")
+    found = PhraseIndex.load(tmp_path / "i").documents
+    assert [document.doc_id for document in found] == ["d7", "d8", "2"]
+    assert [document.metadata for document in found] == [None, {"year": 3}, None]

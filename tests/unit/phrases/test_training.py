@@ -1,9 +1,11 @@
 """Batches of questions, the losses by NumPy, and a run from data to an answer."""
 
+import dataclasses
 import json
 import logging
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -128,6 +130,19 @@ def test_the_losses_of_a_batch(dataset, model):
         right = np.where(batch[f"any_{side}s"] > 0, shares, 1 - shares)
         expected["filter"] += -np.log(right[own]).mean() / 2
     assert found == pytest.approx(expected, rel=1e-4)
+
+
+def test_each_loss_has_its_weight(dataset):
+    """Of the number that is minimized: one step of SGD moves weights by the weighted sum."""
+    weights = {"in_passage_weight": 0.3, "in_batch_weight": 0.2, "filter_weight": 0.7}
+    trainer = PhraseTrainer(phrase_encoder(), dataclasses.replace(RUN, **weights))
+    trainer.compile(keras.optimizers.SGD(0.0))
+    batch = read(dataset, trainer.model).batch(0, passages=2, questions_each=4)
+    prepared = trainer.prepare_batch({name: tf.constant(x) for name, x in batch.items()})
+    logs = {name: float(value) for name, value in trainer.train_step(prepared).items()}
+    expected = sum(weights[f"{name}_weight"] * logs[f"{name}_loss"] for name in trainer.weights_of)
+    assert logs["loss"] == pytest.approx(expected, rel=1e-5)
+    assert set(trainer.weights_of) == {"in_passage", "in_batch", "filter"}
 
 
 def test_the_filter_teaches_the_filter_alone(dataset):

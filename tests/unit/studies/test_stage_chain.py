@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import json
+from types import SimpleNamespace
 
 import h5py
 import numpy as np
@@ -12,9 +13,13 @@ import tiny
 from tfde.config.optimizer import OptimizerConfig
 from tfde.config.study import EvaluationConfig
 from tfde.config.training import AnchorConfig, ModelConfig, StageConfig, TrainRun
+from tfde.config.validation import GuardConfig, ValidationConfig
 from tfde.data.dataset_directory import DatasetDirectory
 from tfde.data.pages import Page, Section, write_pages
-from tfde.studies.run_cell import measure, stage_chain, train_stage
+from tfde.errors import ConfigError
+from tfde.studies.cells import Cell
+from tfde.studies.run_cell import do_cell, measure, stage_chain, train_stage
+from tfde.studies.study_checks import check_cells
 from tfde.training.run import train
 from tfde.training.run_record import checksum
 
@@ -183,3 +188,30 @@ def test_bm25_over_more_candidates(tmp_path, folder):
     more = dataclasses.replace(plain, max_queries=None, more_candidates=str(pages))
     found = measure(None, more)
     assert (found["queries"], found["documents"]) == (len(dataset.qrels("dev")), 60 + 6)
+
+
+def test_what_validation_keeps_is_measured(tmp_path, folder):
+    data = str(folder / "data")
+    checked = ValidationConfig(data, split="dev", every_steps=2, measures=("RR",))
+    chain = stage_chain(run_of(folder, validation=checked), tmp_path / "trained")
+    record = do_cell(chain, EvaluationConfig(data, split="dev", measures=("RR",)))
+    assert record["model"].endswith("/best_model")
+    history = (chain[-1].path / "history.jsonl").read_text().splitlines()
+    found = [line["RR"] for line in map(json.loads, history) if "RR" in line]
+    assert len(found) > 1
+    assert record["measures"]["RR"] == pytest.approx(max(found), abs=1e-6)
+
+
+@pytest.mark.parametrize("field", ["start_shares", "measure_start", "guards"])
+def test_a_later_stage_has_no_start_to_be_compared_with(folder, field):
+    data = str(folder / "data")
+    known = {"measure_start": True} if field == "measure_start" else {}
+    if field == "guards":
+        known = {"guards": {"away": GuardConfig(data, split="dev")}}
+    checked = ValidationConfig(data, split="dev", every_steps=2, measures=("RR",), **known)
+    shares = {"start_shares": (0.5,)} if field == "start_shares" else {}
+    run = run_of(folder, validation=checked, **shares)
+    evaluation = EvaluationConfig(data, split="dev", measures=("RR",))
+    cells = [Cell({"axis": "value"}, 0, run, evaluation)]
+    with pytest.raises(ConfigError, match=rf"stages.second\..*{field}` must be left out after the"):
+        check_cells(cells, SimpleNamespace(vocabulary=None))

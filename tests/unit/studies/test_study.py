@@ -127,13 +127,21 @@ def test_two_at_once_are_refused(tmp_path, data):
 
 
 def test_a_cell_that_fails_is_named(tmp_path, data):
-    broken = tmp_path / "broken"
-    tiny.write_dataset(broken, documents=20)
+    (tmp_path / "pages.jsonl").write_text("no page\n")  # read where the cell is measured
+    study = study_of(data, evaluate={"more_candidates": str(tmp_path / "pages.jsonl")})
+    message = r"^cell model=bm25 seed=0: DataError: .*pages\.jsonl:1: must be JSON"
+    with pytest.raises(TrainingError, match=message):
+        run_study(study, tmp_path / "out")
+
+
+def test_a_record_that_is_measured_is_read_before_any_work(tmp_path):
+    broken = tiny.write_dataset(tmp_path / "broken", documents=20)
     with (broken / "corpus.jsonl").open("a") as file:
         file.write('{"_id": "d20"}\n')
-    message = r"^cell model=bm25 seed=0: DataError: .*corpus\.jsonl:21: field 'text' is missing\."
-    with pytest.raises(TrainingError, match=message):
+    message = r"^cell model=bm25 seed=0: .*corpus\.jsonl:21: field 'text' is missing\."
+    with pytest.raises(ConfigError, match=message):
         run_study(study_of(broken), tmp_path / "out")
+    assert not (tmp_path / "out" / "results.jsonl").exists()
 
 
 def test_what_the_pairs_do_not_allow_is_found_before_any_work(tmp_path, data):
