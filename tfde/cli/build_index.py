@@ -172,7 +172,7 @@ def _scann_options(args: Any) -> dict[str, Any]:
 def _encode_queries(args: Any, fingerprint: str) -> Any:
     """Returns the embeddings of at most `--sample` queries of the dataset."""
     from tfde.data.dataset_directory import DatasetDirectory
-    from tfde.errors import MismatchError
+    from tfde.errors import MismatchError, require
 
     model = load_encoder(args.model, args)
     if model.fingerprint() != fingerprint:
@@ -180,7 +180,8 @@ def _encode_queries(args: Any, fingerprint: str) -> Any:
             f"`--model` must be the one that made the embeddings ({fingerprint})."
             f" Received: {model.fingerprint()}"
         )
-    queries = islice(DatasetDirectory(args.dataset).queries(), args.sample)
+    queries = list(islice(DatasetDirectory(args.dataset).queries(), args.sample))
+    require(bool(queries), "--dataset", "one with queries", args.dataset)
     return model.encode_queries([query.text for query in queries])
 
 

@@ -7,7 +7,7 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -197,12 +197,12 @@ def run(args: Any) -> int:
         require(name not in ("", "mean"), "--guard", "NAME=DATASET, not 'mean'", name)
         guards[name] = DatasetDirectory(path)
         guards[name].validate([_GUARD_SPLIT])
+    names = _short_names(args)
+    saved = _saved_runs(args, names)
     systems = _systems(args, dataset, queries, k, qrels)
-    if args.save_runs:
-        Path(args.save_runs).mkdir(parents=True, exist_ok=True)
     rows, told = list[Row](), False
     evaluated: list[EvaluatedSystem] = []
-    for number, system in enumerate(systems, start=1):
+    for name, file, system in zip(names, saved, systems, strict=True):
         given_name, path = split_name(system.text)
         start = time.perf_counter()
         results = system.find(dataset, queries)
@@ -216,17 +216,15 @@ def run(args: Any) -> int:
             results = {q: without_query(found, q, most) for q, found in results.items()}
         elif not told:
             told = _tell_identical(dataset, queries, results)
-        if args.save_runs and system.ours:
-            tag = re.sub(r"\W+", "_", given_name or Path(path).name) or "model"
-            write_run(Path(args.save_runs) / f"{number}_{tag}.trec", results, tag=tag)
+        if file is not None:
+            write_run(file, results, tag=_tag(name))
         values = {}
         cut = [dataclasses.replace(part) for part in system.cut()]  # guards' texts are counted on
         if judged:
             by_query = per_query(results, qrels, measures, answers=answer_texts)
             values = mean_values(by_query)
             if args.report:  # runs are large: kept only where they are needed
-                short, _ = name_and_path(system.text, [known.name for known in evaluated])
-                evaluated.append(EvaluatedSystem(short, results, by_query, seconds, cut_line(cut)))
+                evaluated.append(EvaluatedSystem(name, results, by_query, seconds, cut_line(cut)))
         if answers:
             cutoffs = sorted({*CUTOFFS, *wanted})
             values |= answer_accuracy(results, answers, dataset.documents(), cutoffs=cutoffs)
@@ -254,6 +252,39 @@ def run(args: Any) -> int:
             print(f"\naway from home, {_GUARD_SPLIT}: {_GUARD_MEASURE}\n", flush=True)
             print(format_table(_away(systems, guards)))
     return 0
+
+
+def _short_names(args: Any) -> list[str]:
+    """Returns what each system is called in reports and files of runs, in their order."""
+    names: list[str] = []
+    for text in (*args.model, *args.run_file, *(["BM25"] if args.bm25 else [])):
+        names.append(name_and_path(text, names)[0])
+    return names
+
+
+def _tag(name: str) -> str:
+    return re.sub(r"\W+", "_", name)
+
+
+def _saved_runs(args: Any, names: Sequence[str]) -> list[Path | None]:
+    """Returns the file of each system's run, `None` where none is written.
+
+    Raises:
+        ConfigError: it is a run that is read, or cannot be written.
+    """
+    from tfde.retrieval.runs import check_output
+
+    files: list[Path | None] = []
+    read = range(len(args.model), len(args.model) + len(args.run_file))
+    for place, name in enumerate(names):
+        file = None
+        if args.save_runs and place not in read:
+            Path(args.save_runs).mkdir(parents=True, exist_ok=True)
+            file = Path(args.save_runs) / f"{place + 1}_{_tag(name)}.trec"
+            given = [split_name(text)[1] for text in args.run_file]
+            check_output(file, _tag(name), given=given)
+        files.append(file)
+    return files
 
 
 def _systems(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from jsonargparse.typing import PositiveInt
 
 from tfde.cli.parser import CommandParser, command_parser
+from tfde.cli.shared_options import options_of
 
 if TYPE_CHECKING:
     from tfde.config.negatives import GenerationRules
@@ -84,17 +85,9 @@ def run(args: Any) -> int:
 
     if args.by is not None and args.keep_rank is None:
         raise ConfigError("`by` goes with `keep_rank`.")
-    rules = GenerationRules(
-        queries_per_document=args.queries_per_document,
-        query_max_length_tokens=args.query_max_length_tokens,
-        document_max_length_tokens=args.document_max_length_tokens,
-        document_prompt=args.document_prompt,
-        top_k=args.top_k,
-        temperature=args.temperature,
-        seed=args.seed,
-    )
+    rules = GenerationRules(**options_of(GenerationRules, args))
     dataset = DatasetDirectory(args.dataset)
-    for path in (args.model, args.by):
+    for path in (args.model, None if args.by == "bm25" else args.by):
         if path is not None:
             check_checkpoint(path)
 

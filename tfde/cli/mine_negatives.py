@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any
 from jsonargparse.typing import NonNegativeInt, PositiveInt
 
 from tfde.cli.parser import CommandParser, command_parser
-from tfde.cli.shared_options import add_bm25, add_lengths, bm25_options, load_encoder
+from tfde.cli.shared_options import (
+    add_bm25,
+    add_lengths,
+    bm25_options,
+    load_encoder,
+    options_of,
+)
 from tfde.errors import ConfigError, naming
 
 if TYPE_CHECKING:
@@ -123,22 +129,7 @@ def run(args: Any) -> int:
         raise ConfigError("candidates come from one of `from`, `model` and `run_file`; give one.")
     if args.index is not None and args.model is None:
         raise ConfigError("`index` goes with `model`.")
-    rules = MiningRules(
-        count=args.count,
-        min_rank=args.min_rank,
-        max_rank=args.max_rank,
-        ignore_identical_ids=args.ignore_identical_ids,
-        score_margin=args.score_margin,
-        relative_margin=args.relative_margin,
-        max_cross_score=args.max_cross_score,
-        cross_margin=args.cross_margin,
-        pseudo_positives=args.pseudo_positives,
-        min_pseudo_score=args.min_pseudo_score,
-        cross_label=args.cross_label,
-        choice=args.choice,
-        temperature=args.temperature,
-        seed=args.seed,
-    )
+    rules = MiningRules(**options_of(MiningRules, args))
     dataset = DatasetDirectory(args.dataset)
     dataset.qrels_file(args.split)
     for path in (args.model, args.cross_encoder):

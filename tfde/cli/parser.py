@@ -32,9 +32,11 @@ class CommandParser(jsonargparse.ArgumentParser):
 
     Attributes:
         alternatives: Option -> what makes the parser that takes over where it is given.
+        stage_fields: Name -> place in a recipe's stage, for whoever gives a field as an option.
     """
 
     alternatives: Mapping[str, Callable[[], CommandParser]] = {}
+    stage_fields: Mapping[str, str] = {}
     _given: Sequence[Any] = ()
     _recipe = ""  # what the file given holds
 
@@ -135,6 +137,12 @@ class CommandParser(jsonargparse.ArgumentParser):
         if bare and required:
             return f"; a value follows its option, such as {', '.join(required)}"
         unknown = re.search(r"unrecognized arguments: (--[^\s=]+)", line)
+        field = self.stage_fields.get(unknown[1][2:].replace("-", "_")) if unknown else None
+        if field:
+            recipe = load_yaml(self._recipe) if self._recipe else {}
+            stages = recipe.get("stages") if isinstance(recipe, dict) else None
+            names = list(stages) if isinstance(stages, dict) and stages else ["NAME"]
+            return f"; did you mean {' or '.join(f'--run.stages.{n}.{field}' for n in names)}?"
         options = list(self._option_string_actions)
         near = difflib.get_close_matches(unknown[1], options, n=1) if unknown else []
         return f"; did you mean {near[0]}?" if near else ""

@@ -165,6 +165,7 @@ def _search(args: Any) -> None:
 
 
 def _evaluate(args: Any) -> None:
+    from tfde.checkpoints.checkpoint_files import check_checkpoint
     from tfde.environment import require_extra
     from tfde.phrases.measure import (
         Sentences,
@@ -181,6 +182,9 @@ def _evaluate(args: Any) -> None:
 
     if args.bm25:
         require_extra("bm25", "`--bm25`")
+    encoders = _named(args.sentences_of)
+    for path in encoders.values():
+        check_checkpoint(path)
     asked, counts = asked_documents(args.dataset, args.split)
     model = PhraseEncoder.from_preset(args.model)
     indexes = {name: PhraseIndex.load(path) for name, path in _named(args.index).items()}
@@ -195,7 +199,7 @@ def _evaluate(args: Any) -> None:
     sentences = Sentences(documents if args.bm25 or args.sentences_of else [])
     if args.bm25:
         answered += sentences.by_bm25(asked)
-    for name, path in _named(args.sentences_of).items():
+    for name, path in encoders.items():
         answered += sentences.by_model(name, DualEncoder.load(path), asked)
     rows = [{"way": a.name, "setting": a.setting, **measure(a, asked)} for a in answered]
     questions = sum(len(part.queries) for part in asked)

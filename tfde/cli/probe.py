@@ -2,44 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from jsonargparse.typing import PositiveInt
 
-from tfde.cli.parser import CommandParser, command_parser
+from tfde.cli.parser import Action, CommandParser, actions_parser, command_parser, run_action
 from tfde.cli.shared_options import name_and_path, split_name
 
 
 def build_parser() -> CommandParser:
     """Returns the parser of the command."""
-    parser = command_parser("probe", "Pictures of what models do (pip install 'tfde[figures]').")
-    kinds = parser.add_subcommands(metavar="KIND", description="tfde probe KIND --help")
-    for name, (make, _, help_text) in _KINDS.items():
-        kind = make(f"probe {name}", f"{help_text[0].upper()}{help_text[1:]}.")
-        kind.add_argument("--output", required=True, help="PNG to write")
-        prog = kind.prog
-        kinds.add_subcommand(name, kind, help=help_text)
-        kind.prog = prog  # without jsonargparse's "[options]" in it
-    return parser
+    about = "Pictures of what models do (pip install 'tfde[figures]')."
+    return actions_parser("probe", about, _KINDS)
 
 
 def run(args: Any) -> int:
     """Draws."""
     from tfde.checkpoints.checkpoint_files import check_checkpoint
     from tfde.errors import require
+    from tfde.storage.atomic import refuse_unwritable
 
     options = args[args.subcommand]
     for text in options.model:
         check_checkpoint(split_name(text)[1])
     require(Path(options.output).suffix == ".png", "output", "a file *.png", options.output)
-    _KINDS[args.subcommand][1](options)
-    return 0
+    refuse_unwritable(options.output)
+    return run_action(_KINDS, args)
+
+
+def _parser(command: str, description: str) -> CommandParser:
+    parser = command_parser(command, description)
+    parser.add_argument("--output", required=True, help="PNG to write")
+    return parser
 
 
 def _attention_parser(command: str, description: str) -> CommandParser:
-    parser = command_parser(command, description)
+    parser = _parser(command, description)
     parser.add_argument(
         "--model",
         action="append",
@@ -57,7 +56,7 @@ def _attention_parser(command: str, description: str) -> CommandParser:
 
 
 def _tsne_parser(command: str, description: str) -> CommandParser:
-    parser = command_parser(command, description)
+    parser = _parser(command, description)
     parser.add_argument(
         "--model",
         action="append",
@@ -101,6 +100,7 @@ def _tsne(args: Any) -> None:
     import json
     import sys
 
+    from tfde.config.optimizer import check_seed
     from tfde.data.dataset_directory import DatasetDirectory
     from tfde.environment import require_extra
     from tfde.evaluation.report import align_table
@@ -115,6 +115,7 @@ def _tsne(args: Any) -> None:
     from tfde.towers.dual_encoder import DualEncoder
 
     require_extra("figures", "tfde probe")
+    check_seed(args.seed)
     if args.projector:
         refuse_existing(args.projector, overwrite=False)
     dataset = DatasetDirectory(args.dataset)
@@ -141,17 +142,16 @@ def _tsne(args: Any) -> None:
     print(args.output, file=sys.stderr)
 
 
-# Kind -> its parser, its work, and what it is.
-_KINDS: dict[str, tuple[Callable[[str, str], CommandParser], Callable[[Any], None], str]] = {
+_KINDS: dict[str, Action] = {
     "attention": (
         _attention_parser,
-        _attention,
         "each token's attention over the other text's, of cross-encoders as they have it, of"
         " matchers as their queries and keys would give it",
+        _attention,
     ),
     "tsne": (
         _tsne_parser,
-        _tsne,
         "queries and their documents as points, by t-SNE, and how far apart the two lie in numbers",
+        _tsne,
     ),
 }

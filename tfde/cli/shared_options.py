@@ -215,6 +215,12 @@ def name_and_path(text: str, known: Sequence[str]) -> tuple[str, str]:
     return short_name(path, known) if name is None else _once(name, known), path
 
 
+def options_of(rules: type, args: Any) -> dict[str, Any]:
+    """Returns the options of a command that are fields of a dataclass of rules, by their names."""
+    names = [field.name for field in dataclasses.fields(rules)]
+    return {name: getattr(args, name) for name in names if name in args}
+
+
 def split_name(text: str) -> tuple[str | None, str]:
     """Reads `[NAME=]PATH`; a path may hold "=" where it exists, or after a "/"."""
     name, separator, path = text.partition("=")

@@ -60,6 +60,7 @@ def build_parser() -> CommandParser:
     )
     parser.add_argument("--output", required=True, help="directory of the run")
     parser.alternatives = {"--table": _table_parser}
+    parser.stage_fields = _PLACES
     parser.epilog = fields_of(_PARTS)
     return parser
 

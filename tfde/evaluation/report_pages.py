@@ -154,7 +154,7 @@ def html_page(report: Report) -> str:
 
 
 def _list(about: Mapping[str, str]) -> list[str]:
-    return [f"- {name}: {_plain(text)}" for name, text in about.items()]
+    return [f"- {_plain(name)}: {_plain(text)}" for name, text in about.items()]
 
 
 def _summary(example: Example) -> str:

@@ -54,6 +54,9 @@ class Index(ABC):
         parameters: What it was built with, resolved; `None` where the engine has none.
         fingerprint: Of the model that encoded the vectors; "" if unknown.
         parents: How they have a share of their documents' parents, if they do.
+
+    Raises:
+        ConfigError: one array in place of blocks.
     """
 
     kind: ClassVar[str]
@@ -70,6 +73,11 @@ class Index(ABC):
         fingerprint: str = "",
         parents: ParentConfig | None = None,
     ) -> None:
+        if isinstance(parts, np.ndarray):
+            raise ConfigError(
+                f"vectors make no index: write `{type(self).__name__}.build(embeddings, doc_ids)`."
+                f" Received: an array of {parts.shape}"
+            )
         self._parts = tuple(parts)
         self._structure = structure
         self.doc_ids = np.array(doc_ids, dtype=object)

@@ -50,9 +50,9 @@ def sample_queries(vectors: np.ndarray, sample: int, seed: int) -> np.ndarray:
     """
     generator = np.random.default_rng(seed)
     rows = generator.choice(len(vectors), min(sample, len(vectors)), replace=False)
-    queries = _unit(np.array(vectors[np.sort(rows)], np.float32))
-    noise = _unit(generator.standard_normal(queries.shape).astype(np.float32))
-    return _unit(queries + 0.75 * noise)
+    queries = unit_rows(np.array(vectors[np.sort(rows)], np.float32))
+    noise = unit_rows(generator.standard_normal(queries.shape).astype(np.float32))
+    return unit_rows(queries + 0.75 * noise)
 
 
 def measure_recall(index: _Index, vectors: np.ndarray, queries: np.ndarray, k: int) -> Recall:
@@ -102,5 +102,6 @@ def measure_recall(index: _Index, vectors: np.ndarray, queries: np.ndarray, k: i
     )
 
 
-def _unit(rows: np.ndarray) -> np.ndarray:
+def unit_rows(rows: np.ndarray) -> np.ndarray:
+    """Returns rows divided by their norms; those of zeros stay."""
     return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -12,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 
 from tfde.argument_types import typed
-from tfde.environment import require_extra
+from tfde.environment import require_extra, usable_cores
 from tfde.errors import ConfigError, CorruptError
 from tfde.retrieval.index import Index
 from tfde.retrieval.index_directory import VECTORS, check_queries
@@ -101,7 +100,7 @@ class ScannIndex(Index):
         if len(queries) == 1:
             return self._structure.search_batched(queries, **options)
         # A batch is one thread's work, so the queries are dealt to all.
-        share = math.ceil(len(queries) / len(os.sched_getaffinity(0)))
+        share = math.ceil(len(queries) / usable_cores())
         size = min(share, _MAX_BATCH)
         return self._structure.search_batched_parallel(queries, batch_size=size, **options)
 
@@ -125,7 +124,7 @@ class ScannIndex(Index):
         """Returns how to build this index of `rows` vectors.
 
         What followed from the number of its vectors follows from the new one; what was asked for
-        stays, but for more leaves than there are vectors.
+        stays, but for more leaves than there are vectors, and fewer samples than there are leaves.
         """
         old = self.parameters
         open_search = dataclasses.replace(old, num_leaves_to_search=None)
@@ -139,7 +138,12 @@ class ScannIndex(Index):
         for asked in choices:  # the first has the most that follows from the size, the last nothing
             if asked.resolved(*self.shape) == old:
                 break
-        return open_leaves if (asked.num_leaves or 0) > rows else asked
+        chosen = open_leaves if (asked.num_leaves or 0) > rows else asked
+        try:
+            chosen.resolved(rows, self.shape[1])
+        except ConfigError:  # fewer samples than there are leaves for so many vectors
+            return dataclasses.replace(chosen, training_sample_size=None)
+        return chosen
 
     def saved_at(self, path: Path) -> Self:
         """Returns this index with its vectors memory-mapped from where it was saved.

@@ -57,6 +57,9 @@ class ScannParameters:
             value = getattr(self, name)
             require(value is None or value >= least, name, f"at least {least}", value)
         require(self.reorder >= 0, "reorder", "at least 0", self.reorder)
+        bound = self.anisotropic_quantization_threshold
+        name = "anisotropic_quantization_threshold"
+        require(bound is None or 0 <= bound < 1, name, "null, or in [0, 1)", bound)
 
     def to_be_tuned(self, rows: int) -> ScannParameters:
         """Returns the parameters for an index of `rows` vectors whose recall will be tuned.

@@ -1,6 +1,7 @@
 """Run files that cannot be what was meant."""
 
 import json
+from pathlib import Path
 
 import pytest
 import tiny
@@ -115,3 +116,17 @@ def test_parents_are_of_the_home_set_alone(folder, capsys):
     command = ["evaluate", "--dataset", "parts", "--model", "model", "--parent_weight", "0.5"]
     assert main([*command, "--measures", "RR", "--guard", "data", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["guards"][0]["measures"]["data"] > 0
+
+
+def test_a_run_that_is_read_is_not_written_over(folder, capsys):
+    """Systems are numbered by their place, so a name may come again in the same folder."""
+    write_run("a.trec", {f"q{n}": {f"d{n}": 1.0} for n in range(4)})
+    before = Path("a.trec").read_bytes()
+    assert evaluate("--bm25", "--run_file", "old=a.trec", "--save_runs", "r") == 0
+    assert [file.name for file in Path("r").iterdir()] == ["2_BM25.trec"]
+    Path("r/2_BM25.trec").unlink()
+    Path("r/2_BM25.trec").symlink_to("../a.trec")
+    capsys.readouterr()
+    assert evaluate("--bm25", "--run_file", "old=a.trec", "--save_runs", "r") == 1
+    assert "`output` must be another file than those that are read" in capsys.readouterr().err
+    assert Path("a.trec").read_bytes() == before

@@ -1,6 +1,5 @@
 """How the commands fail: what each of them says in one line, and with which exit code."""
 
-import contextlib
 import signal
 import subprocess
 import sys
@@ -130,14 +129,35 @@ def test_a_model_that_is_no_mapping(capsys, tmp_path):
     assert rule in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("stages", ["[]", "null", "{a: []}", "3", "{a: {optimizer: 3}}"])
-def test_stages_that_are_none(capsys, tmp_path, stages):
+@pytest.mark.parametrize("option", ["--epochs", "--lr"])
+def test_a_field_that_is_given_as_an_option(capsys, tmp_path, option):
+    recipe = tmp_path / "r.yaml"
+    recipe.write_text("model: {backbone: m}\nstages: {a: {data: d, steps: 1}}\n")
+    with pytest.raises(SystemExit):
+        main(["train", "--run", str(recipe), "--output", str(tmp_path / "out"), option, "3"])
+    field = {"--epochs": "epochs", "--lr": "optimizer.learning_rate"}[option]
+    told = f"unrecognized arguments: {option} 3; did you mean --run.stages.a.{field}? "
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("stages", "code", "told"),
+    [
+        ("[]", 2, "stages"),
+        ("null", 2, "stages"),
+        ("{a: []}", 2, "stages.a"),
+        ("3", 2, "stages"),
+        ("{a: {optimizer: 3}}", 2, "`optimizer` must be a mapping of its fields"),
+    ],
+)
+def test_stages_that_are_none(capsys, tmp_path, stages, code, told):
     recipe = tmp_path / "r.yaml"
     recipe.write_text(f"model: {{backbone: m}}\nstages: {stages}\n")
-    with contextlib.suppress(SystemExit):
-        assert main(["train", "--run", str(recipe), "--output", str(tmp_path / "out")]) == 1
+    with pytest.raises(SystemExit) as ended:
+        raise SystemExit(main(["train", "--run", str(recipe), "--output", str(tmp_path / "out")]))
+    assert ended.value.code == code
     line = capsys.readouterr().err
-    assert "stages" in line or "`optimizer` must be a mapping of its fields" in line
+    assert told in line
     assert line.count("\n") == 1
 
 

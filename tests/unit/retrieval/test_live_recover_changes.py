@@ -8,6 +8,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -268,3 +269,31 @@ def test_no_damage_goes_without_a_word(killed, tmp_path):
         faults.try_damage(killed[0], tmp_path / "copy", [killed[1]], moments)[1] for _ in range(80)
     }
     assert outcomes == {"right", "told, recovered whole", "told, recovered in part"}
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from tfde.retrieval.live import recover_changes
+
+place = sys.argv[2]
+module = recover_changes.ChangeLog if place == "create" else recover_changes
+setattr(module, place, lambda *args, **options: os._exit(9))
+recover_changes.recover(Path(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize("place", ["_read_whole", "create"])
+def test_a_recovery_that_was_killed_is_taken_up(copy, killed, place):
+    """What lies in SQLite's own log alone is not lost by it, whatever was removed before."""
+    expected = recover(Path(shutil.copytree(copy, copy.with_name("whole"))))
+    done = subprocess.run([sys.executable, "-c", KILLED, str(copy), place], check=False)
+    assert done.returncode == 9
+    assert (copy / "damaged").is_dir()
+    again = recover(copy)
+    assert (again.changes, again.last, again.is_whole) == (
+        expected.changes, expected.last, expected.is_whole,
+    )  # fmt: skip
+    assert faults.holds(LiveIndex.open(copy), killed[1])
+    with pytest.raises(ConfigError, match=r"damaged: must be moved away; it holds what an earlier"):
+        recover(copy)

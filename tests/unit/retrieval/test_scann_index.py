@@ -256,3 +256,22 @@ def test_what_follows_from_the_size_follows_from_a_new_one():
     kept = ScannIndex.build(vectors, ids, parameters=asked).parameters_for(1000).resolved(1000, 8)
     assert (kept.kind, kept.num_leaves, kept.training_sample_size) == ("tree", 8, 30)
     assert kept.reorder == 7
+    few = ScannParameters(kind="tree", training_sample_size=30)
+    grown = ScannIndex.build(vectors, ids, parameters=few).parameters_for(10_000)
+    assert grown.resolved(10_000, 8).num_leaves == 200  # more than samples were asked for
+
+
+@pytest.mark.parametrize("threshold", [None, 0.0, 0.2, 0.5])
+def test_the_threshold_of_the_codes_is_kept(tmp_path, threshold):
+    """`None` is plain quantization, which ScaNN calls NaN."""
+    vectors = np.random.default_rng(3).normal(size=(400, 16)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    asked = ScannParameters(kind="hash", anisotropic_quantization_threshold=threshold)
+    ids = [str(number) for number in range(len(vectors))]
+    ScannIndex.build(vectors, ids, parameters=asked).save(tmp_path / "i")
+    index = ScannIndex.load(tmp_path / "i")
+    assert index.parameters.anisotropic_quantization_threshold == threshold
+    assert index.recall(10, query_embeddings=vectors[:50]).recall > 0.95
+    for wrong in (1.0, -0.1, float("nan")):
+        with pytest.raises(ConfigError, match=r"threshold` must be null, or in \[0, 1\)"):
+            ScannParameters(anisotropic_quantization_threshold=wrong)

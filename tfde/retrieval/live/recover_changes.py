@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 import itertools
 import json
 import os
@@ -36,7 +37,7 @@ from tfde.retrieval.live.change_rows import (
     metadata_tables,
 )
 from tfde.retrieval.live.write_ahead_log import log_file, read_frames
-from tfde.storage.atomic import atomic_file, directory_lock
+from tfde.storage.atomic import atomic_directory, atomic_file, directory_lock
 from tfde.storage.files import sha256
 from tfde.types import Document
 
@@ -91,7 +92,7 @@ def recover(path: Path) -> Recovery:
     """Writes the file of changes of an index anew, from all that is still whole.
 
     The damaged files stay, in `damaged/` beside it. Where the file itself is gone, the newest base
-    is left.
+    is left. A recovery that was killed is taken up.
 
     Raises:
         ConfigError: no changes there, `damaged/` is in the way, or another process writes.
@@ -104,10 +105,13 @@ def recover(path: Path) -> Recovery:
         changed = True
     if not changed:
         raise ConfigError(f"{path}: must hold {FILE}; nothing was ever changed there.")
-    if aside.exists():
+    if aside.exists() and not _is_unfinished(log, aside):
         raise ConfigError(f"{aside}: must be moved away; it holds what an earlier recovery kept.")
     with directory_lock(path, CHANGING):
-        _keep_aside(log, aside)
+        if aside.exists():
+            _put_back(log, aside)
+        else:
+            _keep_aside(log, aside)
         try:
             acknowledged = read_acknowledged(log)
         except CorruptError:
@@ -149,11 +153,29 @@ def _read_whole(log: Path, joined: Path, acknowledged: int | None) -> tuple[Salv
 
 
 def _keep_aside(log: Path, aside: Path) -> None:
-    aside.mkdir()
-    for file in (log, log_file(log), log.with_name(ACKNOWLEDGED)):
-        if file.is_file():
-            with atomic_file(aside / file.name) as temporary:
-                shutil.copyfile(file, temporary)
+    with atomic_directory(aside) as temporary:
+        for file in _files(log):
+            if file.is_file():
+                shutil.copyfile(file, temporary / file.name)
+
+
+def _files(log: Path) -> list[Path]:
+    return [log, log_file(log), log.with_name(ACKNOWLEDGED)]
+
+
+def _is_unfinished(log: Path, aside: Path) -> bool:
+    """Whether a recovery kept these files and was killed before it put another in their place."""
+    kept = aside / log.name
+    if not (kept.is_file() and log.is_file()):
+        return not kept.exists() and not log.exists()
+    return filecmp.cmp(kept, log, shallow=False)
+
+
+def _put_back(log: Path, aside: Path) -> None:
+    for file in _files(log):
+        if (aside / file.name).is_file() and not file.exists():
+            with atomic_file(file) as temporary:
+                shutil.copyfile(aside / file.name, temporary)
 
 
 def _has_all(found: Salvage, acknowledged: int | None) -> bool:
