@@ -93,7 +93,7 @@ BENCH = $(NICE_LOGS) $(BIN)/python benchmarks
 RESULTS := build/benchmarks
 # Of this commit alone: what is there is not made again.
 SERVED = --folder build/served-$(shell git rev-parse --short HEAD) --seconds 6 --pairs 3 --starts 2
-bench: $(VENV)/.installed $(PEERS)/.installed ## speed against other libraries, an hour and a half on 2 quiet cores; writes docs/benchmarks.md
+bench: $(VENV)/.installed $(PEERS)/.installed ## speed against other libraries, an hour and a quarter on 2 quiet cores; writes docs/benchmarks.md
 	mkdir -p $(RESULTS)
 	$(BENCH)/startup.py --output $(RESULTS)/startup.json
 	$(BENCH)/tokenization.py --output $(RESULTS)/tokenization.json
