@@ -40,7 +40,7 @@ stages:
     sharing: ade_spl
     bidirectional: true
     temperature: 0.05
-    optimizer: {{name: adamw, learning_rate: 0.003}}
+    optimizer: {{name: adamw, learning_rate: 0.003, start_decay: 2.0}}
     checkpoint_every_steps: 7
     log_every_steps: 1
     validation: {{dataset: {data}, split: dev, every_steps: 20, max_queries: 20}}

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -95,10 +96,14 @@ def test_the_road(work, capsys):
     judged = DatasetDirectory(data).qrels("dev")
     assert code == 0
     assert read_run(work / "dev.trec").keys() == judged.keys() < run.keys()
-    for wrong in ([], [*split, "--queries", queries], ["--queries", queries, "--split", "dev"]):
+    for wrong, told in (
+        ([], "--queries` or `--dataset`"),
+        ([*split, "--queries", queries], "--queries` or `--dataset`"),
+        (["--queries", queries, "--split", "dev"], "`--split` must be beside"),
+    ):
         code, _, error = tfde(capsys, *args, work / "none.trec", *wrong)
         assert code == 1
-        assert "--queries` or `--dataset`" in error or "`--split` must be beside" in error
+        assert told in error
 
     code, out, error = tfde(
         capsys, "evaluate", "--dataset", data, "--split", "dev", "--model", model, "--run_file",
@@ -107,15 +112,20 @@ def test_the_road(work, capsys):
     )  # fmt: skip
     assert (code, error) == (0, "")
     value = json.loads(out)
+    saved_run = f"1_{re.sub(r'[^a-zA-Z0-9_]+', '_', model.parent.name)}.trec"
     assert [row["name"] for row in value["rows"]] == [str(model), "stored", "BM25"]
     assert value["k"] == 200
     by_model, by_run, by_bm25 = (row["measures"] for row in value["rows"])
     assert by_model == pytest.approx(by_run, abs=0.03)  # float32 near-ties between two searches
+    own = read_run(work / "runs" / saved_run)
+    for query_id, scores in read_run(work / "run.trec").items():
+        if query_id in own:
+            assert scores == pytest.approx(own[query_id], abs=1e-4)
     assert by_model["R@200"] == 1
     assert by_bm25["P@1"] > 0.5
     assert [row["seconds"] is None for row in value["rows"]] == [False, True, False]
     saved = {file.name for file in (work / "runs").iterdir()}
-    assert saved == {"1_model.trec", "3_BM25.trec"}
+    assert saved == {saved_run, "3_BM25.trec"}
 
     code, out, _ = tfde(capsys, "evaluate", "--dataset", data, "--split", "dev", "--bm25")
     assert code == 0

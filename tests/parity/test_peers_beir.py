@@ -1,6 +1,7 @@
 """BEIR's own arithmetic beside ours, on sets of its form with all the oddities of its own sets."""
 
 import copy
+import importlib
 import json
 
 import numpy as np
@@ -21,7 +22,7 @@ NAMES = {"NDCG": "nDCG", "MAP": "AP", "Recall": "R", "P": "P", "MRR": "RR", "Acc
 @pytest.fixture(scope="module")
 def peer():
     """BEIR's evaluation."""
-    return pytest.importorskip("beir.retrieval.evaluation").EvaluateRetrieval
+    return importlib.import_module("beir.retrieval.evaluation").EvaluateRetrieval
 
 
 def theirs(peer, run, qrels, *, ignore_identical_ids=False):
@@ -51,7 +52,7 @@ def test_bm25_on_real_sets(peer, data_dir, name):
 @pytest.mark.parametrize("name", ["empty_documents", "judged_missing"])
 def test_what_its_loader_reads_is_what_we_wrote(peer, tmp_path, name):
     """FiQA's empty documents and ArguAna's judged ones that are in no corpus, by its own loader."""
-    loader = pytest.importorskip("beir.datasets.data_loader").GenericDataLoader
+    loader = importlib.import_module("beir.datasets.data_loader").GenericDataLoader
     (tmp_path / "in" / "qrels").mkdir(parents=True)
     text = {"empty_documents": "", "judged_missing": "more words"}[name]
     for file, rows in (
