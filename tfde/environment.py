@@ -167,8 +167,12 @@ def usable_cores() -> int:
     return max(1, min(bound, math.ceil(_quota() or bound)))
 
 
+@cache
 def _quota() -> float | None:
-    """Returns the cores that the control group of this process has; `None` for no such bound."""
+    """Returns the cores that the control group of this process has; `None` for no such bound.
+
+    It is read once: a search asks for it each time.
+    """
     for names in (("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")):
         with contextlib.suppress(OSError, ValueError):
             words = " ".join((_CONTROL_GROUP / name).read_text("utf-8") for name in names).split()

@@ -157,6 +157,7 @@ def test_cores_are_those_that_may_be_kept_busy(monkeypatch, tmp_path, files, cor
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(content + "\n")
     monkeypatch.setattr(environment, "_CONTROL_GROUP", tmp_path)
+    monkeypatch.setattr(environment, "_quota", environment._quota.__wrapped__)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1, 5})
     monkeypatch.delenv("TFDE_CORES", raising=False)
     assert usable_cores() == cores

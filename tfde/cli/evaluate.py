@@ -274,16 +274,17 @@ def _saved_runs(args: Any, names: Sequence[str]) -> list[Path | None]:
     """
     from tfde.retrieval.runs import check_output
 
-    files: list[Path | None] = []
-    read = range(len(args.model), len(args.model) + len(args.run_file))
+    files: list[Path | None] = [None] * len(names)
+    if not args.save_runs:
+        return files
+    folder = Path(args.save_runs)
+    folder.mkdir(parents=True, exist_ok=True)
+    given = [split_name(text)[1] for text in args.run_file]
+    read = range(len(args.model), len(args.model) + len(given))
     for place, name in enumerate(names):
-        file = None
-        if args.save_runs and place not in read:
-            Path(args.save_runs).mkdir(parents=True, exist_ok=True)
-            file = Path(args.save_runs) / f"{place + 1}_{_tag(name)}.trec"
-            given = [split_name(text)[1] for text in args.run_file]
+        if place not in read:
+            files[place] = file = folder / f"{place + 1}_{_tag(name)}.trec"
             check_output(file, _tag(name), given=given)
-        files.append(file)
     return files
 
 

@@ -21,7 +21,6 @@ from tfde.cli.main import failed
 from tfde.cli.parser import CommandParser, command_parser
 from tfde.cli.quick_imports import quick_imports
 from tfde.cli.shared_options import add_engine
-from tfde.environment import usable_cores
 from tfde.errors import require
 from tfde.serving.server.limits import Limits, with_descriptors
 
@@ -230,6 +229,8 @@ def op_threads(args: Any, manifest: Mapping[str, Any]) -> int:
     All ops of a tower that reads a dozen tokens lose time by a second thread. A product with all
     vectors gains by it.
     """
+    from tfde.environment import usable_cores
+
     exact = args.index is None and args.retriever == "retriever"
     numbers = (manifest.get("documents") or 0) * manifest.get("embedding_dim", 0)
     return args.op_threads or (usable_cores() if exact and numbers > _FEW_NUMBERS else 1)

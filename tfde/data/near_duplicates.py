@@ -137,15 +137,18 @@ def _join(tokens: np.ndarray, starts: list[int], threshold: float) -> np.ndarray
                         continue
                     seen.add(other)
                     own = tokens[starts[other] : starts[other + 1]].tolist()
-                    shared = len(whole.intersection(own))
-                    union = size + sizes[other] - shared
-                    if shared >= threshold * union - _ROUNDING:
+                    if _resembles(whole, own, threshold):
                         low, high = sorted((_root(parents, other), _root(parents, row)))
                         parents[high] = low
                         break  # the others are in the same group
             if place <= size - most:
                 groups.setdefault(_root(parents, row), []).append(row)
     return np.array([_root(parents, row) for row in range(len(sizes))], np.int64)
+
+
+def _resembles(one: set[int], other: list[int], threshold: float) -> bool:
+    shared = len(one.intersection(other))
+    return shared >= threshold * (len(one) + len(other) - shared) - _ROUNDING
 
 
 def _root(parents: list[int], row: int) -> int:

@@ -486,10 +486,8 @@ def test_a_batched_model_that_is_closed_leaves_nothing(counting):
 
 
 def test_so_many_rows_of_a_batch_run_at_once(load):
-    runner = load(
-        "max_batch_size { value: 8 } enable_large_batch_splitting { value: true }"
-        " max_execution_batch_size { value: 3 }"
-    )
+    text = "max_batch_size { value: 8 } enable_large_batch_splitting { value: true }"
+    runner = load(text + " max_execution_batch_size { value: 3 }")
 
     def ask(rows):
         return runner.run("finite", {"x": np.arange(rows, dtype=np.float32)})
@@ -497,13 +495,9 @@ def test_so_many_rows_of_a_batch_run_at_once(load):
     found = ask(8)
     assert found["y"].tolist() == list(range(8))
     assert found["rows"].tolist() == [3, 3, 3, 3, 3, 3, 2, 2]
-    for answer, rows in zip(
-        together([partial(ask, n) for n in (2, 5, 1, 4)]), (2, 5, 1, 4), strict=True
-    ):
+    asked = (2, 5, 1, 4)
+    for answer, rows in zip(together([partial(ask, n) for n in asked]), asked, strict=True):
         assert answer["y"].tolist() == list(range(rows))
         assert max(answer["rows"]) <= 3
     with pytest.raises(StatusError, match="max_execution_batch_size must be positive, and at most"):
-        load(
-            "max_batch_size { value: 8 } enable_large_batch_splitting { value: true }"
-            " max_execution_batch_size { value: 9 }"
-        )
+        load(text + " max_execution_batch_size { value: 9 }")
